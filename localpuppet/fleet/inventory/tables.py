@@ -323,6 +323,8 @@ def json_path(path: Sequence[Json]) -> str:
 
 def quoted(text: str) -> str:
     """Return a text as an SQL literal."""
+    if "\0" in text:  # no SQL text may contain it
+        return f"CAST(x'{text.encode().hex()}' AS TEXT)"
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -436,10 +436,9 @@ class Compiler:
     def _one_of(self, select: Select, condition: OneOf) -> str:
         place, parts_of = condition.field, values_of(condition.field)
         texts = [value for value in condition.values if isinstance(value, str)]
-        if (
-            parts_of is None
-            and texts
-            and (len(texts) == len(condition.values) or not _is_json(place))
+        # JSON functions of SQLite cut a text at a null character.
+        if parts_of is None and (
+            len(texts) == len(condition.values) if _is_json(place) else "\0" not in "".join(texts)
         ):
             listed = compact([*map(compact, texts)] if _is_json(place) else texts)
             wanted = f"SELECT value FROM json_each({self._bound(listed)})"  # noqa: S608

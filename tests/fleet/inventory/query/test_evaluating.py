@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
-from tests.fleet.inventory.query.fleet import entry, inventory
+from tests.fleet.inventory.query.fleet import DB, entry, inventory
 
 
 def report(name: str, hour: int, status: str, **more: Json) -> dict[str, Json]:
@@ -362,6 +362,30 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
 )  # fmt: skip
 def test_facts_in_conditions_are_those_of_puppetdb(query: Json, found: list[str]) -> None:
     assert names(rows(query)) == found
+
+
+NUL = "nu\0l"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ["from", "facts", ["=", "name", NUL]],
+        ["from", "facts", ["in", "name", ["array", [NUL, "x"]]]],
+        ["from", "nodes", ["=", ["fact", NUL], "a"]],
+        ["from", "inventory", ["=", f"facts.{NUL}", "a"]],
+        ["from", "inventory", ["null?", f"facts.{NUL}", False]],
+        ["from", "inventory", ["extract", ["certname", f"facts.{NUL}"],
+            ["=", f"facts.other.{NUL}", "b"]]],
+        ["from", "fact_contents", ["=", "path", ["other", NUL]]],
+        ["from", "fact_contents", ["=", "path", [NUL]]],
+    ],
+)  # fmt: skip
+def test_a_name_with_a_null_character_is_a_name(query: Json) -> None:
+    """Not the end of the SQL text: that looks like a damaged inventory."""
+    fleet = MemoryInventory([DB, entry("nul01.example.com", {NUL: "a", "other": {NUL: "b"}})])
+    found = Evaluation(fleet).stream(parse_client_query({"query": query}).select)
+    assert names([json.loads(text) for text in found.rows]) == ["nul01"]
 
 
 @pytest.mark.parametrize(
