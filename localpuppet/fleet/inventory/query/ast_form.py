@@ -247,13 +247,12 @@ def _of_fact(name: str, test: Callable[[Field], Condition]) -> Condition:
 
 
 def _named_fact(left: Json, entity: Entity) -> str | None:
-    """Return the name in `["fact", NAME]`, if the entity supports this form."""
+    """Return the name in `["fact", NAME]`, which any entity with nodes supports."""
     if not isinstance(left, list) or not left or left[0] != "fact":
         return None
     if len(left) != 2 or not isinstance(left[1], str):
         raise InvalidInputError("'fact' requires a fact name")
-    if entity is not Entity.NODES:
-        raise InvalidInputError(f"'fact' is not a field of {entity.value}")
+    check_column(entity, "certname")
     return left[1]
 
 

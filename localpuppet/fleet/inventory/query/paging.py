@@ -116,7 +116,8 @@ class QueryClauses:
     def _extract(self, arguments: Sequence[Json]) -> None:
         if not arguments:
             raise InvalidInputError("'extract' names no fields")
-        self._columns = fields_of(arguments[0], self._entity)
+        if arguments[0] != []:  # all columns, as without `extract`
+            self._columns = fields_of(arguments[0], self._entity)
         for part in arguments[1:]:
             if isinstance(part, list) and part[:1] == ["group_by"]:
                 self.take(part)

@@ -123,11 +123,10 @@ def _from(tree: "Tree[Token]") -> list[Json]:
     query: list[Json] = ["from", str(entity)]
     condition: list[Json] = [] if where is None else [_condition(where)]
     grouped: list[Json] = [] if group is None else [["group_by", *_shown(group.children)]]
-    shown = [] if projection is None else _shown(projection.children)
-    if not shown:  # all columns, as without brackets
+    if projection is None:
         query += [*condition, *grouped]
     else:
-        query.append(["extract", shown, *condition, *grouped])
+        query.append(["extract", _shown(projection.children), *condition, *grouped])
     return [*query, *map(_paging, paging)]
 
 

@@ -264,7 +264,7 @@ def test_results_have_the_keys_that_were_written() -> None:
         (["from", "nodes", ["=", "certname", "a"], ["=", "certname", "b"]], "two conditions"),
         (["from", "nodes", ["in", "certname", ["array", "a"]]], "a list of at most"),
         (["from", "nodes", ["limit", -1]], "'limit' requires a number"),
-        (["from", "facts", ["=", ["fact", "a"], 1]], "'fact' is not a field of facts"),
+        (["from", "environments", ["=", ["fact", "a"], 1]], "'certname' is not a field"),
         ({"from": "nodes"}, "must be a string or an array"),
     ],
 )
