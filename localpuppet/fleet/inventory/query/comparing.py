@@ -292,15 +292,15 @@ def is_number(value: Json) -> bool:
 
 
 def sort_key(value: Json) -> tuple[int, Any]:
-    """Return a sort key for any value: numbers, texts, booleans, others, null."""
+    """Return a sort key for any value: texts, numbers, booleans, others, null, as PuppetDB."""
     if value is None:
         return (4, 0)
     if isinstance(value, bool):
         return (2, value)
     if isinstance(value, int | float):
-        return (0, value)
-    if isinstance(value, str):
         return (1, value)
+    if isinstance(value, str):
+        return (0, value)
     return (3, repr(value))
 
 

@@ -402,14 +402,15 @@ class Compiler:
                 return verdict
 
             sql = self._holds(select, place, call)
-        absent_is_false = (
-            is_equal
-            and place.column in (*NESTED, PARAMETER)
-            and not any(isinstance(step, int) for step in place.path)
-        )
-        return (
-            f"ifnull({sql}, 0)" if absent_is_false or condition.contrary or place.members else sql
-        )
+        if is_equal:
+            absent_is_false = place.column in NESTED and not any(
+                isinstance(step, int) for step in place.path
+            )
+        else:
+            absent_is_false = condition.operator is Operator.MATCH and place.column not in NESTED
+        if absent_is_false or place.column == PARAMETER or condition.contrary or place.members:
+            return f"ifnull({sql}, 0)"
+        return sql
 
     def _time_of(self, select: Select, condition: Compare) -> str | None:
         """Return a comparison with a time as numbers; `None` if the column has texts only."""
@@ -434,6 +435,8 @@ class Compiler:
         return f" AND {relation.keys[place.column].format(values)}"
 
     def _one_of(self, select: Select, condition: OneOf) -> str:
+        if not condition.values:
+            return "0"
         place, parts_of = condition.field, values_of(condition.field)
         texts = [value for value in condition.values if isinstance(value, str)]
         # JSON functions of SQLite cut a text at a null character.
@@ -475,13 +478,7 @@ class Compiler:
             f"SELECT {', '.join(names)} FROM ({self.rows(inner, right, whole=whole)}) WHERE {known}"  # noqa: S608
         )
         found = self._key_of(select, pairs[0][0], values) if forms == [_value] else ""
-        test = f"(({', '.join(left)}) IN ({values}){found})"
-        unsure = [
-            f"{value} IS NULL"
-            for (one, _), value in zip(pairs, left, strict=True)
-            if one.column not in _FILLED
-        ]
-        return f"CASE WHEN NOT ({' OR '.join(unsure)}) THEN {test} END" if unsure else test
+        return f"(({', '.join(left)}) IN ({values}){found})"
 
     def _bound(self, value: str) -> str:
         name = f"v{len(self.values)}"

@@ -95,6 +95,28 @@ def test_nodes_have_their_reports_and_those_without_an_entry_are_listed() -> Non
 
 
 @pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        (["~", "latest_report_status", "fail"], ["lb01", "web01", "web02"]),
+        (["=", "latest_report_status", "failed"], ["web01"]),
+        (["in", "latest_report_status", ["array", ["failed"]]], ["web01"]),
+        (["in", "latest_report_status", ["array", []]], None),
+        (["in", "latest_report_status", ["from", "reports",
+            ["extract", "status", ["=", "certname", "absent"]]]], None),
+        (["in", "latest_report_status", ["from", "reports",
+            ["extract", "status", ["=", "status", "failed"]]]], ["web01"]),
+    ],
+)  # fmt: skip
+def test_which_conditions_on_a_missing_text_are_false(
+    condition: Json, found: list[str] | None
+) -> None:
+    """A regular expression, and whether the text is in an empty set: as in PuppetDB."""
+    every = names(rows("nodes { }", records()))
+    assert names(rows(["from", "nodes", ["not", condition]], records())) == (found or every)
+    assert len(every) == 6
+
+
+@pytest.mark.parametrize(
     ("query", "hashes"),
     [
         ("reports { status = 'changed' }", ["db01-8", "web01-9"]),
@@ -354,6 +376,10 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
         (["from", "nodes", ["not", ["=", ["fact", "osfamily"], "RedHat"]], ["limit", 1]], ["lb01"]),
         (["from", "nodes", ["not", ["=", ["fact", "os.name"], "x"]], ["limit", 1]], ["db01"]),
         (["from", "nodes", ["in", ["fact", "processors.models.1"], ["array", ["AMD"]]]], ["db01"]),
+        (["from", "facts", ["and", ["=", "name", "uptime"], ["=", ["fact", "cluster"], "blue"]]],
+         ["web01"]),
+        (["from", "inventory", ["not", ["~", ["fact", "osfamily"], "e|Red"]]], ["lb01", "web02"]),
+        (["from", "nodes", ["extract", [], ["=", "certname", "lb01.example.com"]]], ["lb01"]),
         ("inventory { facts.trusted.certname = 'db01.example.com' }", ["db01"]),
         ("inventory { facts.processors.models ~ 'AMD\", ' }", ["db01"]),
         ("inventory { facts.os ~ '\"family\": \"RedHat' }", ["db01"]),
@@ -362,6 +388,15 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
 )  # fmt: skip
 def test_facts_in_conditions_are_those_of_puppetdb(query: Json, found: list[str]) -> None:
     assert names(rows(query)) == found
+
+
+def test_values_of_different_types_have_the_order_of_puppetdb() -> None:
+    query = (
+        "facts[value] {{ name in ['is_virtual', 'processorcount', 'cluster'] order by value {} }}"
+    )
+    ordered = ["blue", 4, 8, 16, False, True]
+    assert [row["value"] for row in rows(query.format(""))] == ordered
+    assert [row["value"] for row in rows(query.format("desc"))] == [*reversed(ordered)]
 
 
 NUL = "nu\0l"

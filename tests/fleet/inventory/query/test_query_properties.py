@@ -53,7 +53,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def slowly(condition: Any, row: Any) -> bool | None:
-    """Return the result of a condition, by the rules of SQL and without anything clever."""
+    """Return the result of a condition, by the rules of PuppetDB and without anything clever."""
     name, *parts = condition
     if name in ("and", "or"):
         results = [slowly(part, row) for part in parts]
@@ -68,8 +68,10 @@ def slowly(condition: Any, row: Any) -> bool | None:
     if name == "=":
         nested = "." in parts[0]
         return (False if nested else None) if actual is None else same(actual, wanted)
+    if name == "in" and not wanted[1]:
+        return False
     if actual is None:
-        return None
+        return False if name == "~" and "." not in parts[0] else None
     if name == "in":
         return any(same(actual, one) for one in wanted[1])
     text = actual if isinstance(actual, str) else json.dumps(actual)
