@@ -39,13 +39,13 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Or,
-    RelatedCondition,
     Select,
     TimeValue,
     check_size,
     equal,
     is_equality,
     parse_step,
+    related,
 )
 from localpuppet.node.puppet.fault import LEFT_OUT, is_public_title
 
@@ -243,7 +243,7 @@ def _of_fact(name: str, test: Callable[[Field], Condition]) -> Condition:
         for fact, path in places[: 2 if rest else 1]
     ]
     where = parts[0] if len(parts) == 1 else Or(parts=tuple(parts))
-    return RelatedCondition(entity=Entity.FACTS, where=where)
+    return related(Entity.FACTS, where)
 
 
 def _named_fact(left: Json, entity: Entity) -> str | None:
@@ -317,4 +317,4 @@ def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
     other = entity_named(arguments[0])
     columns, others = related_columns(entity, other)
     where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
-    return RelatedCondition(entity=other, where=check_size(where), columns=columns, others=others)
+    return related(other, check_size(where), columns, others)

@@ -3,7 +3,8 @@
 - A column is a text, or JSON text (`JSON`). Conditions have SQL's three values: a comparison with a
   missing value is unknown, except `facts.x = 1`, which is false without a fact x, as in PuppetDB.
 - What SQL cannot compare is a call of `holds`, a function of this process.
-- Rows that entries do not have come from a `Relation`.
+- Rows that entries do not have come from a `Relation`, those of a subquery from a temporary table:
+  so a statement is as long as its query, and not nested.
 
 Example: `Compiler(functions, tables).rows(select)` has a JSON text for each column.
 """
@@ -42,7 +43,6 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Or,
-    RelatedCondition,
     Select,
     TimeValue,
     conjuncts,
@@ -200,6 +200,9 @@ class Surroundings(Protocol):
     def has_exports(self, select: Select) -> bool:
         """Return whether a query of resources reads exported ones."""
 
+    def store(self, text: str, values: Mapping[str, str], columns: str) -> str:
+        """Store the different rows of a statement in a temporary table, and return its name."""
+
 
 @dataclass(slots=True)
 class Compiler:
@@ -208,10 +211,12 @@ class Compiler:
     Attributes:
         around: What the statement needs.
         values: The values of the statement's placeholders.
+        sets: The tables with the rows of subqueries, by the identity of the subquery.
     """
 
     around: Surroundings
     values: dict[str, str] = field(default_factory=dict)
+    sets: dict[int, tuple[Select, str]] = field(default_factory=dict)
 
     def rows(self, select: Select, shown: Sequence[str], *, whole: bool = False) -> str:
         """Return a statement for the rows of a query.
@@ -354,8 +359,6 @@ class Compiler:
             return f"({word.join(parts) or empty})"
         if isinstance(condition, Not):
             return f"(NOT {self.condition(select, condition.part)})"
-        if isinstance(condition, RelatedCondition):
-            condition = condition.as_select()
         if isinstance(condition, InSelect):
             return self._in_select(select, condition)
         if isinstance(condition, Compare):
@@ -468,15 +471,18 @@ class Compiler:
         forms = [_value if not _is_json(a) and not _is_json(b) else _key for a, b in pairs]
         left = [form(select, one) for form, (one, _) in zip(forms, pairs, strict=True)]
         names = [f"c{number}" for number in range(len(pairs))]
-        right = [
-            f"{form(inner, other)} AS {name}"
-            for form, (_, other), name in zip(forms, pairs, names, strict=True)
-        ]
-        whole = inner.limit is None and not inner.offset
-        known = " AND ".join(f"{name} IS NOT NULL" for name in names)
-        values = (
-            f"SELECT {', '.join(names)} FROM ({self.rows(inner, right, whole=whole)}) WHERE {known}"  # noqa: S608
-        )
+        listed = ", ".join(names)
+        if id(inner) not in self.sets:
+            right = [
+                f"{form(inner, other)} AS {name}"
+                for form, (_, other), name in zip(forms, pairs, names, strict=True)
+            ]
+            whole = inner.limit is None and not inner.offset
+            known = " AND ".join(f"{name} IS NOT NULL" for name in names)
+            rows = self.rows(inner, right, whole=whole)
+            text = f"SELECT {listed} FROM ({rows}) WHERE {known}"  # noqa: S608
+            self.sets[id(inner)] = inner, self.around.store(text, self.values, listed)
+        values = f"SELECT {listed} FROM {self.sets[id(inner)][1]}"  # noqa: S608
         found = self._key_of(select, pairs[0][0], values) if forms == [_value] else ""
         return f"(({', '.join(left)}) IN ({values}){found})"
 

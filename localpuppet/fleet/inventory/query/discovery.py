@@ -38,13 +38,13 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Or,
     Pattern,
-    RelatedCondition,
     Step,
     Value,
     VersionValue,
     check_size,
     equal,
     parse_step,
+    related,
 )
 from localpuppet.fleet.inventory.tables import capitalized, class_title
 
@@ -114,7 +114,7 @@ def parse_nodes(query: Json) -> Condition:
     if _is_none(query):
         return ALL
     if isinstance(query, list):
-        return RelatedCondition(entity=Entity.NODES, where=parse_condition(query, Entity.NODES))
+        return related(Entity.NODES, parse_condition(query, Entity.NODES))
     if isinstance(query, str) and _PQL.match(query):
         raise InvalidInputError(
             "is PQL, which only puppetdb_query() takes",
@@ -236,13 +236,13 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         return where
     if mode is not _Mode.NODES:
         raise InvalidInputError(f"there is a resource among {mode.value}")
-    return RelatedCondition(entity=Entity.RESOURCES, where=where)
+    return related(Entity.RESOURCES, where)
 
 
 def _subquery(name: str, body: "Tree[Token]") -> Condition:
     if name != "node":
         raise InvalidInputError(f"#{name[:40]} is not supported", hint="use #node")
-    return RelatedCondition(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
+    return related(Entity.NODES, _condition(body, _Mode.COLUMNS))
 
 
 def _step(tree: "Tree[Token]") -> Step:

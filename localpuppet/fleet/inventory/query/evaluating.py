@@ -9,7 +9,7 @@ Example: `Evaluation(reader).answer(select).rows`.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -369,6 +369,15 @@ class _Statement:
     def has_exports(self, select: Select) -> bool:
         """Return whether a query of resources reads exported ones; see `Surroundings`."""
         return reads_exports(select)
+
+    def store(self, text: str, values: Mapping[str, str], columns: str) -> str:
+        """Store the rows of a subquery; see `Surroundings`."""
+        table = f"temp.set_{len(self._compiler.sets)}"
+        key = f"PRIMARY KEY ({columns})"
+        with self.writing():
+            self.connection.execute(f"CREATE TABLE {table} ({columns}, {key}) WITHOUT ROWID")
+            self.connection.execute(f"INSERT OR IGNORE INTO {table} {text}", values)
+        return table
 
     def use(self, steps: int) -> None:
         """Count steps.

@@ -36,11 +36,11 @@ from localpuppet.fleet.inventory.query.tree import (
     Field,
     Operator,
     Or,
-    RelatedCondition,
     Select,
     check_size,
     parse_step,
     plain_fields,
+    related,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import TRUSTED
@@ -320,7 +320,7 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply
         if len(text) > 2 and text.startswith("/") and text.endswith("/"):
             columns = plain_fields(("certname", "name", "value"))
             named = Compare(field=columns[1], operator=Operator.MATCH, value=text[1:-1])
-            nodes = RelatedCondition(entity=Entity.INVENTORY, where=parse_nodes(query))
+            nodes = related(Entity.INVENTORY, parse_nodes(query))
             where = And(parts=(named, nodes))
             select = Select(entity=Entity.FACTS, where=where, columns=columns)
             for row in Evaluation(reader).table(select):

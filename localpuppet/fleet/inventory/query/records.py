@@ -46,14 +46,12 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Or,
-    RelatedCondition,
     Select,
     TimeValue,
     Value,
     VersionValue,
     conjuncts,
     is_equality,
-    plain_fields,
     subqueries,
     walk,
 )
@@ -190,8 +188,6 @@ def _allowed(
         parts = [_allowed(part, column, values_of) for part in condition.parts]
         known = [values for values in parts if values is not None]
         return [value for one in known for value in one] if len(known) == len(parts) else None
-    if isinstance(condition, RelatedCondition):
-        condition = condition.as_select()
     if isinstance(condition, InSelect):
         if len(condition.fields) > 1 or _whole_column(condition.fields[0]) != column:
             return None
@@ -399,8 +395,6 @@ def _fields(condition: Condition) -> list[Field]:
             fields.append(item.field)
         elif isinstance(item, InSelect):
             fields.extend(item.fields)
-        elif isinstance(item, RelatedCondition):
-            fields.extend(plain_fields(item.columns))
     return fields
 
 

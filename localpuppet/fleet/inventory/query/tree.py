@@ -195,29 +195,6 @@ class InSelect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelatedCondition:
-    """A condition that another entity has a matching row with the same values in some columns.
-
-    Attributes:
-        entity: The other entity.
-        where: The condition on its rows.
-        columns: The columns of the row.
-        others: The columns of the other entity, in the same order.
-    """
-
-    entity: Entity
-    where: "Condition"
-    columns: tuple[str, ...] = ("certname",)
-    others: tuple[str, ...] = ("certname",)
-
-    def as_select(self) -> InSelect:
-        """Return the same condition with a subquery for all rows at once."""
-        others = plain_fields(self.others)
-        select = Select(entity=self.entity, where=self.where, columns=others)
-        return InSelect(fields=plain_fields(self.columns), select=select)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Not:
     """A condition that another one is false.
 
@@ -250,7 +227,7 @@ class Or:
     parts: tuple["Condition", ...]
 
 
-Condition = Compare | IsNull | OneOf | InSelect | RelatedCondition | Not | And | Or
+Condition = Compare | IsNull | OneOf | InSelect | Not | And | Or
 ALL = And(parts=())
 
 
@@ -364,8 +341,6 @@ def walk(condition: Condition, *, inner: bool = True) -> Iterator[tuple[Conditio
             waiting.extend((part, level + 1) for part in item.parts)
         elif isinstance(item, Not):
             waiting.append((item.part, level + 1))
-        elif inner and isinstance(item, RelatedCondition):
-            waiting.append((item.where, level + 1))
         elif inner and isinstance(item, InSelect):
             waiting.append((item.select.where, level + 1))
 
@@ -373,10 +348,26 @@ def walk(condition: Condition, *, inner: bool = True) -> Iterator[tuple[Conditio
 def subqueries(condition: Condition) -> Iterator[Select]:
     """Yield the subqueries of a condition, inner ones too."""
     for part, _ in walk(condition):
-        if isinstance(part, RelatedCondition):
-            yield part.as_select().select
-        elif isinstance(part, InSelect):
+        if isinstance(part, InSelect):
             yield part.select
+
+
+def related(
+    entity: Entity,
+    where: Condition,
+    columns: tuple[str, ...] = ("certname",),
+    others: tuple[str, ...] = ("certname",),
+) -> InSelect:
+    """Return the condition that another entity has a matching row with the same values.
+
+    Args:
+        entity: The other entity.
+        where: The condition on its rows.
+        columns: The columns of the row.
+        others: The columns of the other entity, in the same order.
+    """
+    select = Select(entity=entity, where=where, columns=plain_fields(others))
+    return InSelect(fields=plain_fields(columns), select=select)
 
 
 def conjuncts(condition: Condition) -> Iterator[Condition]:

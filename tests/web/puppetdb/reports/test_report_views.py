@@ -241,6 +241,19 @@ def test_runs_are_found_by_their_key(query: str, needed: str) -> None:
     assert "SCAN history.runs" not in steps or "RIGHT PART" in needed
 
 
+@pytest.mark.parametrize("entities", [("reports",), ("events",), ("nodes", "reports", "events")])
+def test_nested_subqueries_are_as_long_as_their_query(entities: tuple[str, ...]) -> None:
+    """Where a subquery finds the rows of a relation, its text must not be written twice."""
+    condition: Json = ["~", "certname", "a"]
+    for level in range(12):
+        entity = entities[level % len(entities)]
+        condition = ["in", "certname", ["from", entity, ["extract", "certname", condition]]]
+    runs = [run(name, NOW, Kind.CHANGED, resources=RESOURCES[:1]) for name in ("a", "b")]
+    played = PlayedRuns(runs, [node("a"), node("b")])
+    found = played.ask(["from", "reports", ["extract", "certname", condition]])
+    assert found == [{"certname": "a"}]
+
+
 def test_reports_are_counted_by_day_without_those_of_forgotten_nodes() -> None:
     played = PlayedRuns(
         [run(name, NOW - number * DAY, Kind.FAILED) for name in "ab" for number in range(3)],
