@@ -358,7 +358,10 @@ class Compiler:
             parts = [self.condition(select, part) for part in condition.parts]
             return f"({word.join(parts) or empty})"
         if isinstance(condition, Not):
-            return f"(NOT {self.condition(select, condition.part)})"
+            part = condition.part
+            if isinstance(part, Compare) and _is_of_path(part):
+                return f"ifnull(NOT {self._tested(select, part)}, 0)"
+            return f"(NOT {self.condition(select, part)})"
         if isinstance(condition, InSelect):
             return self._in_select(select, condition)
         if isinstance(condition, Compare):
@@ -383,37 +386,38 @@ class Compiler:
         return f"holds({number}, {value})"
 
     def _compare(self, select: Select, condition: Compare) -> str:
+        sql, place = self._tested(select, condition), condition.field
+        absent_is_false = (
+            place.column in (*NESTED, PARAMETER)
+            or place.members
+            or condition.contrary
+            or condition.operator is Operator.MATCH
+        )
+        return f"ifnull({sql}, 0)" if absent_is_false else sql
+
+    def _tested(self, select: Select, condition: Compare) -> str:
+        """Return a comparison that is null for a missing value."""
         place, wanted, test = condition.field, condition.value, test_of(condition)
         parts_of = values_of(place)
         is_equal = condition.operator is Operator.EQUAL
         if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
             text = self._bound(compact(wanted) if _is_json(place) else wanted)
-            sql = (
-                f"({_value(select, place)} = {text}{self._key_of(select, place, f'SELECT {text}')})"
-            )
-        elif (timed := self._time_of(select, condition)) is not None:
-            sql = timed
-        else:
+            found = self._key_of(select, place, f"SELECT {text}")
+            return f"({_value(select, place)} = {text}{found})"
+        timed = self._time_of(select, condition)
+        if timed is not None:
+            return timed
 
-            def call(value: Json) -> bool | None:
-                verdict: bool | None = None
-                for part in (value,) if parts_of is None else parts_of(value):
-                    one = None if part is None else test(part)
-                    if one is True:
-                        return True
-                    verdict = False if one is False else verdict
-                return verdict
+        def call(value: Json) -> bool | None:
+            verdict: bool | None = None
+            for part in (value,) if parts_of is None else parts_of(value):
+                one = None if part is None else test(part)
+                if one is True:
+                    return True
+                verdict = False if one is False else verdict
+            return verdict
 
-            sql = self._holds(select, place, call)
-        if is_equal:
-            absent_is_false = place.column in NESTED and not any(
-                isinstance(step, int) for step in place.path
-            )
-        else:
-            absent_is_false = condition.operator is Operator.MATCH and place.column not in NESTED
-        if absent_is_false or place.column == PARAMETER or condition.contrary or place.members:
-            return f"ifnull({sql}, 0)"
-        return sql
+        return self._holds(select, place, call)
 
     def _time_of(self, select: Select, condition: Compare) -> str | None:
         """Return a comparison with a time as numbers; `None` if the column has texts only."""
@@ -502,6 +506,17 @@ def _sorted(shown: Sequence[str], source: str, orders: Sequence[str]) -> str:
         for place, key in enumerate(orders, len(shown) + 1)
     ]
     return f"SELECT {', '.join([*shown, *keys])} {source} ORDER BY {', '.join(places)}"
+
+
+def _is_of_path(condition: Compare) -> bool:
+    """Return whether a comparison, and its negation, are false for a missing value, as in PuppetDB.
+
+    It compares a fact by its path, and not the JSON that contains it.
+    """
+    place, is_equal = condition.field, condition.operator is Operator.EQUAL
+    has_index = any(isinstance(step, int) for step in place.path)
+    is_plain = not (condition.contrary or place.members)
+    return place.column in NESTED and is_plain and (has_index or not is_equal)
 
 
 def _is_json(place: Field) -> bool:

@@ -384,6 +384,12 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
         ("inventory { facts.processors.models ~ 'AMD\", ' }", ["db01"]),
         ("inventory { facts.os ~ '\"family\": \"RedHat' }", ["db01"]),
         ("nodes[] { certname = 'lb01.example.com' }", ["lb01"]),
+        ("inventory { facts.cluster !~ 'x' }", ["web01"]),
+        ("inventory { ! (facts.cluster ~ 'x' or certname ~ 'web') }", ["db01", "lb01"]),
+        ("inventory { ! (facts.processors.count > 7 or certname ~ '^web') }", ["lb01"]),
+        ("inventory { ! (facts.processors.models[1] = 'AMD') }", ["web01"]),
+        ("inventory { ! (facts.processors.models[1] = 'x' or certname ~ '^web') }",
+         ["db01", "lb01"]),
     ],
 )  # fmt: skip
 def test_facts_in_conditions_are_those_of_puppetdb(query: Json, found: list[str]) -> None:

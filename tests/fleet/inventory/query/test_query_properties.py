@@ -60,6 +60,9 @@ def slowly(condition: Any, row: Any) -> bool | None:
         decisive = name == "or"
         return decisive if decisive in results else None if None in results else not decisive
     if name == "not":
+        inner, *rest = parts[0]
+        if inner in ("~", *SIMPLE) and "." in rest[0] and value_of(row, rest[0]) is None:
+            return False
         result = slowly(parts[0], row)
         return None if result is None else not result
     actual, wanted = value_of(row, parts[0]), parts[1]
@@ -71,7 +74,7 @@ def slowly(condition: Any, row: Any) -> bool | None:
     if name == "in" and not wanted[1]:
         return False
     if actual is None:
-        return False if name == "~" and "." not in parts[0] else None
+        return None if name == "in" else False
     if name == "in":
         return any(same(actual, one) for one in wanted[1])
     text = actual if isinstance(actual, str) else json.dumps(actual)
