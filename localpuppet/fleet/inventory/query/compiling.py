@@ -387,6 +387,10 @@ class Compiler:
 
     def _compare(self, select: Select, condition: Compare) -> str:
         sql, place = self._tested(select, condition), condition.field
+        if _is_of_path(condition) and (place.column == "trusted" or len(place.path) > 1):
+            # Unknown for a missing part of a present fact; `trusted` is always present.
+            first = replace(place, path=exact_path(place)[: place.column != "trusted"])
+            return f"coalesce({sql}, CASE WHEN {_value(select, first)} IS NULL THEN 0 END)"
         absent_is_false = (
             place.column in (*NESTED, PARAMETER)
             or place.members

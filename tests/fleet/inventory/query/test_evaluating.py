@@ -388,8 +388,9 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
         ("inventory { ! (facts.cluster ~ 'x' or certname ~ 'web') }", ["db01", "lb01"]),
         ("inventory { ! (facts.processors.count > 7 or certname ~ '^web') }", ["lb01"]),
         ("inventory { ! (facts.processors.models[1] = 'AMD') }", ["web01"]),
-        ("inventory { ! (facts.processors.models[1] = 'x' or certname ~ '^web') }",
+        ("inventory { ! (facts.processors.models[1] = 'x' or certname ~ '^web01') }",
          ["db01", "lb01"]),
+        ("inventory { ! (trusted.absent ~ 'x' or certname ~ '^web') }", []),
     ],
 )  # fmt: skip
 def test_facts_in_conditions_are_those_of_puppetdb(query: Json, found: list[str]) -> None:
