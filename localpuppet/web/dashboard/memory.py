@@ -55,6 +55,8 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) ST
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
+# Rows of nodes have another form since format 10; the bus and the history have them.
+_CONVERSION = f"{run_table.CONVERSION} DELETE FROM nodes; UPDATE state SET last_updated = NULL;"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class DashboardStore:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=_TABLES, version=_VERSION, conversions={9: run_table.CONVERSION}),
+            Format(tables=_TABLES, version=_VERSION, conversions={9: _CONVERSION}),
             damaged="move the file away: the dashboard creates a new one",
             shrinks=True,
         )

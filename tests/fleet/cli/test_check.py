@@ -20,7 +20,7 @@ from tests.rigs.tls import Authority
         ({"warm": "yes"}, "agent.warm: must be a boolean, not a string"),
         ({"run_interval": 30}, "agent.run_interval: must be a string or false, not a number"),
         ({"run_cmd": {}}, "agent.run_cmd: must be a string or a list, not a mapping"),
-        ({"run_interval": "often"}, "agent: 'often' is an invalid run_interval (a positive time"),
+        ({"run_interval": "often"}, "agent.run_interval: 'often' is an invalid time (a positive"),
         ([], "agent: must be a mapping, not a list"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -17,10 +18,12 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, audit
+from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from tests.fleet.history.records import a_decision, a_row
 from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id
+from tests.web.dashboard.tables.test_run_table import FORMAT_9
 
 NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
@@ -296,3 +299,19 @@ def test_a_damaged_memory_is_an_error_and_never_empty(
     connection.close()
     with pytest.raises(StateError, match=r"damaged row.*move the file away"):
         memory.rows()
+
+
+def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
+    path, (day, moment) = tmp_path / "fleet.sqlite", parts_of(RunId(run_id(NOW)))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            FORMAT_9.format(day=day, moment=moment)
+            + "CREATE TABLE nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+            + "CREATE TABLE state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;"
+            + "INSERT INTO state VALUES (1, 1.5); INSERT INTO nodes VALUES ('a', '{}');"
+            + "PRAGMA user_version = 9"
+        )
+    with closing(DashboardStore(path, now=lambda: NOW)) as memory:
+        assert not memory.begin()
+        assert (memory.rows(), memory.last_updated()) == ([], None)
+        assert len(memory.runs("a", limit=9)) == 3
