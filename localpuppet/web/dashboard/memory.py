@@ -56,7 +56,10 @@ INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
 # Rows of nodes have another form since format 10; the bus and the history have them.
-_CONVERSION = f"{run_table.CONVERSION} DELETE FROM nodes; UPDATE state SET last_updated = NULL;"
+_CONVERSION = (
+    f"{run_table.CONVERSION} DELETE FROM nodes;"  # noqa: S608
+    "UPDATE state SET last_updated = NULL;"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -305,7 +305,7 @@ def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
     path, (day, moment) = tmp_path / "fleet.sqlite", parts_of(RunId(run_id(NOW)))
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
-            FORMAT_9.format(day=day, moment=moment)
+            FORMAT_9.format(day=day, moment=moment)  # noqa: S608
             + "CREATE TABLE nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;"
             + "CREATE TABLE state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;"
             + "INSERT INTO state VALUES (1, 1.5); INSERT INTO nodes VALUES ('a', '{}');"
