@@ -10,9 +10,9 @@ import pytest
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.puppet.noted import KICKS, read_noted
+from localpuppet.node.releases.branches import StagedBranch
 from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.mutable.branches import StagedBranch
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.query_record import read_queries

@@ -7,16 +7,14 @@ from pathlib import Path
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.fetch import Supply
-from localpuppet.node.releases.forge.ports import ModuleForge
-from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.git.tags import TagObject
-from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.forge.archive import ModuleForge
+from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
+from localpuppet.node.releases.manifest import Lock, Pin
 from localpuppet.node.releases.release import Release, resolve
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staging import Approve, ReleaseStaging
-from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.tree import TreeEntry, digest
+from localpuppet.node.releases.store import Store, TreeEntry, digest
 from tests.doubles.ports import FakeClock
 from tests.doubles.repository import FakeRepository, FakeServers
 

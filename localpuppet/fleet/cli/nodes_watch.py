@@ -1,7 +1,7 @@
 """`localpuppet nodes --watch`: shows each change of a node's report, until the user stops it.
 
 The board remembers what it showed of each node, so that it shows only changes. A node whose entry
-disappears is shown as gone, see `presence_following`.
+disappears is shown as gone, see `presence`.
 """
 
 import asyncio

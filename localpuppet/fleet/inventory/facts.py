@@ -152,7 +152,7 @@ def is_secret(key: str) -> bool:
 def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
     """Return the facts with the node's own name in all name facts.
 
-    Other nodes reject an entry with another name: see `claims`.
+    Other nodes reject an entry with another name: see `admission`.
 
     Args:
         facts: The facts.

@@ -4,7 +4,7 @@
   One format for both, as `capture.schema.json` describes it. All keys but `facts` are optional.
 - The data of the input and of the site's ENC are those *before* the release's `enc.yaml`, so that a
   change of `enc.yaml` has its effect.
-- Values that may be secret are typed placeholders; see `withheld`.
+- Values that may be secret are typed placeholders.
 
 Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1") == capture`.
 """

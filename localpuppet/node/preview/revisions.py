@@ -26,8 +26,7 @@ from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.catalog_items import digest
 from localpuppet.node.preview.release_index import States, TreeStates, tree_metadata, tree_states
 from localpuppet.node.preview.result import PreviewRevision
-from localpuppet.node.releases.git.checkout import check_out
-from localpuppet.node.releases.git.program import GitProgram, make_bare
+from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.limits import Budget, size_problem
 
 WORK_TREE = "work tree"

@@ -2,6 +2,6 @@
 
 decides: `catalog`, `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`.
 acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
-    `own_environment`, `report`, `run_lock`.
+  `own_environment`, `report`, `run_lock`.
 touches the world: `probe`.
 """

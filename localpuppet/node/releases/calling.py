@@ -1,4 +1,9 @@
-"""Calls Puppet with a release and a node document as a run has them, and applies nothing."""
+"""Calls Puppet with a release as a run has it, and applies nothing: lookups and catalogs.
+
+    web01.yaml + web01.json  ->  the catalog of web01.example.com, or the reason of a failure
+
+A node that does not compile does not stop the others.
+"""
 
 import json
 import secrets
@@ -6,16 +11,22 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import make_private, write_durably
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import last_words
+from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.machine.files import make_private, read_user_file, write_durably
 from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
-from localpuppet.node.enc.document import NodeDocument, to_yaml
+from localpuppet.node.enc.classify import node_document
+from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
+from localpuppet.node.enc.input import LoadedInput
 from localpuppet.node.enc.instance.handover import hand_over
-from localpuppet.node.puppet.command import Compilation, variables
+from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.release import Release
@@ -136,3 +147,197 @@ class PuppetCaller(Value):
         if script is not None:  # after the lean start, which makes Puppet's library load faster
             env["RUBYOPT"] = f"{env.get('RUBYOPT', '')} -r{script}".lstrip()
         return env
+
+
+class LookupResult(Value):
+    """The result of a lookup.
+
+    Attributes:
+        found: Whether the key has a value.
+        value: The value; `None` with an explanation.
+        explanation: Where Hiera looked and what it took, in Puppet's words; empty unless requested.
+    """
+
+    found: bool
+    value: Any
+    explanation: str
+
+
+class LookupRequest(Value):
+    """A key, and how it is looked up.
+
+    Attributes:
+        key: The key, `profile::base::packages` or `hosts.web01`.
+        explain: Whether to return Hiera's explanation.
+        merge: The merge strategy; empty for the one in the data.
+        type: The Puppet type of the value; empty for any.
+    """
+
+    key: str
+    explain: bool = False
+    merge: str = ""
+    type: str = ""
+
+    def words(self) -> list[str]:
+        """Return the arguments of `puppet lookup`.
+
+        Raises:
+            InvalidInputError: The text is not a key.
+        """
+        if not self.key.strip() or self.key.startswith("-"):
+            raise InvalidInputError(f"{self.key[:60]!r} is not a Hiera key", where="KEY")
+        given = {"--merge": self.merge, "--type": self.type}
+        how = ["--explain"] if self.explain else ["--render-as", "json"]
+        how += [f"{option}={value}" for option, value in given.items() if value]
+        return ["lookup", self.key, "--compile", *how]
+
+
+def look_up(
+    request: LookupRequest,
+    release: Release,
+    document: NodeDocument,
+    *,
+    facts: FactOverrides | None,
+    puppet: PuppetCaller,
+) -> LookupResult:
+    """Look up a key in Hiera.
+
+    Args:
+        request: The key, and how it is looked up.
+        release: The release, on this node.
+        document: The node document; its classes are compiled, as `lookup` in a run sees them.
+        facts: Facts of another machine, or facts that override this node's; `None` for this node's.
+        puppet: Calls Puppet.
+
+    Raises:
+        InvalidInputError: The key or the data are invalid, the value has another type, or the
+            catalog does not compile.
+        PuppetMissingError: Puppet is not installed.
+        StateError: Puppet cannot be started.
+    """
+    words, where = request.words(), f"{release.name}: {request.key}"
+    script = puppet.lookup_script
+    output = puppet.call(words, release, document, script=script, facts=facts)
+    text = output.stdout.decode("utf-8", "replace")
+    # Puppet exits 1 for both: there is no value, or something is wrong.
+    problems = "\n".join(error_lines(output.stderr)) if output.ended.code == 1 else ""
+    if output.ended.code not in (0, 1) or problems:
+        named = with_names(problems.removeprefix("Error: Could not run: "), release.directories)
+        error_text = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
+        raise InvalidInputError(f"lookup failed: {error_text}", where=where)
+    if request.explain:
+        return LookupResult(found="did not find a value" not in text, value=None, explanation=text)
+    if output.ended.code == 1:
+        return LookupResult(found=False, value=None, explanation="")
+    try:
+        # What a manifest prints while it compiles stands before the answer, which is one line.
+        answer = text.rstrip("\n").rpartition("\n")[2]
+        return LookupResult(found=True, value=loads(answer), explanation="")
+    except ValueError as error:
+        raise InvalidInputError("Puppet printed no value", where=where) from error
+
+
+MAX_FACTS = 16 * 1024 * 1024
+
+
+class CompiledNode(Value):
+    """The result for one node.
+
+    Attributes:
+        input: The node's input.
+        node: The node's name.
+        resources: How many resources its catalog has.
+        problem: Why it has no catalog, or empty.
+    """
+
+    input: str
+    node: str
+    resources: int
+    problem: str
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {**field_values(self), "problem": self.problem or None}
+
+
+def compile_nodes(
+    release: Release,
+    inputs: Sequence[LoadedInput],
+    facts: Sequence[FactOverrides | None],
+    *,
+    compile_catalog: Callable[[Release, NodeDocument, FactOverrides | None], int],
+    answer: Callable[[NodeName | None], EncData | None],
+) -> tuple[CompiledNode, ...]:
+    """Compile each input with each node's facts.
+
+    Args:
+        release: The working copy, with its modules.
+        inputs: The inputs; the releases that they name are ignored.
+        facts: Facts of machines; `None` for this one.
+        compile_catalog: Compiles, and returns the number of resources.
+        answer: Returns the answer of the site's ENC command for a node; `None` without a command.
+
+    Raises:
+        EncError: The site's ENC command failed.
+        PuppetMissingError: Puppet is not installed.
+        StateError: Puppet cannot be started.
+    """
+    compiled = []
+    for loaded in inputs:
+        for machine in facts:
+            name = machine.name if machine else None
+            count, problem = 0, ""
+            try:
+                document = node_document(loaded, release.enc, answer=answer(name))
+                count = compile_catalog(release, document, machine)
+            except InvalidInputError as error:
+                problem = str(error)
+            compiled.append(
+                CompiledNode(
+                    input=loaded.name, node=name or "this node", resources=count, problem=problem
+                )
+            )
+    return tuple(compiled)
+
+
+def read_facts(file: Path) -> FactOverrides:
+    """Return the facts of a node in a file; see `read_values`.
+
+    Raises:
+        InvalidInputError: The file has no facts, or does not name their node.
+    """
+    raw, values = read_values(file)
+    with errors_at(str(file)):
+        name = NodeName.parse(str(_name(raw, values) or file.stem).lower())
+    return FactOverrides(name=name, values=values)
+
+
+def read_values(file: Path) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return a facts file, as `facter --json` or `puppet facts` prints it, and its facts.
+
+    Args:
+        file: JSON, or YAML in a file `.yaml`: the facts, or `{"name": NODE, "values": facts}`.
+
+    Raises:
+        InvalidInputError: The file has no facts.
+    """
+    data = read_user_file(file, limit=MAX_FACTS)
+    try:
+        is_yaml = file.suffix in (".yaml", ".yml")
+        raw = strict_yaml.parse(data, where=str(file)) if is_yaml else loads(data)
+    except ValueError as error:
+        raise InvalidInputError(
+            "is not JSON", where=str(file), hint="facter --json, or puppet facts"
+        ) from error
+    if not isinstance(raw, dict):
+        raise InvalidInputError("is not a mapping of facts", where=str(file))
+    values = raw.get("values", raw)
+    if not isinstance(values, dict):
+        raise InvalidInputError("values is not a mapping of facts", where=str(file))
+    return raw, values
+
+
+def _name(raw: Mapping[str, Any], values: Mapping[str, Any]) -> object:
+    networking = values.get("networking")
+    fqdn = networking.get("fqdn") if isinstance(networking, dict) else None
+    return (raw.get("name") if "values" in raw else None) or fqdn or values.get("fqdn")

@@ -22,10 +22,9 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import make_private, remove_tree
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.git.tags import TagObject
+from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
+from localpuppet.node.releases.manifest import AnyPin, CommitPin, ForgePin, Lock, Pin
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
@@ -37,7 +36,7 @@ from localpuppet.node.releases.verification_cache import (
 )
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.ports import ForgeRelease, ModuleForge
+    from localpuppet.node.releases.forge.archive import ForgeRelease, ModuleForge
     from localpuppet.node.releases.git.repository import Repository
 
 
@@ -474,7 +473,7 @@ class ModuleFetcher(Value):
         """Reject pins whose digest differs from the Forge's."""
         if not pins:
             return
-        from localpuppet.node.releases.forge.ports import other_archive
+        from localpuppet.node.releases.forge.archive import other_archive
 
         digests = self.forge().digests([_release(pin) for pin in pins.values()])
         for pin in pins.values():
@@ -484,7 +483,7 @@ class ModuleFetcher(Value):
 
 
 def _release(pin: ForgePin) -> "ForgeRelease":
-    from localpuppet.node.releases.forge.ports import ForgeRelease
+    from localpuppet.node.releases.forge.archive import ForgeRelease
 
     return ForgeRelease(pin.forge, pin.version)
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import remove, remove_tree
 from localpuppet.base.value import Value
-from localpuppet.node.releases.forge.kept_archives import old_archives
-from localpuppet.node.releases.git.kept_mirrors import old_mirrors
+from localpuppet.node.releases.branches import BranchRecords
+from localpuppet.node.releases.composing import ModuleLinks
+from localpuppet.node.releases.forge.archive import old_archives
+from localpuppet.node.releases.git.mirrors import old_mirrors
 from localpuppet.node.releases.interfaces import Interfaces
-from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.mutable.branches import BranchRecords
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 

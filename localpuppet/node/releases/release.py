@@ -14,13 +14,11 @@ from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
-from localpuppet.node.releases.layout.composing import layout
-from localpuppet.node.releases.layout.links import HIERA, ModuleLinks, release_links
+from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, release_links
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.staged import StagedRecords, StagedRelease
 from localpuppet.node.releases.verification_cache import VerificationCache
 
 ENC = "enc.yaml"

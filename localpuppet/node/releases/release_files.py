@@ -17,12 +17,17 @@ from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import ForeignFileError, refuse_foreign_directory
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import Tag
-from localpuppet.node.releases.lock import VERSION, AnyPin, CommitPin, ForgePin, Lock, Pin
 from localpuppet.node.releases.manifest import (
+    VERSION,
+    AnyPin,
+    CommitPin,
     ForgeModule,
+    ForgePin,
     GitModule,
+    Lock,
     Manifest,
     Module,
+    Pin,
     check_modulepath,
     refuse_untagged,
 )

@@ -14,7 +14,7 @@ from localpuppet.node.releases.git.names import TRAILER, GitUrl, Tag
 
 if TYPE_CHECKING:
     # Every verb reads the sources; only those that fetch know tags.
-    from localpuppet.node.releases.git.tags import TagObject
+    from localpuppet.node.releases.git.names import TagObject
 
 # Seconds by which the clock of a tag's maker may be ahead of a node's.
 MAX_AHEAD = 86400

@@ -24,13 +24,12 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.machine.ports import Clock
+from localpuppet.node.releases.composing import Compositions
 from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of
-from localpuppet.node.releases.layout.composing import Compositions
-from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.manifest import Lock, Pin
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, split
-from localpuppet.node.releases.staged import StagedRelease, composition
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.staged import StagedRecords, StagedRelease, composition
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.verification_cache import UNVERIFIED, VerificationCache
 

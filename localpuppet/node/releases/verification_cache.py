@@ -17,7 +17,7 @@ from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import disk_errors, half_written, make_private, write_json
-from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 

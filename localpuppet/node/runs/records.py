@@ -490,7 +490,7 @@ class GoodRuns:
     def _keep(self, good: GoodRun) -> None:
         """Keep a run. The caller holds the lock."""
         # `status` keeps nothing, and does not pay for this import.
-        from localpuppet.node.releases.staged_records import file_name
+        from localpuppet.node.releases.staged import file_name
 
         kept = {
             other.release: other
@@ -524,7 +524,7 @@ class GoodRuns:
 
     def releases(self) -> set[ReleasePath]:
         """Return the releases that are kept, including those whose file is damaged."""
-        from localpuppet.node.releases.staged_records import release_of
+        from localpuppet.node.releases.staged import release_of
 
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}

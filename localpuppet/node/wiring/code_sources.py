@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from localpuppet.base.machine.ports import Progress
     from localpuppet.node.releases.fetch import Supply
-    from localpuppet.node.releases.forge.ports import ModuleForge
-    from localpuppet.node.releases.git.ignored import Ignored
+    from localpuppet.node.releases.forge.archive import ModuleForge
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
+    from localpuppet.node.releases.git.work_tree import Ignored
     from localpuppet.node.releases.release_files import ReleaseFiles
     from localpuppet.node.releases.store import Store
 
@@ -76,10 +76,9 @@ class CodeSources:
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git, with `progress` called for fetches."""
         from localpuppet.node.releases.git.access import rewrite_url
-        from localpuppet.node.releases.git.limits import GitLimits
-        from localpuppet.node.releases.git.mirror import PLACE
-        from localpuppet.node.releases.git.mirrors import Git
+        from localpuppet.node.releases.git.mirrors import PLACE, Git
         from localpuppet.node.releases.git.program import GitProgram
+        from localpuppet.node.releases.limits import GitLimits
         from localpuppet.node.wiring.forge import find_access
 
         settings = self._node.settings
@@ -145,7 +144,7 @@ class CodeSources:
             UnavailableError: git reached the timeout.
             StateError: git is not installed.
         """
-        from localpuppet.node.releases.git.ignored import ignored
+        from localpuppet.node.releases.git.work_tree import ignored
 
         return ignored(self.local_git(), directory)
 
@@ -158,10 +157,9 @@ class PublicSources(CodeSources):
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git for public code, with separate mirrors."""
         from localpuppet.node.releases.git.access import rewrite_url
-        from localpuppet.node.releases.git.limits import GitLimits
-        from localpuppet.node.releases.git.mirror import PLACE
-        from localpuppet.node.releases.git.mirrors import Git
+        from localpuppet.node.releases.git.mirrors import PLACE, Git
         from localpuppet.node.releases.git.public import public_git
+        from localpuppet.node.releases.limits import GitLimits
 
         settings = self._node.settings
         program = public_git(

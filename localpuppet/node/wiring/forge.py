@@ -16,7 +16,7 @@ from localpuppet.node.releases.git.access import (
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.forge.archive import ModuleForge
     from localpuppet.node.settings.node import Settings
 
 MAX_TOKEN = 4096
@@ -35,18 +35,17 @@ def site_forge(
     Raises:
         InvalidInputError: The file of its token, or its CA, cannot be read.
     """
-    from localpuppet.node.releases.forge.kept_archives import PLACE
+    from localpuppet.node.releases.forge.archive import PLACE
 
     settings = node.settings
     forge = settings.forge
     if forge.url.startswith("file:") and not public:
-        from localpuppet.node.releases.forge.directory import DirectoryForge
+        from localpuppet.node.releases.forge.client import DirectoryForge
 
         return DirectoryForge(
             Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / PLACE
         )
-    from localpuppet.node.releases.forge.client import Forge
-    from localpuppet.node.releases.forge.transfer import Transfer
+    from localpuppet.node.releases.forge.client import Forge, Transfer
 
     transfer = Transfer(
         url=forge.url,

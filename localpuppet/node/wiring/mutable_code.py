@@ -12,9 +12,8 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import ReleasePath
-    from localpuppet.node.releases.lock import Lock
-    from localpuppet.node.releases.mutable.branches import BranchStaging, TrunkStaging
-    from localpuppet.node.releases.mutable.modules import LockedModules
+    from localpuppet.node.releases.branches import BranchStaging, LockedModules, TrunkStaging
+    from localpuppet.node.releases.manifest import Lock
     from localpuppet.node.releases.release import Release
 
 
@@ -58,7 +57,7 @@ class MutableCode:
 
     def branch_staging(self) -> "BranchStaging":
         """Return the staging of branches."""
-        from localpuppet.node.releases.mutable.branches import BranchStaging
+        from localpuppet.node.releases.branches import BranchStaging
 
         return BranchStaging(
             modules=self._node.settings.modules,
@@ -69,7 +68,7 @@ class MutableCode:
 
     def trunk_staging(self) -> "TrunkStaging":
         """Return the staging of `trunk`'s modules."""
-        from localpuppet.node.releases.mutable.branches import TrunkStaging
+        from localpuppet.node.releases.branches import TrunkStaging
 
         modules = self._node.settings.modules
         return TrunkStaging(modules=modules, files=self._sources.files, locked=self._locked_modules)
@@ -95,7 +94,7 @@ class MutableCode:
         Raises:
             LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
         """
-        from localpuppet.node.releases.mutable.branches import WorkTrees
+        from localpuppet.node.releases.branches import WorkTrees
 
         trees = WorkTrees(
             state=self._node.settings.state,
@@ -107,13 +106,13 @@ class MutableCode:
         return trees.release(directory, name, work_trees=work_trees)
 
     def _locked_modules(self) -> "LockedModules":
-        from localpuppet.node.releases.mutable.modules import LockedModules
+        from localpuppet.node.releases.branches import LockedModules
 
         return LockedModules(supply=self._sources.supply, repository=self._sources.repository)
 
     def _untrusted_modules(self, base: "Lock") -> "LockedModules":
-        from localpuppet.node.releases.lock import ForgePin
-        from localpuppet.node.releases.mutable.modules import CodeSupply, UntrustedModules
+        from localpuppet.node.releases.branches import CodeSupply, UntrustedModules
+        from localpuppet.node.releases.manifest import ForgePin
         from localpuppet.node.wiring.code_sources import PublicSources
 
         settings, own = self._node.settings, self._sources

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
-    from localpuppet.node.releases.lock import Lock
+    from localpuppet.node.releases.manifest import Lock
 
 
 # Variables of the job that the compiler gets: no others, because a job's have secrets.

@@ -16,13 +16,12 @@ from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.calling import FactOverrides
+    from localpuppet.node.releases.calling import CompiledNode, FactOverrides
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseCheck
-    from localpuppet.node.releases.making.compiling import CompiledNode
     from localpuppet.node.releases.making.locker import LockWriter
-    from localpuppet.node.releases.puppetfile.entry import Puppetfile
+    from localpuppet.node.releases.puppetfile.parsing import Puppetfile
 
 
 class ReleaseMaking:
@@ -49,7 +48,7 @@ class ReleaseMaking:
             InvalidInputError: Ruby fails, or a limit is exceeded.
             StateError: A program for the child is missing.
         """
-        from localpuppet.node.releases.puppetfile.evaluating import evaluate
+        from localpuppet.node.releases.puppetfile.importing import evaluate
 
         return evaluate(text, path=program_environment()["PATH"])
 
@@ -66,7 +65,7 @@ class ReleaseMaking:
             PuppetMissingError: Puppet or its interpreter is missing.
             LocalpuppetError: The working copy cannot be released.
         """
-        from localpuppet.node.releases.git.committed_tree import refuse_unstageable
+        from localpuppet.node.releases.git.work_tree import refuse_unstageable
         from localpuppet.node.releases.making.checking import ReleaseChecker
 
         sources, state = self.sources, self.settings.state
@@ -90,7 +89,7 @@ class ReleaseMaking:
         Raises:
             LocalpuppetError: An input is invalid, or the working copy cannot be prepared.
         """
-        from localpuppet.node.releases.making.compiling import compile_nodes
+        from localpuppet.node.releases.calling import compile_nodes
         from localpuppet.node.wiring.compiling import classifier
         from localpuppet.node.wiring.preview import node_catalogs
 

@@ -4,7 +4,7 @@ A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is 
 `events.from_dict` turns both into `StateError`.
 
 decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `events`, `options`,
-    `progress_states`, `report`, `selecting`, `state`, `unready`, `until`.
+  `progress_states`, `report`, `selecting`, `state`, `unready`, `until`.
 acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
 inner packages: `changes`, `commands`, `reporting`.

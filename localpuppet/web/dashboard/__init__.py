@@ -4,11 +4,11 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 `templates/`, and files for browsers in `static/`.
 
 decides: `actions`, `report`, `rollout_start`, `run_results`.
-acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
-    `staged`, `view_context`.
+acts: `app`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
+  `staged`, `view_context`.
 touches the world: `memory`.
 inner packages: `history`, `lists`, `tables`.
 private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
-    `pages`, `pictures`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
-    `shared_answers`, `template_renderer`.
+  `pages`, `pictures`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
+  `shared_answers`, `template_renderer`.
 """

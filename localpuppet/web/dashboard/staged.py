@@ -19,12 +19,11 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparing import differences, texts
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.repository import Repository
-from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.staged import StagedRecords, StagedRelease
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.threshold import signed_by
 from localpuppet.node.releases.verification_cache import rules_digest

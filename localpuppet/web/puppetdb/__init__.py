@@ -7,5 +7,5 @@ acts: `answering`, `app`, `catalogs`.
 touches the world: `bodies`.
 inner packages: `reports`.
 private: `answer_sharing`, `deadlines`, `endpoints`, `errors`, `metrics`, `parameters`, `questions`,
-`request_reading`, `turns`.
+  `request_reading`, `turns`.
 """

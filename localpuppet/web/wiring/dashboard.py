@@ -221,7 +221,7 @@ def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
 
 def _staged(node: NodeWiring) -> "StagedReleases":
     """Return the staged releases of this machine."""
-    from localpuppet.node.releases.staged_records import StagedRecords
+    from localpuppet.node.releases.staged import StagedRecords
     from localpuppet.node.releases.tag_memory import TagMemory
     from localpuppet.node.wiring.releases import ReleaseWiring
     from localpuppet.web.dashboard.staged import LocalStagedReleases

@@ -11,8 +11,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.release_files import parse_lock, to_text
-from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.tree import check_link, check_path
+from localpuppet.node.releases.store import Store, check_link, check_path
 from tests.rigs.node import Node
 from tests.test_bad_inputs import CASES, cases, content, judge
 

@@ -19,7 +19,7 @@ from localpuppet.node.releases.limits import (
     Limits,
     size_problem,
 )
-from localpuppet.node.releases.packages import pack as packs
+from localpuppet.node.releases.packages import tools as packs
 from localpuppet.node.releases.store import Store
 from tests.node.releases.packages.test_pack import ID, directory, member, pack
 from tests.rigs.forge import Forge, Repo, release

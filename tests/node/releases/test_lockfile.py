@@ -10,8 +10,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.manifest import Lock, Manifest, Pin
 from localpuppet.node.releases.release_files import (
     EMPTY,
     LOCK,

@@ -2,11 +2,10 @@
 
 import pytest
 
-from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.versions import ModuleVersion
+from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
 from localpuppet.node.releases.git.names import GitUrl
-from localpuppet.node.releases.lock import CommitPin, ForgePin, Lock
-from localpuppet.node.releases.single.moves import changes, moves
+from localpuppet.node.releases.manifest import CommitPin, ForgePin, Lock
+from localpuppet.node.releases.outdated import changes, moves
 
 TREE = "0" * 63 + "1"
 

@@ -8,15 +8,11 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.fetch import ModuleFetcher
-from localpuppet.node.releases.forge.client import AHEAD, Forge
-from localpuppet.node.releases.forge.directory import DirectoryForge
-from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.ports import ForgeRelease
-from localpuppet.node.releases.forge.transfer import Transfer
-from localpuppet.node.releases.forge.versions import ModuleVersion
+from localpuppet.node.releases.forge.archive import ForgeRelease
+from localpuppet.node.releases.forge.client import AHEAD, DirectoryForge, Forge, Transfer
+from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
-from localpuppet.node.releases.lock import ForgePin, Lock
-from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.manifest import ForgePin, Lock, Manifest
 from localpuppet.node.releases.store import Store
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.staged import R1, R2, ReleaseSite

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.verification_cache import VerificationCache, rules_digest

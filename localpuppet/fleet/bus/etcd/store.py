@@ -1,6 +1,6 @@
 """`KeyValue` over version 3 of etcd's API.
 
-A ttl is a lease, shared by writes of the same moments (`shared_leases`). Conditions are
+A ttl is a lease, shared by writes of the same moments (`SharedLeases`). Conditions are
 transactions on the key's modification revision. A watch is a stream that starts after a revision.
 
 - Reads are linearizable: a cluster without a quorum raises, and an isolated member never answers

@@ -82,7 +82,7 @@ def lookup_command(
       localpuppet lookup users --merge deep --type Hash
     """
     from localpuppet.base.formats.names import NodeName
-    from localpuppet.node.releases.lookup import LookupRequest, look_up
+    from localpuppet.node.releases.calling import LookupRequest, look_up
     from localpuppet.node.wiring.compiling import puppet_caller
 
     request = LookupRequest(
@@ -152,8 +152,7 @@ def _collect_facts(
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
-    from localpuppet.node.releases.calling import FactOverrides
-    from localpuppet.node.releases.making.compiling import read_values
+    from localpuppet.node.releases.calling import FactOverrides, read_values
 
     _, values = ({}, {}) if file is None else read_values(file)
     if name is None:

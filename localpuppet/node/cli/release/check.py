@@ -69,7 +69,7 @@ def check_command(
     """
     if facts and not inputs:
         raise click.UsageError("--facts requires --compile")
-    from localpuppet.node.releases.making.compiling import read_facts
+    from localpuppet.node.releases.calling import read_facts
     from localpuppet.node.wiring.release_making import ReleaseMaking
 
     making = ReleaseMaking(node)
@@ -117,7 +117,7 @@ def _dependencies(indirect: int) -> str:
 
 def show(checked: "ReleaseCheck") -> None:
     """Show the result of the check."""
-    from localpuppet.node.releases.lock import Pin
+    from localpuppet.node.releases.manifest import Pin
 
     interface = checked.interface
     pinned = len(checked.lock.modules) + len(checked.lock.sources)

@@ -14,8 +14,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.node.releases.manifest import Manifest
     from localpuppet.node.releases.puppetfile.choosing import EntryChoice
-    from localpuppet.node.releases.puppetfile.entry import Puppetfile
     from localpuppet.node.releases.puppetfile.importing import ImportResult
+    from localpuppet.node.releases.puppetfile.parsing import Puppetfile
     from localpuppet.node.wiring.release_making import ReleaseMaking
 
 PUPPETFILE = "Puppetfile"
@@ -126,26 +126,26 @@ def _with_moduledir(
     from contextlib import suppress
     from dataclasses import replace
 
-    from localpuppet.node.releases.layout import environment
+    from localpuppet.node.releases import composing
     from localpuppet.node.releases.manifest import parse_inner_path
 
-    file = directory / environment.FILE
+    file = directory / composing.FILE
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
-    usual = environment.parse_environment(text).modulepath
+    usual = composing.parse_environment(text).modulepath
     named = []
     for entry in puppetfile.entries:
         with suppress(InvalidInputError):
             named.append(parse_inner_path(entry.moduledir or "", where="moduledir"))
-    named = [name for name in named if name] or [environment.MODULEDIR]
+    named = [name for name in named if name] or [composing.MODULEDIR]
     moduledir = next((name for name in named if name in usual), named[0])
-    places = (environment.MANIFESTS, *environment.SITE_DIRECTORIES)
+    places = (composing.MANIFESTS, *composing.SITE_DIRECTORIES)
     control = file.exists() or any((directory / name).is_dir() for name in places)
     if not old.moduledir and control and not old.modules:
         old = replace(old, moduledir=moduledir)
     own = old.moduledir or moduledir
-    modulepath = environment.parse_environment(text, moduledir=own).modulepath
-    is_usual = modulepath == (own, environment.BASE)
-    return old, (*modulepath, environment.MODULEDIR) if is_usual else modulepath
+    modulepath = composing.parse_environment(text, moduledir=own).modulepath
+    is_usual = modulepath == (own, composing.BASE)
+    return old, (*modulepath, composing.MODULEDIR) if is_usual else modulepath
 
 
 def _show(
@@ -168,7 +168,7 @@ def _show(
         )
         for choice in result.choices
     ]
-    from localpuppet.node.releases.forge.names import is_public
+    from localpuppet.node.releases.forge.versions import is_public
 
     err = not (check or shown)
     if rows and not err:

@@ -12,8 +12,8 @@ from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.lock import Lock
-    from localpuppet.node.releases.single.moves import PinMove
+    from localpuppet.node.releases.manifest import Lock
+    from localpuppet.node.releases.outdated import PinMove
 
 MANIFEST = "manifest.yaml"
 
@@ -59,9 +59,9 @@ def lock_command(
       localpuppet release lock --accept-moved
       localpuppet release lock --path ntp=../ntp
     """
+    from localpuppet.node.releases.outdated import moves
+    from localpuppet.node.releases.outdated import outdated as find_outdated
     from localpuppet.node.releases.release_files import EMPTY
-    from localpuppet.node.releases.single.moves import moves
-    from localpuppet.node.releases.single.outdated import outdated as find_outdated
     from localpuppet.node.wiring.release_making import ReleaseMaking
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():

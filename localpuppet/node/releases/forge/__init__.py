@@ -1,7 +1,6 @@
 """The Forge: modules by OWNER/NAME and version, as archives.
 
-decides: `names`, `versions`.
-acts: `archive`, `kept_archives`, `metadata`, `tar`.
-touches the world: `client`, `directory`, `transfer`.
-ports: `ports`.
+decides: `versions`.
+acts: `archive`, `tar`.
+touches the world: `client`.
 """

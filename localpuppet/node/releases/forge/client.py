@@ -1,30 +1,167 @@
-"""A forge over https: version 3 of the Puppet Forge's API, with a cache of archives.
+"""A forge: over HTTPS with version 3 of the Puppet Forge's API, or a directory of archives.
+
+This module decides which errors are retried, and what a status means. Trust, redirects, proxies,
+deadlines and the receivers of the token follow `base.http`.
 
 An archive in the cache, `STATE/forge/SHA256.tar.gz`, is complete. An interrupted download is kept
 as a part and resumed. For what everybody can read, the cache counts only if the forge itself names
 the digest: it may have archives that came with a token.
+
+forge: {url: file:///srv/forge}      # puppetlabs-stdlib-9.4.1.tar.gz, …
 """
 
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base import http
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import make_private, state_problem
+from localpuppet.base.machine.files import make_private, remove_tree, state_problem
 from localpuppet.base.value import Value
-from localpuppet.node.releases.forge.archive import sha256_of
-from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.ports import ForgeRelease, other_archive
-from localpuppet.node.releases.forge.transfer import MAX_DOCUMENT, MissingError, Transfer
-from localpuppet.node.releases.forge.versions import ModuleVersion
+from localpuppet.node.releases.forge.archive import (
+    LIMITS,
+    ForgeRelease,
+    copy_archive,
+    other_archive,
+    sha256_of,
+)
+from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
 from localpuppet.node.releases.git.names import parse_digest
+
+MAX_DOCUMENT = 16 * 1024 * 1024
+MAX_REDIRECTS = 5
+ATTEMPTS = 3
+
+_Received = TypeVar("_Received")
+
+
+class MissingError(Exception):
+    """The server has no document of that name."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Transfer:
+    """Gets documents and files of a forge.
+
+    Attributes:
+        url: Its URL, without a slash at the end.
+        ca: PEM file with the trusted authorities; `None` for the system's.
+        proxy: The proxy's URL; `None` for the one in the environment.
+        token: Sent to the forge's own origin; empty for none.
+        timeout: Seconds without a byte.
+        total: Seconds for one document or archive.
+        public: Whether it is asked for what everybody can read, at public addresses only.
+    """
+
+    url: str
+    ca: Path | None
+    proxy: str | None
+    token: str = field(repr=False)
+    timeout: float
+    total: float
+    public: bool = False
+    _client: http.HttpClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        route = http.HttpRoute(ca=self.ca, proxy=self.proxy, public=self.public)
+        self._client = http.HttpClient(route)
+
+    def document(self, url: str) -> bytes:
+        """Return a document.
+
+        Raises:
+            MissingError: The server does not have it.
+            UnavailableError: The server sends no answer in time, is not trusted, or answers with
+                another status.
+            IntegrityError: The document is larger than 16 MiB.
+            InvalidInputError: The URL or the CA file is refused.
+        """
+
+        def receive(deadline: http.Deadline) -> bytes:
+            with self._open(url, deadline) as answer:
+                _refuse_status(answer.status, url)
+                return answer.body(MAX_DOCUMENT)
+
+        return self._attempt(receive, url)
+
+    def file(self, url: str, part: Path) -> None:
+        """Download a file; the bytes that are in `part` already are not requested again.
+
+        Raises:
+            MissingError: The server does not have it.
+            UnavailableError: The download stays incomplete.
+            IntegrityError: The file is larger than an archive may be.
+            InvalidInputError: The URL or the CA file is refused.
+        """
+
+        def receive(deadline: http.Deadline) -> None:
+            start = part.stat().st_size if part.exists() else 0
+            with self._open(url, deadline, start=start) as answer:
+                if answer.status == 416 and start:
+                    part.unlink()  # it is complete, or of another file
+                    raise http.HttpError("the forge rejected the range of a resumed download")
+                _refuse_status(answer.status, url)
+                resumed = answer.status == 206
+                with part.open("ab" if resumed else "wb") as file:
+                    for chunk in answer.chunks(LIMITS.file - (start if resumed else 0)):
+                        file.write(chunk)
+
+        self._attempt(receive, url)
+
+    def _open(
+        self, url: str, deadline: http.Deadline, *, start: int = 0
+    ) -> AbstractContextManager[http.HttpAnswer]:
+        request = http.HttpRequest(
+            url=url,
+            headers={"Range": f"bytes={start}-"} if start else {},
+            token=self.token,
+            token_url=self.url,
+            redirects=MAX_REDIRECTS,
+        )
+        return self._client.open(request, deadline)
+
+    def _attempt(self, receive: Callable[[http.Deadline], _Received], url: str) -> _Received:
+        """Return the result of `receive`; retry after a broken connection."""
+        where = url_without_secrets(url)
+        deadline = http.Deadline(self.total, silence=self.timeout)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return receive(deadline)
+            except http.BodyTooLargeError as error:
+                raise IntegrityError("is too large", where=where) from error
+            except http.HttpError as error:
+                if left == 0:
+                    raise UnavailableError(
+                        f"cannot be downloaded: {error}",
+                        where=where,
+                        hint="check 'forge: {url, ca, proxy}' in localpuppet.yaml",
+                    ) from error
+        raise AssertionError("the last attempt raises")
+
+
+def _refuse_status(status: int, url: str) -> None:
+    """Raise the error of a status without a body; server errors may be retried."""
+    if status in (200, 206):
+        return
+    if status in (404, 410):
+        raise MissingError
+    problem = f"the forge answered {status}"
+    if status >= 500:
+        raise http.HttpError(problem)
+    hint = "'forge: {token_file: FILE}' in localpuppet.yaml names its token"
+    raise UnavailableError(
+        problem, where=url_without_secrets(url), hint=hint if status in (401, 403) else ""
+    )
+
 
 AT_ONCE = 4
 AHEAD = 2 * AT_ONCE
@@ -177,3 +314,76 @@ class Forge(Value):
             return True
         place.unlink()
         return False
+
+
+class DirectoryForge:
+    """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
+
+    Args:
+        directory: The directory; the mirror's maintainer may write there at any time.
+        scratch: The state's own directory, for the archive that is being read.
+    """
+
+    def __init__(self, directory: Path, scratch: Path) -> None:
+        self._directory = directory
+        self._scratch = scratch
+
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
+        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
+        return {slug: self._versions(slug) for slug in slugs}
+
+    def _versions(self, slug: Slug) -> list[ModuleVersion]:
+        self._look()
+        versions = []
+        for file in sorted(self._directory.glob(f"{slug.dashed}-*.tar.gz")):
+            text = file.name.removeprefix(f"{slug.dashed}-").removesuffix(".tar.gz")
+            try:
+                versions.append(ModuleVersion.parse(text, where=str(file)))
+            except InvalidInputError:
+                continue
+        if not versions:
+            raise InvalidInputError(
+                f"the forge has no module {slug}",
+                where=str(self._directory),
+                hint=f"put {slug.dashed}-VERSION.tar.gz there",
+            )
+        return versions
+
+    def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
+        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
+        self._look()
+        return {release: sha256_of(self._file(release)) for release in releases}
+
+    def archives(
+        self, wanted: Mapping[ForgeRelease, str]
+    ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
+        """Copy archives; see `node.releases.forge.ports.ModuleForge`."""
+        self._look()
+        make_private(self._scratch)
+        copy = self._scratch / ".archive"
+        try:
+            for release, pinned in wanted.items():
+                remove_tree(copy)
+                # The hashed copy is unpacked, whatever the file is by then.
+                sha256 = copy_archive(self._file(release), copy)
+                if pinned and sha256 != pinned:
+                    raise other_archive(release, pinned=pinned, now=sha256)
+                yield release, copy, sha256
+        finally:
+            remove_tree(copy)
+
+    def _look(self) -> None:
+        if not self._directory.is_dir():
+            raise UnavailableError(
+                "the forge's directory does not exist", where=str(self._directory)
+            )
+
+    def _file(self, release: ForgeRelease) -> Path:
+        file = self._directory / release.file
+        if not file.is_file():
+            raise InvalidInputError(
+                f"the forge has no archive of {release}",
+                where=str(self._directory),
+                hint=f"put {release.file} there",
+            )
+        return file

@@ -21,7 +21,7 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.machine.files import disk_errors, open_user_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
-from localpuppet.node.releases.tree import check_link, check_path
+from localpuppet.node.releases.store import check_link, check_path
 
 BLOCK = 512
 CHUNK = 1024 * 1024

@@ -1,4 +1,4 @@
-"""Versions of modules, and ranges of them, as Puppet's metadata.json and `mod` write them.
+"""Names and versions of modules, as the Forge, Puppet's metadata.json and `mod` write them.
 
 A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version, or comparators:
 `>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A pre-release
@@ -10,6 +10,7 @@ is in a range only if the range names one.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
 
@@ -201,3 +202,49 @@ def _between(low: _Order, end: _Order | None) -> list[_Test]:
         return [lambda v: v >= low]
     ceiling: _Order = (end[0], end[1], end[2], ())
     return [lambda v: v >= low, lambda v: v < ceiling]
+
+
+_SLUG = r"([A-Za-z0-9]{1,64})[/-]([a-z][a-z0-9_]{0,99})\Z"
+_PUBLIC = {
+    f"{host}.{site}.com" for host in ("forge", "forgeapi") for site in ("puppet", "puppetlabs")
+}
+
+
+class Slug(str):
+    """A module of the Forge as `OWNER/NAME`; `OWNER-NAME` is read as well."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> "Slug":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: The text is not OWNER/NAME.
+        """
+        match = re.match(_SLUG, text)
+        if match is None:
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a module of the Forge",
+                where=where,
+                hint="OWNER/NAME, such as puppetlabs/stdlib",
+            )
+        return cls(f"{match[1]}/{match[2]}")
+
+    @property
+    def module(self) -> str:
+        """The module's own name, which is its directory."""
+        return self.partition("/")[2]
+
+    @property
+    def dashed(self) -> str:
+        """`OWNER-NAME`, as in the API and in `metadata.json`."""
+        return self.replace("/", "-", 1)
+
+
+def is_public(url: str) -> bool:
+    """Return whether a URL is of the public Forge, under any name that it has had."""
+    try:
+        return urlsplit(url).hostname in _PUBLIC
+    except ValueError:
+        return False

@@ -1,5 +1,7 @@
 """Git mirrors: one bare repository per URL, with only the fetched tags and commits.
 
+Refs `refs/commits/ID`, which localpuppet adds, keep fetched commits.
+
 - Ref names are full, and data follow `--end-of-options`.
 - Trees are written by checkouts of a tree of trees, with every attribute switched off that changes
   bytes.
@@ -7,23 +9,160 @@
 - A node that has all it needs imports this file and starts nothing, so modules that start or write
   are imported where they are used.
 - GitPython would start the same program for each step (ADR 9).
+
+Mirrors of the site's sources stay: after a change of a signers file their tags are verified again
+without the network. Mirrors of single modules are used once per release and expire by age.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from localpuppet.base.errors import IntegrityError, UnavailableError, gather_unavailable
-from localpuppet.node.releases.git import mirror
-from localpuppet.node.releases.git.checkout import check_out
-from localpuppet.node.releases.git.program import GitProgram, make_bare
+from localpuppet.base.errors import (
+    IntegrityError,
+    LocalpuppetError,
+    UnavailableError,
+    gather_unavailable,
+)
+from localpuppet.base.machine.files import disk_errors, make_private
+from localpuppet.node.releases.git.access import ask_failure, fetch_failure, raise_failures
+from localpuppet.node.releases.git.names import TagObject, countersignature_refs, judge
+from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
-from localpuppet.node.releases.git.tags import TagObject, countersignature_refs, judge
-from localpuppet.node.releases.git.words import ask_failure, fetch_failure, raise_failures
 from localpuppet.node.releases.limits import Budget
+
+# Below the state directory.
+PLACE = "mirrors"
+# Returns the error for what git said.
+Failure = Callable[[str], LocalpuppetError]
+
+
+def mirror_name(url: str) -> str:
+    """Return the directory name of a repository's mirror."""
+    return hashlib.sha256(url.encode()).hexdigest()[:32]
+
+
+def fetch(
+    program: GitProgram, mirror: Path, url: str, refspecs: Sequence[str], *, failure: Failure
+) -> None:
+    """Fetch refs into a mirror, without their history.
+
+    Args:
+        program: Git.
+        mirror: The mirror; created if missing.
+        url: The repository.
+        refspecs: Refspecs of git.
+        failure: Returns the error for a message of git.
+
+    Raises:
+        InvalidInputError: The repository has no such tag.
+        UnavailableError: The repository or a ref cannot be fetched.
+        IntegrityError: The server sent corrupt data.
+    """
+    _ready(mirror)
+    _run(program, mirror, url, refspecs, depth=("--depth=1",), failure=failure)
+
+
+def fetch_commits(
+    program: GitProgram, mirror: Path, url: str, commits: Sequence[str], *, failure: Failure
+) -> None:
+    """Fetch commits into a mirror.
+
+    If a server does not send commits by id, all branches and tags are fetched with their history.
+
+    Raises:
+        UnavailableError: The repository or a commit cannot be fetched.
+        IntegrityError: The server sent corrupt data.
+    """
+    refspecs = [f"+{commit}:refs/commits/{commit}" for commit in commits]
+    with suppress(UnavailableError):
+        fetch(program, mirror, url, refspecs, failure=failure)
+        return
+    everything = ["+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]
+    _ready(mirror)
+    shallow = (mirror / "shallow").exists()
+    depth = ("--unshallow",) if shallow else ()
+    _run(program, mirror, url, everything, depth=depth, failure=failure)
+    for commit in commits:
+        gone = UnavailableError(
+            f"has no commit {commit}",
+            where=url,
+            hint="check that a branch or tag still contains it",
+        )
+        _name(program, mirror, commit, gone)
+
+
+def _name(program: GitProgram, mirror: Path, commit: str, gone: UnavailableError) -> None:
+    program.run(
+        mirror, "update-ref", f"refs/commits/{commit}", commit, failure=lambda _error_text: gone
+    )
+
+
+def has_commit(mirror: Path, commit: str) -> bool:
+    """Return whether a commit was fetched."""
+    return (mirror / "refs" / "commits" / commit).is_file()
+
+
+def _ready(mirror: Path) -> None:
+    if not (mirror / "HEAD").exists():
+        _make(mirror)
+    _sweep(mirror)
+
+
+def _sweep(mirror: Path) -> None:
+    """Remove the files of a killed git. The caller holds the store's lock, so no git runs."""
+    for directory, pattern in (("", "*.lock"), ("refs", "**/*.lock"), ("objects/pack", "tmp_*")):
+        for dead in (mirror / directory).glob(pattern):
+            dead.unlink(missing_ok=True)
+
+
+def _make(mirror: Path) -> None:
+    import shutil
+    import tempfile
+
+    make_private(mirror.parent)
+    new = Path(tempfile.mkdtemp(dir=mirror.parent, prefix=".new-"))
+    make_bare(new, alternates=[])
+    try:
+        new.rename(mirror)
+    except OSError:
+        shutil.rmtree(new, ignore_errors=True)  # another process was faster
+        if not (mirror / "HEAD").exists():
+            raise
+
+
+def _run(
+    program: GitProgram,
+    mirror: Path,
+    url: str,
+    refspecs: Sequence[str],
+    *,
+    depth: Sequence[str],
+    failure: Failure,
+) -> None:
+    try:
+        program.ask(
+            url,
+            mirror,
+            "fetch",
+            "--quiet",
+            *depth,
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--end-of-options",
+            url,
+            *refspecs,
+            failure=failure,
+        )
+    except LocalpuppetError:
+        _sweep(mirror)  # half of a pack may be gigabytes
+        raise
+
 
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
@@ -172,7 +311,7 @@ class Git:
         return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
 
     def _mirror(self, url: str) -> Path:
-        return self._mirrors / mirror.mirror_name(self._kind + url)
+        return self._mirrors / mirror_name(self._kind + url)
 
     def _ref(self, url: str, tag: str) -> str | None:
         """Return the object id of a tag's ref in the mirror; mirrors never have packed refs."""
@@ -187,7 +326,7 @@ class Git:
         self._fetch_refs(url, tags, [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags])
 
     def _fetch_refs(self, url: str, tags: Iterable[str], refspecs: Sequence[str]) -> None:
-        mirror.fetch(
+        fetch(
             self._program,
             self._mirror(url),
             url,
@@ -201,11 +340,11 @@ class Git:
         """Bring commits into their mirrors; see `node.releases.git.repository.Repository`."""
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
-            if not mirror.has_commit(self._mirror(url), commit):
+            if not has_commit(self._mirror(url), commit):
                 wanted.setdefault(url, []).append(commit)
 
         def fetch_from(url: str) -> None:
-            mirror.fetch_commits(
+            fetch_commits(
                 self._program,
                 self._mirror(url),
                 url,
@@ -289,14 +428,14 @@ class Git:
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
     ) -> Sequence[Countersignature]:
         """Judge a tag's countersignatures; see `node.releases.git.repository.Repository`."""
-        from localpuppet.node.releases.git import countersignatures
+        from localpuppet.node.releases.git import signatures
 
         if refresh:
-            refs = countersignatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
+            refs = signatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
             if refs:
                 self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
         tag_object = self.tag(url, tag)
-        return countersignatures.judged(
+        return signatures.judged(
             self._program, self._mirror(url), tag_object, tag=tag, signers=signers, source=source
         )
 
@@ -339,3 +478,29 @@ class Git:
         with self._scratch(mirrors) as scratch:
             check_out(self._program, scratch, trees, directory, budget)
         return [target for _, _, target in trees]
+
+
+# What a fetch that brings something writes to.
+_WRITTEN = ("objects/pack", "refs/tags", "refs/commits")
+
+
+def old_mirrors(state: Path, sources: Iterable[str], *, since: float) -> list[Path]:
+    """Return the mirrors without a fetch since a time.
+
+    Args:
+        state: The state directory.
+        sources: The URLs of the site's sources, whose mirrors stay.
+        since: The time, in seconds since 1970.
+    """
+    directory = state / PLACE
+    if not directory.is_dir():
+        return []
+    needed = {mirror_name(url) for url in sources}
+    with disk_errors(directory):
+        others = [path for path in directory.iterdir() if path.name not in needed]
+        return sorted(path for path in others if path.is_dir() and _written(path) < since)
+
+
+def _written(mirror: Path) -> float:
+    places = [mirror, *(mirror / name for name in _WRITTEN)]
+    return max(place.stat().st_mtime for place in places if place.is_dir())

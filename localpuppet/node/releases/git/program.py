@@ -1,13 +1,16 @@
-"""Runs the program `git` safely.
+"""Runs the program `git` safely, and writes trees of several mirrors.
 
 git gets no configuration but localpuppet's, no hooks, no prompts, and only allowed transports;
 time, output, memory and disk are limited.
+
+Each tree is counted against the limits before any of it is written.
 """
 
 import os
 import re
 import signal
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
@@ -16,7 +19,7 @@ from localpuppet.base.machine.child import OwnGroup
 from localpuppet.base.machine.isolation import Bounds, ProgramResult, run, start_session
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
-from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits
+from localpuppet.node.releases.limits import GIT_LIMITS, Budget, GitLimits, size_problem
 
 CHUNK = 65536
 _FULL = 64 * 1024  # fewer free bytes mean a full disk
@@ -372,3 +375,68 @@ def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
         lines = "".join(f"{other}/objects\n" for other in alternates)
         (directory / "objects/info/alternates").write_text(lines)
     (directory / "HEAD").write_text("ref: refs/heads/main\n")
+
+
+def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> None:
+    """Count trees against a budget.
+
+    Args:
+        records: `MODE KIND ID SIZE<tab>NAME/PATH`, directories included.
+        budget: What may be written.
+        urls: Repository by the name at the top of a path.
+
+    Raises:
+        IntegrityError: A tree holds a submodule, or exceeds the budget.
+    """
+    for record in records:
+        about, _, name = record.partition(b"\t")
+        mode, _, _, size = about.split()
+        top, _, path = name.partition(b"/")
+        if not path:
+            continue  # the directory that is to be made for the tree
+        shown = path[:120].decode("utf-8", "backslashreplace")
+        where = f"{urls.get(top.decode(), '')}: {shown!r}"
+        if mode == b"160000":
+            raise IntegrityError(
+                "a tree holds a submodule (gitlink, mode 160000)",
+                where=where,
+                hint="name it in the manifest and take it out with 'git rm --cached', or vendor it",
+            )
+        problem = size_problem(path)
+        if problem:
+            raise IntegrityError(problem, where=where)
+        budget.take(int(size) if size.isdigit() else 0, where=where)
+
+
+def check_out(
+    program: GitProgram,
+    repository: Path,
+    trees: Sequence[tuple[str, str, str]],
+    directory: Path,
+    budget: Budget,
+) -> None:
+    """Write trees out.
+
+    Args:
+        program: Git.
+        repository: A scratch git directory that has the objects of all trees.
+        trees: URL, tree id, and the name of the new directory.
+        directory: An existing, empty directory.
+        budget: What may be written.
+
+    Raises:
+        IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
+            objects are missing.
+        UnavailableError: git reached the timeout.
+    """
+    listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
+    top = program.run(repository, "mktree", "-z", stdin=listing.encode()).decode().strip()
+    listed = program.records(repository, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", top)
+    with closing(listed):
+        weigh(listed, budget, {target: url for url, _, target in trees})
+    program.run(
+        repository,
+        *["-c", "core.bare=false", f"--work-tree={directory}"],
+        *["read-tree", "-u", "--reset", top],
+        cwd=directory,
+    )

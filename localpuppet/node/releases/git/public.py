@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from localpuppet.base import http
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.node.releases.git.access import GitAccess
-from localpuppet.node.releases.git.limits import GitLimits
 from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import GitLimits
 
 MAX_REDIRECTS = 5
 # Git connects to given addresses since this version, and ignores them before.

@@ -4,8 +4,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from localpuppet.node.releases.git.names import TagObject
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
-from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 
 

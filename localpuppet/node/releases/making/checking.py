@@ -10,21 +10,19 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.value import Value
+from localpuppet.node.releases.composing import layout
 from localpuppet.node.releases.fetch import Supply, wanted_of
-from localpuppet.node.releases.forge.metadata import read_file, unmet
-from localpuppet.node.releases.git.ignored import Ignored
+from localpuppet.node.releases.forge.archive import read_file, unmet
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.repository import Repository
+from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.interface import Interface, check_classes
 from localpuppet.node.releases.interfaces import Parser, modules_in
-from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.making.data import NAME as HIERA
 from localpuppet.node.releases.making.data import check_data, refuse_unloadable, yaml_files
-from localpuppet.node.releases.making.hierarchy import NAME as HIERA
-from localpuppet.node.releases.making.leftovers import unused_parts
-from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
-from localpuppet.node.releases.manifest import GitModule, Manifest
+from localpuppet.node.releases.making.leftovers import OwnModules, own_modules, unused_parts
+from localpuppet.node.releases.manifest import GitModule, Lock, Manifest, Pin
 from localpuppet.node.releases.release import ENC, read_enc
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import split

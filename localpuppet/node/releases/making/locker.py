@@ -23,13 +23,22 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.git.names import Tag
-from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
-from localpuppet.node.releases.manifest import ForgeModule, GitModule, Manifest, Module
+from localpuppet.node.releases.manifest import (
+    AnyPin,
+    CommitPin,
+    ForgeModule,
+    ForgePin,
+    GitModule,
+    Lock,
+    Manifest,
+    Module,
+    Pin,
+)
 from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, fits, to_text
 from localpuppet.node.releases.source import split
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.forge.archive import ModuleForge
     from localpuppet.node.releases.git.repository import Repository
 
 

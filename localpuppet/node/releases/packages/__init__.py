@@ -2,5 +2,4 @@
 
 acts: `building`, `directory`, `staging`.
 touches the world: `tools`.
-private: `naming`, `pack`.
 """

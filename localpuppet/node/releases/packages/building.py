@@ -20,10 +20,10 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import publish, state_problem
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.repository import Repository
+from localpuppet.node.releases.packages import directory as naming
 from localpuppet.node.releases.packages import directory as packages
-from localpuppet.node.releases.packages import naming
-from localpuppet.node.releases.packages import pack as packs
-from localpuppet.node.releases.packages.naming import PackageDescription
+from localpuppet.node.releases.packages import tools as packs
+from localpuppet.node.releases.packages.directory import PackageDescription
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.store import Store, tree_digest

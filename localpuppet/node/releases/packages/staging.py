@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import ReleasePath, did_you_mean
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.names import parse_digest
-from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.source import split
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
@@ -119,7 +119,7 @@ class PackageStaging:
     ) -> StagedRelease:
         from localpuppet.node.releases.packages import directory
         from localpuppet.node.releases.packages import (
-            pack as packs,  # a release from git needs neither, nor tarfile
+            tools as packs,  # a release from git needs neither, nor tarfile
         )
 
         scratch = self.supply.store.staging()
@@ -144,7 +144,7 @@ class PackageStaging:
             if pack is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
             if self.install is not None:
-                from localpuppet.node.releases.packages.naming import package_name
+                from localpuppet.node.releases.packages.directory import package_name
 
                 self.install(package_name(app))
                 package = directory.find(self.directories, app)

@@ -1,6 +1,5 @@
 """Puppetfiles of r10k and g10k: read as data, and converted to manifests.
 
-decides: `choosing`, `entry`, `parsing`.
+decides: `choosing`, `parsing`.
 acts: `importing`.
-touches the world: `evaluating`.
 """

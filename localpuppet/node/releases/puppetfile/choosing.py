@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.value import Value
-from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.versions import Range
+from localpuppet.node.releases.forge.versions import Range, Slug
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
 from localpuppet.node.releases.manifest import ForgeModule, GitModule, Module, parse_inner_path
-from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
+from localpuppet.node.releases.puppetfile.parsing import PuppetfileEntry
 
 CONTROL = "control_branch"
 _HEX = re.compile(r"[0-9a-f]{40}\Z")

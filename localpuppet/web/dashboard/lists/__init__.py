@@ -1,6 +1,6 @@
 """Lists of the dashboard: their rows, their order, and their export as files.
 
 decides: `differing`, `drift`, `exporting`, `failures`, `finding`, `list_page`, `list_query`,
-    `node_standings`, `releases`, `rollouts`.
+  `node_standings`, `releases`, `rollouts`.
 private: `agreement`, `ordered`, `tally`.
 """

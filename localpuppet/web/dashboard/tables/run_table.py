@@ -2,7 +2,7 @@
 
 - Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
   once. Runs are clustered by the day on which they ended, so that a day is written and deleted
-  together, and the newest are found without an index; see `dated` for the moment of a run. A text
+  together, and the newest are found without an index; see `filed` for the moment of a run. A text
   or profile is deleted with the last day that uses it.
 - Triggers keep the number of runs by day (`tallies`) and each node's newest run (`latest`).
 - The number of runs by hour and result (`hours`) stays when runs are deleted to make room. A run

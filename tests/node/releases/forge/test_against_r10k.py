@@ -5,8 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from localpuppet.node.releases.store import entries
-from localpuppet.node.releases.tree import digest
+from localpuppet.node.releases.store import digest, entries
 from tests.rigs.forge import Forge, make
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.node import Node

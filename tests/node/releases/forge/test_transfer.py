@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.forge.client import Forge
-from localpuppet.node.releases.forge.directory import DirectoryForge
-from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.ports import ForgeRelease
-from localpuppet.node.releases.forge.transfer import MissingError, Transfer
-from localpuppet.node.releases.forge.versions import ModuleVersion
+from localpuppet.node.releases.forge.archive import ForgeRelease
+from localpuppet.node.releases.forge.client import DirectoryForge, Forge, MissingError, Transfer
+from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.tls import Authority
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, StateError
-from localpuppet.node.releases.git.limits import GitLimits
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import GitLimits
 from tests.rigs.forge import Forge, Repo
 
 LIMIT = 100_000

@@ -10,9 +10,9 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import GIT_LIMITS, GitLimits
 from tests.rigs.forge import Forge
 from tests.rigs.signing import payload, put_tag
 from tests.rigs.waiting import wait_until

@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.node.releases.git.words import ask_failure, fetch_failure, raise_failures
+from localpuppet.node.releases.git.access import ask_failure, fetch_failure, raise_failures
 
 URL = "https://git.example.com/web.git"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
+from localpuppet.node.releases.composing import ReleaseLayout, layout
 from tests.rigs.node import Node
 
 CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_version = x\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.layout.composing import ReleaseLayout
-from localpuppet.node.releases.making.compiling import read_facts
+from localpuppet.node.releases.calling import read_facts
+from localpuppet.node.releases.composing import ReleaseLayout
 from localpuppet.node.releases.making.data import MAX_WARNINGS, check_data
 from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.node.releases.manifest import Manifest, parse_module

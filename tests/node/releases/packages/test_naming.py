@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.packages import directory
-from localpuppet.node.releases.packages.naming import (
+from localpuppet.node.releases.packages.directory import (
     is_licence,
     package_name,
     package_version,

@@ -14,7 +14,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.node.releases.limits import LIMITS, Limits
-from localpuppet.node.releases.packages import pack as packs
+from localpuppet.node.releases.packages import tools as packs
 from tests.rigs.forge import Forge
 from tests.rigs.node import Node
 from tests.rigs.packages import build

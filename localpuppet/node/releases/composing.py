@@ -1,5 +1,7 @@
 """Composed releases: directories of links into the store.
 
+Every directory of the result is inside the release. Unsupported settings are listed in the notes.
+
 A composed release has the entries of the app's own tree, and each single module that its lock pins:
 at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it),
 beside the tree's own entries there.
@@ -7,16 +9,30 @@ beside the tree's own entries there.
 The modulepath is the release's top, or for a control repository the directories in
 `environment.conf`. Without a `moduledir` in the manifest `environment.conf` is an ordinary file, so
 that a release keeps the meaning that it had when it was made.
+
+    STATE/links/SHA256/modules/ntp          -> ../../../objects/SHA256
+    STATE/links/SHA256/release/hiera.yaml   -> the file of the release
+    STATE/links/SHA256/release/modules/ntp  -> ../../../../objects/SHA256
+
+- `modules` is a directory of the modulepath. `release` is composed as a staged release is, so that
+  `hiera.yaml` finds the same data in modules.
+- A directory is named by the digest of its contents, so it is complete or absent and never changes.
+- Trees are written before the links that name them.
+- Each directory records when it was last used.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import (
+    disk_errors,
+    is_file,
     make_private,
     make_public,
     read_user_file,
@@ -24,10 +40,93 @@ from localpuppet.base.machine.files import (
     sync_directory,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.manifest import MAX_DIRECTORIES, parse_inner_path
+from localpuppet.node.releases.staged import StagedRelease, composition
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.store import Store
+
+
+FILE = "environment.conf"
+BASE = "$basemodulepath"
+MODULEDIR = "modules"
+MANIFESTS = "manifests"
+# Where Puppet looks for functions and data types that every module may use; nothing else of these
+# directories counts: types, providers and facts come from modules.
+CODE_DIRECTORIES = ("functions", "lib", "types")
+# Where control repositories have modules of their own.
+SITE_DIRECTORIES = ("site", "site-modules", "dist", MODULEDIR)
+_LINE = re.compile(r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z")
+_CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
+
+
+class EnvironmentConf(Value):
+    """The settings of an `environment.conf`.
+
+    Attributes:
+        modulepath: Directories inside the release, and `$basemodulepath` at its position.
+        manifest: The site manifest, a file or directory inside the release.
+        notes: Messages about unsupported settings.
+    """
+
+    modulepath: tuple[str, ...]
+    manifest: str
+    notes: tuple[str, ...]
+
+
+def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentConf:
+    """Return the settings of an `environment.conf`; an empty one has Puppet's defaults.
+
+    Args:
+        text: The file.
+        moduledir: The directory of single modules; on the modulepath if the file names none.
+    """
+    settings: dict[str, str] = {}
+    notes: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", ";", "[")):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            notes.append(f"line {number} is not a setting (write NAME = VALUE)")
+        else:
+            settings[match[1]] = match[2].strip("'\"")
+    path = _modulepath(settings.get("modulepath", f"{moduledir}:{BASE}"), notes)
+    manifest = _inside(settings.get("manifest", MANIFESTS), "manifest", notes)
+    for name in sorted(set(settings) - {"modulepath", "manifest", "config_version"}):
+        if name == "environment_timeout":
+            notes.append("environment_timeout is not needed: each run reads the release again")
+        else:
+            notes.append(f"{name} is not used (remove it)")
+    if settings.get("config_version"):
+        notes.append("config_version is not run: the release's name is the version")
+    return EnvironmentConf(
+        modulepath=path,
+        manifest=manifest or MANIFESTS,
+        notes=tuple(notes),
+    )
+
+
+def _modulepath(text: str, notes: list[str]) -> tuple[str, ...]:
+    directories: list[str] = []
+    for part in filter(None, re.split(r"[:;]", text)):
+        entry = part.strip()
+        path = BASE if entry == BASE else _inside(entry, "modulepath", notes)
+        if path and path not in directories:
+            directories.append(path)
+    if len(directories) > MAX_DIRECTORIES:
+        notes.append(f"modulepath has more than {MAX_DIRECTORIES} directories: the rest is left")
+    return tuple(directories[:MAX_DIRECTORIES])
+
+
+def _inside(text: str, setting: str, notes: list[str]) -> str:
+    try:
+        return parse_inner_path(text, where="") or "."
+    except InvalidInputError:
+        what = "names another directory of Puppet" if _CODEDIR.match(text) else "leaves the release"
+        notes.append(f"{setting}: {text[:60]!r} {what}")
+        return ""
 
 
 class ReleaseLayout(Value):
@@ -79,12 +178,6 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
 
 
 def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> ReleaseLayout:
-    from localpuppet.node.releases.layout.environment import (
-        BASE,
-        CODE_DIRECTORIES,
-        MANIFESTS,
-        parse_environment,
-    )
 
     file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
@@ -268,3 +361,120 @@ def _names(directory: Path) -> list[str]:
     if directory.is_symlink() or not directory.is_dir():
         return []
     return sorted(os.listdir(directory))  # noqa: PTH208 - names only
+
+
+HIERA = "hiera.yaml"
+_MODULES, _RELEASE = "modules", "release"
+
+
+class ModuleLinks:
+    """The link directories on this node.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._directory = state / "links"
+
+    def path(self, trees: Mapping[str, str]) -> Path:
+        """Return the path of the link directory, which may not exist.
+
+        Args:
+            trees: By name: a digest, or an absolute path.
+        """
+        return self._directory / composition(_targets(trees))
+
+    def places(self, directory: Path, links: Mapping[str, str]) -> tuple[Path, Path]:
+        """Return the directories of a release's modules, and of its `hiera.yaml`."""
+        path, has_hiera = self.path(links), f"{_RELEASE}/{HIERA}" in links
+        return path / _MODULES, path / _RELEASE if has_hiera else directory
+
+    def has(self, trees: Mapping[str, str]) -> bool:
+        """Return whether the directory exists with exactly its links."""
+        path = self.path(trees)
+        try:
+            return path.is_dir() and {
+                str(link.relative_to(path)): str(link.readlink()) for link in _entries(path)
+            } == _targets(trees)
+        except OSError:
+            return False
+
+    def make(self, trees: Mapping[str, str]) -> Path:
+        """Create the directory if missing, record its use, and return it.
+
+        The trees are in the store, and the caller holds its lock.
+        """
+        final = self.path(trees)
+        with disk_errors(final):
+            if not self.has(trees):
+                make_private(self._directory)
+                for dead in self._directory.glob(".*"):  # of a process that died here
+                    remove_tree(dead)
+                remove_tree(final)
+                new = self._directory / f".{os.urandom(4).hex()}"
+                make_private(new)
+                for name, target in _targets(trees).items():
+                    make_private((new / name).parent)
+                    (new / name).symlink_to(target)
+                for directory in {(new / name).parent for name in trees} | {new}:
+                    sync_directory(directory)
+                new.rename(final)
+                sync_directory(self._directory)
+            os.utime(final)
+        return final
+
+    def unused(self, *, since: float) -> list[Path]:
+        """Return the directories that were not used since a time, in seconds since 1970."""
+        return [path for path in self._all() if path.stat().st_mtime < since]
+
+    def needed(self, *, but: list[Path]) -> set[str]:
+        """Return the digests of the trees that the directories name.
+
+        Args:
+            but: Directories to ignore.
+        """
+        return {
+            link.readlink().name
+            for path in self._all()
+            if path not in but
+            for link in _entries(path)
+            if not link.readlink().is_absolute()
+        }
+
+    def _all(self) -> list[Path]:
+        with disk_errors(self._directory), suppress(FileNotFoundError):
+            return sorted(path for path in self._directory.iterdir() if path.is_dir())
+        return []
+
+
+def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> dict[str, str]:
+    """Return the links for a release whose modules are outside of it, for `ModuleLinks`.
+
+    Args:
+        directory: The release.
+        moduledir: The directory for single modules in its manifest; empty for its top.
+        trees: By module name: a digest, or the absolute path of a work tree.
+    """
+    links = {f"{_MODULES}/{name}": tree for name, tree in trees.items()}
+    if trees and is_file(directory / HIERA):
+        own = {name: str(directory / name) for name in composed_names(directory, moduledir)}
+        inner = f"{moduledir}/" if moduledir else ""
+        own.update({f"{inner}{name}": tree for name, tree in trees.items()})
+        links.update({f"{_RELEASE}/{name}": tree for name, tree in own.items()})
+    return links
+
+
+def _entries(top: Path) -> Iterator[Path]:
+    """Yield what is in a link directory, except the directories on the way to its links."""
+    for place, directories, files in os.walk(top):
+        for path in (Path(place, name) for name in (*directories, *files)):
+            if path.is_symlink() or not path.is_dir():
+                yield path
+
+
+def _targets(trees: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: tree if tree.startswith("/") else f"{'../' * (name.count('/') + 2)}objects/{tree}"
+        for name, tree in trees.items()
+    }

@@ -1,12 +1,21 @@
-"""Compares pins: what changed between two locks, and what could be updated."""
+"""Compares pins: what changed between two locks, and what could be updated.
+
+Nothing is fetched or changed.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
-from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock
+from localpuppet.node.releases.manifest import AnyPin, CommitPin, ForgePin, Lock
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.forge.archive import ModuleForge
+    from localpuppet.node.releases.git.repository import Repository
+
 
 _FORGE = "https://forge.puppet.com/modules"
 _HOST = re.compile(
@@ -100,3 +109,30 @@ def newer_ref(pin: AnyPin, refs: Mapping[str, str]) -> str:
 def _numbers(tag: str) -> tuple[int, ...]:
     match = _NUMBERS.match(tag)
     return tuple(int(number) for number in match[1].split(".")) if match else ()
+
+
+def outdated(
+    lock: Lock, *, repository: "Repository", forge: "Callable[[], ModuleForge]"
+) -> tuple[PinMove, ...]:
+    """Return the possible updates, by name.
+
+    Raises:
+        InvalidInputError: The Forge no longer has a module.
+        UnavailableError: A repository or the forge is unreachable.
+    """
+    pins = lock.pins
+    slugs = [pin.forge for pin in pins.values() if isinstance(pin, ForgePin)]
+    urls = [str(pin.url) for pin in pins.values() if not isinstance(pin, ForgePin)]
+    versions = forge().versions(slugs) if slugs else {}
+    refs = repository.refs(urls) if urls else {}
+    moves = []
+    for key in sorted(pins):
+        pin = pins[key]
+        new = (
+            newer_version(pin, versions[pin.forge])
+            if isinstance(pin, ForgePin)
+            else newer_ref(pin, refs[pin.url])
+        )
+        if new:
+            moves.append(PinMove(name=key.partition(".")[2], old=label(pin), new=new))
+    return tuple(moves)

@@ -1,4 +1,0 @@
-"""Mutable code: work trees and branches, with the modules of their locks.
-
-acts: `branches`, `modules`.
-"""
