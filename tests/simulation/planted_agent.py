@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.command_runner import CommandRunner
+from localpuppet.fleet.agent.fork_runner import CommandRunner
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.triggers import sending
@@ -60,7 +60,7 @@ def forgets_too_early() -> None:
 
 def two_at_once() -> None:
     """The agent starts a run during another run."""
-    from localpuppet.fleet.agent import command_runner, fork_runner
+    from localpuppet.fleet.agent import fork_runner
 
     class Free:
         fd = 2
@@ -72,7 +72,7 @@ def two_at_once() -> None:
         def release(self) -> None:
             return
 
-    for runner in (fork_runner, command_runner):
+    for runner in (fork_runner, fork_runner):
         _plant(runner, "Flock", Free)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from localpuppet.fleet.agent.reactions import decision, reactor
+from localpuppet.fleet.agent.reactions.decision import ReactionState, WatchedQuery
 from localpuppet.fleet.agent.reactions.dependency import FinishedRun
 from localpuppet.fleet.agent.reactions.reactor import Reactor
-from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
 from tests.simulation.reacting import Node
 
 Plant = pytest.MonkeyPatch

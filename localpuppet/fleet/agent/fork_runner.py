@@ -1,4 +1,4 @@
-"""The `Runner` that forks a child process for each run, with localpuppet's supervisor.
+"""The `Runner`s of an agent: children of a fork server, or a command of the site.
 
 - A child, not a thread: the supervisor handles signals, and survives when the agent is killed.
 - A fork, not a new process: starting Python and importing would add 100 ms between a trigger and
@@ -9,6 +9,10 @@
   start. The record has the rest.
 - Two commands never run at once, even if the agent that started the first was killed.
 - If a process cannot start for lack of memory or the like, the agent tries the run again.
+- The server starts while no run is in progress, so that its start does not slow a run down.
+- It ends itself with its own exit code when it is outdated, for example after a run with changes
+  (see `share/fork_server.rb`). After any other end, the next start waits for a pause that doubles.
+- Without a server, runs start Puppet cold.
 """
 
 import asyncio
@@ -18,14 +22,21 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Generic, TypeVar
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-from localpuppet.base.errors import thread_shortage
+from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.base.machine.child import signal_group
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Log, ProcessId
+from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
@@ -147,3 +158,172 @@ def _understand(message: bytes, code: int) -> RunCompletion:
     # kill.
     result = RequestedRunResult.BUSY if code < 0 else RequestedRunResult.IMPOSSIBLE
     return RunCompletion(result=result, reason=f"its supervisor died before it began ({how})")
+
+
+@dataclass(slots=True, eq=False)
+class CommandRunner:
+    """Runs a command of the site (`run_cmd`), such as `puppet agent --test`.
+
+    Attributes:
+        command: The argument vector.
+        env: The environment of the command.
+        lock: A lock file; the command inherits the lock.
+        timeout: Seconds until the command gets TERM.
+        grace: Seconds between TERM and KILL.
+    """
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    _: KW_ONLY
+    lock: Path
+    timeout: float
+    grace: float
+    _pid: int = field(default=0, init=False)
+
+    async def run(self, order: RunOrder) -> RunCompletion:
+        """Execute a run; see `fleet.agent.agent.Runner`. The exit code is the only result."""
+        make_private(self.lock.parent)
+        lock = Flock.take(self.lock)
+        if lock is None:
+            return RunCompletion(
+                result=RequestedRunResult.BUSY,
+                reason="the command of an earlier agent is still running",
+            )
+        try:
+            # Not asyncio's subprocess: it kills the command if the agent ends with an error.
+            process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                env={**self.env, "LOCALPUPPET_CAUSE": order.text[:1000]},
+                start_new_session=True,
+                pass_fds=(lock.fd,),
+            )
+        except OSError as error:
+            lock.release()
+            return not_started(error, self.command[0])
+        self._pid = process.pid
+        try:
+            in_time = await self._over(process.pid)
+        finally:
+            self._pid = 0
+        code = process.wait()
+        lock.release()  # not on cancellation: the command keeps running and has the lock
+        if not in_time:
+            reason = f"did not end within {self.timeout:g} s"
+            return RunCompletion(result=RequestedRunResult.OVER, outcome="timed_out", reason=reason)
+        return RunCompletion(
+            result=RequestedRunResult.OVER,
+            outcome="ended" if code == 0 else "failed",
+            reason=f"exit code {code}",
+        )
+
+    async def _over(self, pid: int) -> bool:
+        """Wait for a command and end it after its time; return whether it ended in time."""
+        over = asyncio.create_task(ended(pid))
+        try:
+            for patience, number in (
+                (self.timeout, signal.SIGTERM),
+                (self.grace, signal.SIGKILL),
+            ):
+                done, _ = await asyncio.wait([over], timeout=patience)
+                if done:
+                    return number is signal.SIGTERM
+                signal_group(pid, number)
+            await over
+            return False
+        finally:
+            over.cancel()
+
+    def end(self) -> None:
+        """Send TERM to the running command."""
+        if self._pid:
+            signal_group(self._pid, signal.SIGTERM)
+
+
+# The exit code of a server that is to be replaced.
+RECYCLED = 10
+# Seconds until the next start after a failure: the first pause, and the longest.
+FIRST = 1.0
+LONGEST = 300.0
+# Seconds that the server may take to end when the agent ends.
+PATIENCE = 10.0
+
+
+class StartedForkServer(Protocol):
+    """A running fork server: `base.machine.kept_process.KeptProcess`."""
+
+    @property
+    def identity(self) -> ProcessId:
+        """Return the process identity."""
+
+    def end(self) -> None:
+        """End the server; without a running server, do nothing."""
+
+    def code(self) -> int:
+        """Return the exit code after the end; the number of a signal is negative."""
+
+
+class RunActivity(Protocol):
+    """Returns whether a run is in progress: `fleet.agent.agent.Agent`."""
+
+    @property
+    def running(self) -> object:
+        """Return the run in progress; a false value without one."""
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set on each change; the subscriber clears it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkServerKeeper:
+    """Keeps a fork server running.
+
+    Attributes:
+        runs: Returns whether a run is in progress.
+        start: Starts a server.
+        log: The agent's log.
+        first: The first pause in seconds after a failed start.
+    """
+
+    runs: RunActivity
+    _: KW_ONLY
+    start: Callable[[], StartedForkServer]
+    log: Log
+    first: float = FIRST
+
+    async def keep(self, leave: asyncio.Event) -> None:
+        """Keep a server running until `leave` is set, and end it then."""
+        changed = self.runs.subscribe()
+        pause = self.first
+        while not leave.is_set():
+            while self.runs.running and not leave.is_set():
+                changed.clear()
+                await wait_first(leave, changed)
+            if leave.is_set():
+                return
+            problem = await self._serve(leave)
+            if problem is None:
+                pause = self.first
+            elif not leave.is_set():
+                self.log.warning(f"{problem}; runs start cold until it is running again")
+                await wait_first(leave, seconds=pause)
+                pause = min(2 * pause, LONGEST)
+
+    async def _serve(self, leave: asyncio.Event) -> str | None:
+        """Run a server until it ends or `leave` is set; return the error, if any."""
+        try:
+            server = self.start()
+        except LocalpuppetError as error:
+            return f"the fork server: {error}"
+        over = asyncio.create_task(ended(server.identity.pid))
+        try:
+            await wait_first(leave, over)
+            if not over.done():
+                server.end()
+                await asyncio.wait([over], timeout=PATIENCE)
+            code = server.code() if over.done() else RECYCLED
+        finally:
+            over.cancel()
+        if code == RECYCLED or leave.is_set():
+            return None
+        return f"the fork server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"

@@ -1,9 +1,14 @@
-"""Start and end the parts of the agent's run side, and handle signals.
+"""The parts of an agent's run side: signals, the timer, and runs that the agent did not start.
 
+    step(now) -> request a run when one is due, and return how long to sleep
+
+- A node runs at its own second of each period. If the clock is set back, the node waits for at most
+  one period.
 - Leases, timer and Puppet's socket run beside the agent's loop.
 """
 
 import asyncio
+import math
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -12,15 +17,86 @@ from pathlib import Path
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
-from localpuppet.fleet.agent.run_traces import RunTraces, notice
-from localpuppet.fleet.agent.timer import Timer
 from localpuppet.fleet.inventory.timetable import splay
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
+
+# The longest sleep in seconds, to notice a changed clock.
+LONGEST = 60.0
+
+
+class Timer:
+    """Requests a run once a period.
+
+    Args:
+        every: The period in seconds.
+        phase: The second of each period; see `inventory.timetable.splay`.
+        now: The start time in seconds since 1970.
+        due: Called when a run is due.
+    """
+
+    def __init__(self, every: float, *, phase: float, now: float, due: Callable[[], None]) -> None:
+        self._every = every
+        self._phase = phase
+        self._call = due
+        self._due = self._next(now)
+
+    def step(self, now: float) -> float:
+        """Request a run when one is due; return how many seconds to sleep."""
+        if now >= self._due:
+            self._call()
+        if now >= self._due or self._due - now > self._every:  # or the clock was set back
+            self._due = self._next(now)
+        return min(self._due - now, LONGEST)
+
+    def _next(self, now: float) -> float:
+        """Return the first second after `now` at which a period of this node begins."""
+        return (math.floor((now - self._phase) / self._every) + 1) * self._every + self._phase
+
+
+# Seconds between two checks.
+LOOK = 5.0
+
+
+class RunTraces:
+    """The modification times below the state directory that a run or a hold changes.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._paths = (state / "lock", state / "runs", state / "holds")
+        self._seen = self._look()
+
+    def changed(self) -> bool:
+        """Return whether something has changed since the last call."""
+        before, self._seen = self._seen, self._look()
+        return before != self._seen
+
+    def _look(self) -> list[int]:
+        times = []
+        for path in self._paths:
+            try:
+                times.append(path.stat().st_mtime_ns)
+            except FileNotFoundError:
+                times.append(0)
+        return times
+
+
+async def notice(traces: RunTraces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
+    """Call `notify` when `traces` change; check at once when `changed` is set."""
+    while True:
+        await wait_first(changed, seconds=LOOK)
+        changed.clear()
+        if traces.changed():
+            notify()
+
 
 # A task beside the run side; it gets the event that ends it.
 Task = Callable[[asyncio.Event], Coroutine[None, None, None]]

@@ -18,13 +18,17 @@ from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
-from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.compilation_jobs import CompilationJobs
-from localpuppet.fleet.agent.confirmation.bus_probe import Answers, BusProbe, Store
-from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.pending import ConfirmationMemory
 from localpuppet.fleet.agent.confirmation.retreat import RetreatService
-from localpuppet.fleet.agent.confirmation.service import ConfirmationContext, Confirming
-from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.confirmation.service import (
+    Answers,
+    BusProbe,
+    ConfirmationContext,
+    Confirming,
+    Store,
+)
+from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
+from localpuppet.fleet.agent.jobs import CompilationJobs
 from localpuppet.fleet.agent.lock_users import LockUsers
 from localpuppet.fleet.agent.log import AgentLog
 from localpuppet.fleet.agent.rollout_steps import Deployments, RolloutSteps

@@ -19,18 +19,16 @@ from localpuppet.base.machine.waiting import run_until, wait_first
 from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.bus_session import BusSession
-from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
+from localpuppet.fleet.agent.fork_runner import ForkServerKeeper
 from localpuppet.fleet.agent.log import AgentLog
-from localpuppet.fleet.agent.reactions.collectors import Collectors
+from localpuppet.fleet.agent.reactions.decision import ReactionMemory
 from localpuppet.fleet.agent.reactions.dependency import DependencySource
-from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
-from localpuppet.fleet.agent.reactions.memory import ReactionMemory
-from localpuppet.fleet.agent.reactions.questions import Questions
+from localpuppet.fleet.agent.reactions.questions import Collectors, FinishedRuns, Questions
 from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
 from localpuppet.fleet.agent.run_service import RunService, Task
 from localpuppet.fleet.agent.split.client import RemoteRunSide
+from localpuppet.fleet.agent.split.protocol import Spool, SpoolReader
 from localpuppet.fleet.agent.split.server import RunSideServer
-from localpuppet.fleet.agent.split.spool import Spool, SpoolReader
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy.server import ProxyServer
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue

@@ -15,7 +15,7 @@ def confirmation_of(node: NodeWiring) -> "Confirmation | None":
     # Most nodes have none: `status` then saves the imports.
     if not (node.settings.state / "confirmation.json").exists():
         return None
-    from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+    from localpuppet.fleet.agent.confirmation.pending import ConfirmationMemory
 
     return ConfirmationMemory(node.settings.state).read()
 

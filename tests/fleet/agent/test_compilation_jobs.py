@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.compilation_jobs import EACH, WORKING, CompilationJobs
+from localpuppet.fleet.agent.jobs import EACH, WORKING, CompilationJobs
 from localpuppet.fleet.requests.compile import Compile
 from tests.doubles.ports import FakeLog
 

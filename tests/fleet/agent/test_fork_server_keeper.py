@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
+from localpuppet.fleet.agent.fork_runner import ForkServerKeeper
 from tests.doubles.ports import FakeLog
 
 PROCESSES = SystemProcesses()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.agent.run_traces import RunTraces, notice
+from localpuppet.fleet.agent.run_service import RunTraces, notice
 
 
 @pytest.fixture

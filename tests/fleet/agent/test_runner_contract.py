@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, Runner, RunOrder
-from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
 from tests.doubles.agent_ports import FakeRunner
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com", noop=True)

@@ -14,8 +14,7 @@ import pytest
 
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
-from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
 from tests.rigs.waiting import PATIENCE
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
@@ -264,7 +263,7 @@ async def test_too_few_descriptors_postpone_a_run(tmp_path: Path) -> None:
 ENDS_WITH_AN_ERROR = """
 import asyncio, sys
 from pathlib import Path
-from localpuppet.fleet.agent.command_runner import CommandRunner
+from localpuppet.fleet.agent.fork_runner import CommandRunner
 from localpuppet.fleet.agent.agent import RunOrder
 directory = Path(sys.argv[1])
 runner = CommandRunner(

@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.timer import LONGEST, Timer
+from localpuppet.fleet.agent.run_service import LONGEST, Timer
 from localpuppet.fleet.inventory.timetable import splay
 
 PERIOD = 1800.0

@@ -19,7 +19,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.base.machine.ports import Child, ProcessEnd
-from localpuppet.fleet.agent.fork_server_keeper import RECYCLED
+from localpuppet.fleet.agent.fork_runner import RECYCLED
 from localpuppet.fleet.wiring.agent_service import start_server
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from localpuppet.node.wiring.node import NodeWiring, program_environment

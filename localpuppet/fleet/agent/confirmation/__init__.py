@@ -1,6 +1,5 @@
 """Confirm a deployed release through the bus, or return this node to the last good release.
 
 decides: `pending`.
-acts: `bus_probe`, `memory`, `retreat`, `service`.
-private: `decision`.
+acts: `retreat`, `service`.
 """

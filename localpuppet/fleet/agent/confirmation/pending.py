@@ -1,4 +1,4 @@
-"""The confirmation of a deployed release as a value, and its waiting time.
+"""The confirmation of a deployed release: its waiting time, and its file.
 
     pending -> confirmed
             -> rolling back -> rolled back, or rollback failed
@@ -12,9 +12,14 @@
 """
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+from localpuppet.base.formats.json_file import read_record
+from localpuppet.base.formats.records import from_stored_record, to_stored_record
 from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.base.value import Value
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment, identity
@@ -128,3 +133,33 @@ class Confirmation(Value):
     def __str__(self) -> str:
         """Return one line for people."""
         return f"{self.release}: {self.stage}{f' ({self.reason})' if self.reason else ''}"
+
+
+SCHEMA = 1
+
+
+class ConfirmationMemory:
+    """The stored confirmation, which survives kills and reboots.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._file = state / "confirmation.json"
+
+    def read(self) -> Confirmation | None:
+        """Return the confirmation; `None` before the first.
+
+        Raises:
+            StateError: The file is damaged or unreadable.
+        """
+        hint = "move it away: the node then starts a new confirmation"
+        parse = partial(from_stored_record, Confirmation, schema=SCHEMA)
+        return read_record(self._file, parse, hint=hint)
+
+    def write(self, confirmation: Confirmation) -> None:
+        """Write the confirmation durably."""
+        make_private(self._state)
+        write_json(self._file, to_stored_record(confirmation, schema=SCHEMA))

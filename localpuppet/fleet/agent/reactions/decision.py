@@ -1,5 +1,9 @@
-"""Decide what follows a changed answer: a reaction, a wait, or a log line with the reason.
+"""What follows a changed answer: the reactor's stored state, and the decision about a reaction.
 
+- A good run replaces the watched queries by its own, with the answers that it received.
+- A failed run received its answers too: they are dealt with.
+- A decided reaction stays in `pending` until its causes are in the inbox. After a restart the agent
+  hands it over again, and the inbox accepts a cause once.
 - An answer is dealt with if a run received it, if a reaction follows, or if a log line has said why
   none follows. It gets one reaction, whatever the result of the run.
 - A return to the answer of the last good run is not a change, unless a run has used another answer
@@ -10,35 +14,159 @@
 - Further changes join a reaction that waits for its run, and do not count towards the limits.
 
 Example: web01's address changed, so `ReactionDecision.causes` is one cause along `(web01,)`.
+
+- The file is replaced, never written in place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
+from localpuppet.base.formats.json_file import read_record
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.records import from_stored_record, to_stored_record
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
-from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
-from localpuppet.fleet.agent.reactions.state import (
-    HOURLY,
-    PastReaction,
-    ReactionState,
-    WatchedQuery,
-    node_waits_until,
-    peer_waits_until,
-    recent,
-)
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.change import MAX_QUERY, AnswerChange
+
+HOUR = 3600.0
+HOURLY = 6
+# Seconds by which the clock may be set back before reactions are forgotten.
+SKEW = 60.0
+# Seconds until the next reaction to a peer, by the number of its reactions within the hour. The
+# first two follow at once, for a value that is removed and added again; a limit of five leaves one
+# for others.
+PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
+# The limit of stored answers to one query that are dealt with.
+MAX_ANSWERED = 64
+
+
+class PastReaction(Value):
+    """A reaction.
+
+    Attributes:
+        at: Its time in seconds since 1970, UTC.
+        nodes: The peers that caused it.
+        causes: The ids of its causes.
+    """
+
+    at: float
+    nodes: tuple[str, ...]
+    causes: tuple[str, ...]
+
+
+def recent(made: Sequence[PastReaction], now: float) -> tuple[PastReaction, ...]:
+    """Return the reactions that still count.
+
+    Reactions with a time in the future do not count: a clock that was ahead would block the node.
+    """
+    return tuple(reaction for reaction in made if now - HOUR < reaction.at <= now + SKEW)
+
+
+def node_waits_until(made: Sequence[PastReaction], now: float) -> float:
+    """Return when the node may react again; `now` or earlier means at once."""
+    counted = recent(made, now)
+    return now if len(counted) < HOURLY else counted[-HOURLY].at + HOUR
+
+
+def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> float:
+    """Return when the node may react to a peer again; see `node_waits_until`."""
+    times = [reaction.at for reaction in recent(made, now) if peer in reaction.nodes]
+    return times[-1] + PAUSES[min(len(times), len(PAUSES) - 1)] if times else now
+
+
+class WatchedQuery(Value):
+    """A query of the last good run.
+
+    Attributes:
+        question: The query, and the last answer that is dealt with.
+        base_digest: The digest of the answer that the last good run received.
+        answered_digests: Digests of the answers since that are dealt with.
+        tried: Whether a run has received another answer since, or will.
+    """
+
+    question: Dependency
+    base_digest: str
+    answered_digests: tuple[str, ...] = ()
+    tried: bool = False
+
+    def dealt_with(self, newest: AnswerDigest, *, tried: bool) -> "WatchedQuery":
+        """Return the query with an answer that is dealt with.
+
+        Args:
+            newest: The answer.
+            tried: Whether a run received it, or will.
+        """
+        before = tuple(digest for digest in self.answered_digests if digest != newest.digest)
+        return replace(
+            self,
+            question=replace(self.question, answer=newest),
+            answered_digests=(*before, newest.digest)[-MAX_ANSWERED:],
+            tried=self.tried or tried,
+        )
+
+
+class ReactionState(Value):
+    """The stored state.
+
+    Attributes:
+        run: The last run that was processed; `None` before the first.
+        queries: The queries of the last good run.
+        reactions: The reactions of the last hour, oldest first.
+        pending: The causes of a reaction that may not be in the inbox yet.
+    """
+
+    run: str | None = None
+    queries: tuple[WatchedQuery, ...] = ()
+    reactions: tuple[PastReaction, ...] = ()
+    pending: tuple[RunCause, ...] = ()
+
+    def after(self, run: FinishedRun) -> "ReactionState":
+        """Return the state after a run."""
+        dependencies = {dependency.id: dependency for dependency in run.dependencies}
+        if run.good:
+            queries = tuple(
+                WatchedQuery(question=dependency, base_digest=dependency.answer.digest)
+                for dependency in dependencies.values()
+            )
+        else:
+            queries = tuple(
+                query.dealt_with(dependencies[query.question.id].answer, tried=True)
+                if query.question.id in dependencies
+                else query
+                for query in self.queries
+            )
+        return replace(self, run=run.run, queries=queries)
+
+
+class ReactionStorage(Protocol):
+    """Stores the state."""
+
+    def load(self) -> ReactionState:
+        """Return the state, empty before the first write.
+
+        Raises:
+            StateError: The state is damaged or unreadable.
+        """
+
+    def save(self, state: ReactionState) -> None:
+        """Write the state durably; on an error the old state remains."""
+
 
 # Causes of one reaction, each with its own path; the paths of more peers are not used.
 MAX_CAUSES = 32
 # The limit of changes that are listed for one peer.
 MAX_CHANGES = 8
 
-Path = tuple[NodeName, ...]
+DecisionPath = tuple[NodeName, ...]
 
 
 class ChangedPeer(Value):
@@ -52,7 +180,7 @@ class ChangedPeer(Value):
     """
 
     node: NodeName
-    paths: tuple[Path, ...]
+    paths: tuple[DecisionPath, ...]
     refusal: str | None
     change: AnswerChange
 
@@ -95,7 +223,7 @@ class ReactionDecision(Value):
 class _Verdict:
     """What may follow for one peer: a reaction along a path, a wait, or no reaction."""
 
-    path: Path | None = None
+    path: DecisionPath | None = None
     blocked: str = ""
     until: float = 0.0
     changes: list[AnswerChange] = field(default_factory=list)
@@ -236,3 +364,36 @@ def _waiting(due: float | None, *, limited: bool) -> str:
         else "the same nodes changed an answer repeatedly"
     )
     return f"no reaction before {datetime.fromtimestamp(due, UTC):%H:%M:%S} UTC: {why}"
+
+
+SCHEMA = 1
+FILE = Path("agent", "reactions.json")
+
+
+class ReactionMemory:
+    """The stored state.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / FILE
+
+    def load(self) -> ReactionState:
+        """Return the state, empty before the first write.
+
+        Raises:
+            StateError: The file is damaged or unreadable.
+        """
+        hint = "move it away: the agent rebuilds it from the last successful run"
+        parse = partial(from_stored_record, ReactionState, schema=SCHEMA)
+        return read_record(self._path, parse, hint=hint) or ReactionState()
+
+    def save(self, state: ReactionState) -> None:
+        """Write the state durably; on an error the old state remains."""
+        make_private(self._path.parent)
+        # In one line: with one line per node, ten thousand nodes would make the write ten times
+        # slower.
+        record = to_stored_record(state, schema=SCHEMA)
+        write_durably(self._path, f"{compact(record)}\n".encode())

@@ -1,10 +1,16 @@
-"""Dependencies of a run: answers about other nodes with their digests, and the reactor's ports.
+"""Dependencies of a run: answers about other nodes with their digests, and who changed one.
 
 - Queries are one kind (`questions`). Anything else that a catalog uses from other nodes and that
   has a digest can be another `DependencySource`.
+- A node changed an answer if its part of the answer differs, and it has published an entry since,
+  or its entry no longer counts.
+- If no node meets both conditions (the bus has restarted its revisions), the nodes whose part
+  differs changed the answer.
+- If no node's part differs (a count, a query that joins nodes), the nodes that have published an
+  entry since changed the answer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import field, replace
 from typing import Protocol
 
@@ -13,6 +19,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
 from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 
 class AnswerDigest(Value):
@@ -135,3 +142,48 @@ class Host(Protocol):
 
     def react(self, causes: Sequence[RunCause]) -> None:
         """Accept causes that this node has made; a repeated cause counts once."""
+
+
+# The limit of nodes that are listed for one change of one answer.
+MAX_NODES = 256
+
+
+def changes(
+    text: str,
+    before: AnswerDigest,
+    now: AnswerDigest,
+    *,
+    since: Set[str],
+    counts: Callable[[str], bool],
+) -> dict[str, AnswerChange]:
+    """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name.
+
+    Args:
+        text: The query.
+        before: The answer before.
+        now: The answer now.
+        since: The nodes that have published an entry since.
+        counts: Returns whether a node has an entry.
+    """
+    differ = {
+        node: AnswerChange.of(text, how, facts)
+        for node in sorted({*before.parts, *now.parts})
+        for how, facts in [_difference(before.parts.get(node), now.parts.get(node))]
+        if how is not None
+    }
+    by_them = {node: change for node, change in differ.items() if node in since or not counts(node)}
+    by_node = by_them or differ
+    if not by_node:
+        by_node = {node: AnswerChange.of(text, ChangeKind.ELSEWHERE) for node in sorted(since)}
+    return dict(list(by_node.items())[:MAX_NODES])
+
+
+def _difference(
+    before: Mapping[str, str] | None, now: Mapping[str, str] | None
+) -> tuple[ChangeKind | None, tuple[str, ...]]:
+    if before is None or now is None:
+        return (ChangeKind.JOINED if before is None else ChangeKind.LEFT), ()
+    if not before and now:
+        return None, ()  # the earlier record has no parts
+    labels = sorted(label for label in {*before, *now} if before.get(label) != now.get(label))
+    return (ChangeKind.CHANGED if labels else None), tuple(filter(None, labels))

@@ -1,5 +1,4 @@
 """The agent as two processes: an unprivileged one on the bus, and one that runs Puppet.
 
-acts: `client`, `server`, `spool`.
-private: `protocol`.
+acts: `client`, `protocol`, `server`.
 """

@@ -22,8 +22,13 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import Answer, RunSideAwayError
-from localpuppet.fleet.agent.split.protocol import MAX_IDS, MessageId, RequestKind, SplitMessage
-from localpuppet.fleet.agent.split.spool import Spool
+from localpuppet.fleet.agent.split.protocol import (
+    MAX_IDS,
+    MessageId,
+    RequestKind,
+    SplitMessage,
+    Spool,
+)
 from localpuppet.fleet.trust.keys import parse_public
 from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Verifier
 

@@ -9,10 +9,9 @@ from typing import Any
 from localpuppet.base.formats.names import ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.confirmation.bus_probe import BusProbe
-from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.pending import ConfirmationMemory
 from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder, RetreatService
-from localpuppet.fleet.agent.confirmation.service import ConfirmationContext, Confirming
+from localpuppet.fleet.agent.confirmation.service import BusProbe, ConfirmationContext, Confirming
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.confirmation import Stage

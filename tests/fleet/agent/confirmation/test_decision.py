@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from localpuppet.fleet.agent.confirmation.decision import (
+from localpuppet.fleet.agent.confirmation.retreat import (
     SETTLING,
     BusContact,
     ConfirmationDecision,

@@ -9,8 +9,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
-from localpuppet.fleet.agent.confirmation.pending import Confirmation, Instant
+from localpuppet.fleet.agent.confirmation.pending import Confirmation, ConfirmationMemory, Instant
 from localpuppet.fleet.requests.confirmation import Stage
 
 BEGAN = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.confirmation.decision import TRIES, pause_after
+from localpuppet.fleet.agent.confirmation.retreat import TRIES, pause_after
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.run import Outcome

@@ -9,9 +9,8 @@ from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
-from localpuppet.fleet.agent.reactions.memory import ReactionMemory
-from localpuppet.fleet.agent.reactions.questions import Questions
+from localpuppet.fleet.agent.reactions.decision import ReactionMemory
+from localpuppet.fleet.agent.reactions.questions import FinishedRuns, Questions
 from localpuppet.fleet.agent.reactions.reactor import AGAIN, ReactionPorts, Reactor
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.fleet.agent.reactions.collectors import Collectors
+from localpuppet.fleet.agent.reactions.questions import Collectors
 from localpuppet.fleet.exports.collecting import CollectorService
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.agent.test_export_calls import A, B, Rig

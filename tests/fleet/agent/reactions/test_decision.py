@@ -4,22 +4,20 @@ from dataclasses import replace
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.reactions.decision import (
+    HOUR,
+    HOURLY,
     MAX_CAUSES,
+    PAUSES,
+    SKEW,
     ChangedPeer,
     NewAnswer,
+    PastReaction,
     ReactionDecision,
+    ReactionState,
+    WatchedQuery,
     decide,
 )
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
-from localpuppet.fleet.agent.reactions.state import (
-    HOUR,
-    HOURLY,
-    PAUSES,
-    SKEW,
-    PastReaction,
-    ReactionState,
-    WatchedQuery,
-)
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 ME = NodeName("lb01.example.com")

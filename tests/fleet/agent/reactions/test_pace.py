@@ -1,6 +1,6 @@
 """How often an agent checks whether answers have changed."""
 
-from localpuppet.fleet.agent.reactions.pace import DEBOUNCE, RECHECK, SHARE, Pace
+from localpuppet.fleet.agent.reactions.reactor import DEBOUNCE, RECHECK, SHARE, Pace
 
 
 def test_changes_are_evaluated_together_some_time_after_the_first() -> None:

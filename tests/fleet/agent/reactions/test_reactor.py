@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.agent.reactions import pace
+from localpuppet.fleet.agent.reactions import reactor
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.reactions.reacting_node import WEB, Rig
@@ -27,7 +27,7 @@ async def test_a_change_is_reacted_to_after_a_while(rig: Rig) -> None:
         begun = rig.clock.monotonic()
         rig.says("10.0.0.2")
         await rig.until(lambda: rig.causes)
-        assert rig.clock.monotonic() - begun >= pace.DEBOUNCE
+        assert rig.clock.monotonic() - begun >= reactor.DEBOUNCE
     (cause,) = rig.causes
     assert list(map(str, cause.path)) == [WEB.name]
     assert cause.changes[0].facts == ("ipaddress",)

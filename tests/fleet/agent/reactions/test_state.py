@@ -7,14 +7,15 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.agent.reactions.memory import FILE, ReactionMemory
-from localpuppet.fleet.agent.reactions.state import (
+from localpuppet.fleet.agent.reactions.decision import (
+    FILE,
     MAX_ANSWERED,
     PastReaction,
+    ReactionMemory,
     ReactionState,
     WatchedQuery,
 )
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 

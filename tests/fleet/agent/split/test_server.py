@@ -16,8 +16,13 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.agent.split.client import RemoteRunSide
-from localpuppet.fleet.agent.split.protocol import MAX_IDS, RequestKind, SplitMessage, message_id
-from localpuppet.fleet.agent.split.spool import Spool
+from localpuppet.fleet.agent.split.protocol import (
+    MAX_IDS,
+    RequestKind,
+    SplitMessage,
+    Spool,
+    message_id,
+)
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, MessageSigner, Verifier
