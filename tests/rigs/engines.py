@@ -12,8 +12,7 @@ from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.fleet.bus.etcd.store import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.store import open_nats
-from localpuppet.fleet.bus.proxy.server import ProxyServer
-from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue, ProxyServer
 from localpuppet.fleet.bus.sqlite.file import SqliteFile
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

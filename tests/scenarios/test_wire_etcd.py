@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.etcd.protobuf import encode
+from localpuppet.fleet.bus.etcd.messages import encode
 from localpuppet.fleet.bus.etcd.store import EtcdKeyValue
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire

@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats import feed
-from localpuppet.fleet.bus.nats.message import packed
+from localpuppet.fleet.bus.nats.api import packed
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats

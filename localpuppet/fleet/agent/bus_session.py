@@ -17,7 +17,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.backoff import Backoff
+from localpuppet.fleet.bus.deadline import Backoff
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import close, ours, unending
 from localpuppet.fleet.inventory import presence

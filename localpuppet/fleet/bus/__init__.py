@@ -4,8 +4,8 @@ A call to a server raises `UnavailableError` if no server answers within the dea
 connection is lost, or the server denies access.
 
 decides: `layout`, `roster`, `servers`.
-acts: `backoff`, `outage`, `tls_failure`.
+acts: `deadline`, `outage`, `tls_failure`.
 ports: `key_value`.
 inner packages: `etcd`, `nats`, `proxy`, `sqlite`.
-private: `checked_store`, `client_sockets`, `deadline`, `grants`.
+private: `checked_store`, `client_sockets`.
 """

@@ -1,4 +1,4 @@
-"""The roster of a bus: its members and their permissions, converted to rights on keys.
+"""The roster of a bus: its members, their permissions, and the keys that they may use.
 
 `bus.nats.permissions` and `bus.etcd.roles` convert the rights to an engine's configuration.
 
@@ -13,9 +13,38 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName, SignerName, did_you_mean
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.grants import Grant, Member
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
+
+
+class Grant(Value):
+    """A right to one key or prefix.
+
+    Attributes:
+        key: A key; or a prefix of keys, which ends with `/`.
+        write: Whether it grants write and remove; otherwise read, list and watch.
+    """
+
+    key: str
+    write: bool
+
+    @property
+    def prefix(self) -> bool:
+        """Return whether the right is to all keys below a prefix."""
+        return self.key.endswith("/")
+
+
+class Member(Value):
+    """A node or a person with their rights.
+
+    Attributes:
+        name: The name in the certificate.
+        grants: The rights, without duplicates.
+    """
+
+    name: str
+    grants: tuple[Grant, ...]
+
 
 ALL = "*"
 # Each keyword of `reads`, with the prefixes that it means.

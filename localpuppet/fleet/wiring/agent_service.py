@@ -30,8 +30,7 @@ from localpuppet.fleet.agent.split.client import RemoteRunSide
 from localpuppet.fleet.agent.split.protocol import Spool, SpoolReader
 from localpuppet.fleet.agent.split.server import RunSideServer
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.proxy.server import ProxyServer
-from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue, ProxyServer
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.agent_run_side import run_parts

@@ -260,7 +260,7 @@ class FleetWiring:
 
             return await open_etcd(servers, timeout=bus.timeout, password=password)
         from localpuppet.fleet.bus.nats.store import open_nats
-        from localpuppet.fleet.bus.nats.subjects import inbox_of
+        from localpuppet.fleet.bus.nats.stream_config import inbox_of
 
         inbox = inbox_of(self.identity.name())
         return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.etcd.protobuf import encode
+from localpuppet.fleet.bus.etcd.messages import encode
 from localpuppet.fleet.bus.etcd.store import open_etcd
 from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, KeyWrite
 from localpuppet.fleet.bus.nats.store import open_nats

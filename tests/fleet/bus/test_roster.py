@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.fleet.bus.etcd import roles
-from localpuppet.fleet.bus.grants import Grant
 from localpuppet.fleet.bus.nats import permissions
-from localpuppet.fleet.bus.roster import Roster
+from localpuppet.fleet.bus.roster import Grant, Roster
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from grpclib.server import Stream
 
 from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.etcd.protobuf import encode
+from localpuppet.fleet.bus.etcd.messages import encode
 from tests.rigs.bus import etcd_double
 from tests.rigs.waiting import PATIENCE
 

@@ -2,5 +2,5 @@
 
 decides: `roles`.
 touches the world: `store`.
-private: `connection`, `messages`, `protobuf`, `shared_leases`, `watch`.
+private: `connection`, `messages`, `watch`.
 """

@@ -9,8 +9,8 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 
-from localpuppet.fleet.bus.grants import Grant, Member
 from localpuppet.fleet.bus.layout import STORE
+from localpuppet.fleet.bus.roster import Grant, Member
 
 _HEAD = """\
 set -eu

@@ -1,7 +1,6 @@
 """The bus on NATS JetStream.
 
-decides: `permissions`, `subjects`.
-touches the world: `store`.
-private: `api`, `client`, `connection`, `feed`, `link`, `message`, `sequence_history`, `stream`,
-  `stream_config`.
+decides: `permissions`.
+touches the world: `store`, `stream_config`.
+private: `api`, `client`, `connection`, `feed`, `link`, `stream`.
 """

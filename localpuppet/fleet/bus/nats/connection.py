@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.machine.anchors import read_anchor, tls_context
-from localpuppet.fleet.bus.backoff import Backoff
-from localpuppet.fleet.bus.deadline import end_of_step
+from localpuppet.fleet.bus.deadline import Backoff, end_of_step
 from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NoResponderError, reason
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.bus.tls_failure import lost_connection, tls_failure

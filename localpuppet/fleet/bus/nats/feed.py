@@ -5,8 +5,8 @@ It bounds the queue, and decides when the watch must read the stored state.
 
 import asyncio
 
+from localpuppet.fleet.bus.nats.api import NatsMessage
 from localpuppet.fleet.bus.nats.link import Msg, NatsLink, Subscription
-from localpuppet.fleet.bus.nats.message import NatsMessage
 from localpuppet.fleet.bus.nats.stream import NatsStream
 
 # Number of looks after which a watch sweeps expired values, if the server does not.

@@ -11,15 +11,15 @@ Certificates, ports and clusters are in the operator's part of the file.
 import json
 from collections.abc import Iterable, Sequence
 
-from localpuppet.fleet.bus.grants import Grant, Member
-from localpuppet.fleet.bus.nats.stream_config import advisories
-from localpuppet.fleet.bus.nats.subjects import (
+from localpuppet.fleet.bus.nats.stream_config import (
     PLACES,
+    advisories,
     inbox_of,
     place_of,
     subject_of,
     subjects_below,
 )
+from localpuppet.fleet.bus.roster import Grant, Member
 
 # The prefix of the API in the members' account; `buses.nats.api` in their settings.
 API = "$JS.bus.API"

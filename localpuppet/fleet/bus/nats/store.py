@@ -31,12 +31,11 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
 )
 from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.bus.nats.api import NatsMessage, seconds, server_version
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import NatsFeed
-from localpuppet.fleet.bus.nats.message import NatsMessage, seconds, server_version
-from localpuppet.fleet.bus.nats.sequence_history import StreamState
-from localpuppet.fleet.bus.nats.stream import NatsStream
-from localpuppet.fleet.bus.nats.subjects import PASSING, PLACES, SubjectRange, place_of
+from localpuppet.fleet.bus.nats.stream import NatsStream, StreamState
+from localpuppet.fleet.bus.nats.stream_config import PASSING, PLACES, SubjectRange, place_of
 from localpuppet.fleet.bus.servers import Servers
 
 

@@ -1,5 +1,8 @@
 """A JetStream stream of the bus: one subject for each key, whose last message counts.
 
+The server keeps the marker of a removal for `TRACE` seconds. If the stream reached a sequence
+recently, everything written after it is younger, and all its markers still exist.
+
 It publishes with conditions, reads stored messages, and tracks the server's time. Watches are in
 `bus.nats.store`.
 
@@ -11,19 +14,20 @@ import asyncio
 import math
 import os
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.bus.backoff import Backoff
-from localpuppet.fleet.bus.deadline import end_of_step, in_time
+from localpuppet.base.value import Value
+from localpuppet.fleet.bus.deadline import Backoff, end_of_step, in_time
 from localpuppet.fleet.bus.key_value import ROOM, RefusedError, is_key, is_ours, parse_revision
 from localpuppet.fleet.bus.nats import stream_config
-from localpuppet.fleet.bus.nats.api import BATCH, CAREFUL, JetStream
-from localpuppet.fleet.bus.nats.connection import NatsConnection
-from localpuppet.fleet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
-from localpuppet.fleet.bus.nats.message import (
+from localpuppet.fleet.bus.nats.api import (
+    BATCH,
+    CAREFUL,
+    JetStream,
     NatsMessage,
     ServerClock,
     fetched,
@@ -32,9 +36,58 @@ from localpuppet.fleet.bus.nats.message import (
     server_version,
     unpacked,
 )
-from localpuppet.fleet.bus.nats.sequence_history import TRACE, SequenceHistory, StreamState
-from localpuppet.fleet.bus.nats.subjects import SubjectRange, key_of, subject_of, subjects_below
+from localpuppet.fleet.bus.nats.connection import NatsConnection
+from localpuppet.fleet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
+from localpuppet.fleet.bus.nats.stream_config import (
+    SubjectRange,
+    key_of,
+    subject_of,
+    subjects_below,
+)
 from localpuppet.fleet.bus.servers import Servers
+
+# Seconds that the server keeps the marker of a removal, and that this module counts on.
+TRACE = 3600
+COUNTED = TRACE / 2
+
+
+class StreamState(Value):
+    """The state of the stream at one moment.
+
+    Attributes:
+        last: Its last sequence.
+        created: Its creation time, which distinguishes it from a later stream.
+        keys: The keys of its messages below the requested prefix.
+    """
+
+    last: int
+    created: str
+    keys: tuple[str, ...]
+
+
+class SequenceHistory:
+    """Records when the stream reached which sequences."""
+
+    def __init__(self) -> None:
+        self._created = ""
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def reached(self, state: StreamState, began: float) -> None:
+        """Record the state of the stream at a moment, in monotonic seconds."""
+        if state.created != self._created:  # another stream: earlier marks are void
+            self._created = state.created
+            self._marks.clear()
+        if not self._marks or began - self._marks[-1][0] > COUNTED / 60:
+            self._marks.append((began, state.last))
+        while began - self._marks[0][0] > COUNTED:
+            self._marks.popleft()
+
+    def reaches(self, after: int, state: StreamState) -> bool:
+        """Return whether the markers of all removals after a sequence still exist."""
+        return after <= state.last and any(
+            at <= after and time.monotonic() - began < COUNTED for began, at in self._marks
+        )
+
 
 # Up to this number, keys are read one by one.
 FEW = 8

@@ -1,5 +1,5 @@
 """The bus on one machine: one SQLite file, without a server.
 
 touches the world: `store`.
-private: `doorbell`, `file`, `place`, `position`.
+private: `file`, `place`.
 """

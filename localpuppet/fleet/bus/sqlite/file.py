@@ -1,4 +1,4 @@
-"""The file of the SQLite bus: its schema, its transactions, its errors.
+"""The file of the SQLite bus: its schema, its transactions, the position of a watcher.
 
 One database in WAL mode, 0600, in a directory that other users cannot write; synchronous=FULL, so
 that committed data survives a power cut. Each public method is one short transaction: if another
@@ -22,8 +22,10 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import boot_id, seconds_since_boot
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import (
+    Change,
     FullError,
     KeyListing,
     KeyRemoval,
@@ -31,7 +33,37 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
 )
 from localpuppet.fleet.bus.sqlite.place import file_identity, make_file
-from localpuppet.fleet.bus.sqlite.position import Position, WatchSnapshot
+
+
+class Position(Value):
+    """The position of a watcher.
+
+    Attributes:
+        after: The last revision that it has seen.
+        largest: Maximum bytes of a value of interest.
+        parts: Whether listings may come in parts.
+        key: The last key of an incomplete listing; empty otherwise.
+    """
+
+    after: int
+    largest: int
+    parts: bool = False
+    key: str = ""
+
+
+class WatchSnapshot(Value):
+    """The changes that a watcher finds in one look.
+
+    Attributes:
+        changes: The next changes, sorted by revision.
+        position: The position for the next look.
+        more: Whether there are more changes already.
+    """
+
+    changes: tuple[Change, ...]
+    position: Position
+    more: bool
+
 
 SCHEMA = 1
 APPLICATION = 0x6C707562  # "lpub" in the file's header: identifies the file

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import seconds_since_boot
-from localpuppet.fleet.bus.etcd.shared_leases import SharedLeases
+from localpuppet.fleet.bus.etcd.store import SharedLeases
 
 
 class Server:

@@ -11,13 +11,12 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats import feed
-from localpuppet.fleet.bus.nats.api import JetStream
+from localpuppet.fleet.bus.nats.api import JetStream, ServerClock, seconds
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import BEHIND
-from localpuppet.fleet.bus.nats.message import ServerClock, seconds
 from localpuppet.fleet.bus.nats.store import NatsKeyValue, open_nats, weakness
 from localpuppet.fleet.bus.nats.stream import FEW
-from localpuppet.fleet.bus.nats.subjects import key_of, place_of, subject_of, subjects_below
+from localpuppet.fleet.bus.nats.stream_config import key_of, place_of, subject_of, subjects_below
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer, version_of

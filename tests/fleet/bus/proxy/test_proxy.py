@@ -10,8 +10,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.fleet.bus.key_value import FullError, KeyWrite, RefusedError
-from localpuppet.fleet.bus.proxy.server import ProxyServer
-from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue, ProxyServer
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 

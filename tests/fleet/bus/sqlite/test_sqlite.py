@@ -14,9 +14,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
-from localpuppet.fleet.bus.sqlite.doorbell import Doorbell
 from localpuppet.fleet.bus.sqlite.file import MAX_REMOVALS, SCHEMA, SqliteFile
-from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.bus.sqlite.store import Doorbell, open_sqlite
 from tests.rigs.following import Follower
 
 WRITER = """
