@@ -29,8 +29,8 @@ from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.requests.request import Request, RunOnce
 from localpuppet.fleet.requests.rollout import step_uuid
+from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.triggers.step_table import StepState
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from localpuppet.node.runs.hold import rollout_owner
 

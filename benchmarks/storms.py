@@ -20,7 +20,7 @@ from simulated_agents import KEYPREFIX, open_store
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.layout import triggers_for
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 
 SENDERS = 100

@@ -20,8 +20,8 @@ from localpuppet.fleet.inventory.presence import form_problem
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Request
-from localpuppet.fleet.triggers.held_kicks import HeldKick, kicked_by
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.cause import Trigger
+from localpuppet.fleet.triggers.kicks import HeldKick, kicked_by
 from localpuppet.node.runs.records import Records, RunDirectory
 from tests.doubles.ports import FakeProcesses
 

@@ -12,7 +12,7 @@ from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from localpuppet.fleet.bus.layout import KEYPREFIX
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import forge, person
 from tests.rigs.fleet import Fleet

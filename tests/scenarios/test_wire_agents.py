@@ -21,7 +21,7 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import exchange, messages
 from localpuppet.fleet.requests.request import NoArguments
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.rigs.bus.raw import raw

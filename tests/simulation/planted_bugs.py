@@ -1,8 +1,8 @@
 """Plausible bugs of coalescing and of chains: the tests must find each."""
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.coalescing import (
     Batch,
     Coalescer,

@@ -28,10 +28,9 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause
+from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Steps
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import INTERRUPTED, MOST, TriggerOutcome, of_run
-from localpuppet.fleet.triggers.steps import Steps
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState
@@ -103,7 +102,7 @@ class RunObstacles(Value):
     Attributes:
         held: Returns what blocks runs now, or `None`.
         lacking: Returns the entries that a step waits for and that this node does not have; see
-            `fleet.triggers.steps.Steps`.
+            `fleet.triggers.coalescing.Steps`.
         begun: Returns the state of the run of a cause that an earlier agent began; see
             `restored_steps.RestoredSteps`.
     """

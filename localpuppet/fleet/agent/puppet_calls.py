@@ -50,10 +50,9 @@ from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.held_kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks
-from localpuppet.fleet.triggers.kick import Kick
-from localpuppet.fleet.triggers.trigger import MAX_TAGS, MAX_TTL
+from localpuppet.fleet.triggers.admission import Loop, next_path
+from localpuppet.fleet.triggers.cause import MAX_TAGS, MAX_TTL
+from localpuppet.fleet.triggers.kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks, Kick
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.node.runs.records import Records, RunDirectory

@@ -22,9 +22,8 @@ from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.runs.hold import Holds
 

@@ -68,7 +68,7 @@ class FleetAdditions(CommandAdditions):
     def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
         """Return what the run exported, collected and kicked, and which change led to it."""
         from localpuppet.fleet.cli.record.changes import changes
-        from localpuppet.fleet.triggers.held_kicks import kicked_by
+        from localpuppet.fleet.triggers.kicks import kicked_by
 
         kicked = kicked_by(open_records(self._node), run.id)
         confirmation = confirmation_of(self._node)

@@ -71,8 +71,8 @@ def trigger_command(
       localpuppet trigger lb01.example.com lb02.example.com
       localpuppet trigger lb01.example.com --label haproxy --wait
     """
+    from localpuppet.fleet.triggers.cause import MAX_TTL
     from localpuppet.fleet.triggers.sending import Outgoing
-    from localpuppet.fleet.triggers.trigger import MAX_TTL
     from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     fleet = FleetWiring(node)

@@ -1,4 +1,13 @@
-"""A cause: the reason for a run, kept until the run is over and in the run's record.
+"""Triggers, changes, and the causes of runs that they become.
+
+It is stored in inboxes and records, so its size is limited.
+
+Example:
+    `AnswerChange(query='servers_with_role("web")', how=ChangeKind.CHANGED, facts=("ipaddress",))`.
+
+It parses the fields strictly, raises `InvalidInputError` for any other message, and has one
+canonical form: `Trigger.parse(trigger.to_payload()) == trigger`. The fields `hostname` and `hosts`
+have the names of puppet-trigger. `triggers.admission` decides whether a trigger is accepted.
 
 - `RunCause.from_dict(cause.to_dict()) == cause`.
 - The cause of a trigger, or of another node's change, has the path along which it came, with that
@@ -7,15 +16,102 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, Message
 from localpuppet.base.formats.schema_number import damage_errors
-from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
-from localpuppet.fleet.triggers.change import AnswerChange
-from localpuppet.fleet.triggers.trigger import Trigger
+
+MAX_FACTS = 16
+MAX_QUERY = 200
+
+
+class ChangeKind(StrEnum):
+    """How the node's part of the answer changed."""
+
+    JOINED = "joined"  # the node is in the answer now
+    LEFT = "left"  # the node is no longer in the answer
+    CHANGED = "changed"  # the node's data in the answer changed
+    ELSEWHERE = "elsewhere"  # the node is not in the answer; its published data changed
+
+
+class AnswerChange(Value):
+    """The change of one answer by one node.
+
+    Attributes:
+        query: The query, in one line, truncated if long.
+        how: How the node's part of the answer changed.
+        facts: The changed facts, columns and resources; at most `MAX_FACTS`.
+    """
+
+    query: str
+    how: ChangeKind
+    facts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, query: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
+        """Return a change, truncated to its limits."""
+        return cls(
+            query=shortened(query, MAX_QUERY),
+            how=how,
+            facts=tuple(one_line(fact)[:MAX_QUERY] for fact in facts[:MAX_FACTS]),
+        )
+
+
+MAX_PAYLOAD = 64 * 1024
+MAX_HOSTS = 1000
+MAX_TAGS = 100
+MAX_TTL = 3600
+MAX_HOPS = 8
+
+SCHEMA = 1
+
+
+class Trigger(Message):
+    """A trigger as sent: its types are valid, and nothing else is verified.
+
+    Attributes:
+        hostname: The node that sent it.
+        tags: Tags of the resource that sent it, or the operator's words; they limit no run.
+        hosts: The nodes that are to run.
+        timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
+        uuid: Its id, the same for all receivers, canonical and in lower case.
+        ttl: Seconds after `timestamp` for which it may be accepted.
+        hops: Number of nodes that forwarded it before the sender: `len(path) - 1`.
+        path: The nodes along which it came, the first cause first, the sender last.
+    """
+
+    SCHEMA: ClassVar = SCHEMA
+    WHERE: ClassVar = "trigger"
+    LIMIT: ClassVar = MAX_PAYLOAD
+    hostname: NodeName
+    tags: Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TAGS)]
+    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_HOSTS)]
+    timestamp: int
+    uuid: Annotated[str, parse_uuid]
+    ttl: int
+    hops: int
+    # Longer paths are rejected by their hops; this bounds the work for a bad message.
+    path: Annotated[tuple[NodeName, ...], AllowedRange(maximum=2 * (MAX_HOPS + 1))]
+
+    def to_payload(self) -> bytes:
+        """Return the bytes to sign and send.
+
+        Raises:
+            InvalidInputError: They are too large.
+        """
+        payload = super().to_payload()
+        if len(payload) > MAX_PAYLOAD:
+            raise InvalidInputError(
+                f"is too large: {len(payload)} bytes, the limit is {MAX_PAYLOAD}",
+                where=self.WHERE,
+                hint=f"name fewer of the {len(self.hosts)} hosts at a time",
+            )
+        return payload
 
 
 class CauseKind(StrEnum):

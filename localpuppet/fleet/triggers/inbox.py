@@ -1,4 +1,9 @@
-"""The inbox on disk: accepted causes, seen ids, and the newest outcomes.
+"""The inbox on disk: accepted causes, rollout steps, seen ids, and the newest outcomes.
+
+- A step that began is never taken for one that did not, so that no node runs a step twice.
+- Of a resumed rollout, only the newest epoch is accepted, and in an epoch only its first
+  controller.
+- One caller cannot fill the table for others.
 
 The file is `agent/inbox.sqlite` in the state directory.
 
@@ -11,19 +16,216 @@ The file is `agent/inbox.sqlite` in the state directory.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import BusyError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
-from localpuppet.fleet.triggers import step_table
 from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
+from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota
+
+# Seconds for which a step is kept after its request or its end, and how many are kept.
+KEPT = 30 * 86400
+STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
+STEP_TABLES = """
+CREATE TABLE IF NOT EXISTS steps (
+    owner TEXT NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+    cause TEXT NOT NULL, began INTEGER NOT NULL, run TEXT, outcome TEXT, reason TEXT NOT NULL,
+    PRIMARY KEY (owner, step)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS steps_by_cause ON steps (cause);
+"""
+
+
+class StepState(StrEnum):
+    """The state of a step."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    OVER = "over"
+
+
+class Step(Value):
+    """A step, as the node knows it.
+
+    Attributes:
+        state: Its state.
+        run: The run that it led to, if that has an id.
+        outcome: The outcome of that run; `DROPPED` without a run; empty before the end.
+        reason: Why it did not succeed, one line.
+    """
+
+    state: StepState
+    run: str | None = None
+    outcome: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+class RolloutCaller(Value):
+    """The controller of a rollout.
+
+    Attributes:
+        owner: The owner of its holds.
+        epoch: Its epoch.
+        speaker: The caller id that has taken it over; empty for its own caller.
+    """
+
+    owner: str
+    epoch: int
+    speaker: str = ""
+
+
+def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
+    """Return the newest known epoch of a rollout; 0 if it is unknown."""
+    newest = connection.execute(
+        "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
+    )
+    return int(newest.fetchone()[0])
+
+
+def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quota: Quota) -> None:
+    """Record the controller and the epoch of a rollout, as the reason of its step 0.
+
+    Raises:
+        BusyError: A newer epoch is known, another controller has this epoch, or the table is full.
+    """
+    owner, epoch = voice.owner, voice.epoch
+    newest = newest_epoch(connection, owner)
+    if newest > epoch:
+        raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
+    if newest < epoch:
+        _add(connection, (owner, 0, epoch, now, "", 0, None, None, voice.speaker), quota)
+        return
+    first = connection.execute(
+        "SELECT reason FROM steps WHERE owner = ? AND step = 0 AND epoch = ?", (owner, epoch)
+    ).fetchone()
+    if first is not None and first[0] != voice.speaker:
+        raise BusyError(f"another controller continues this rollout in the same epoch {epoch}")
+
+
+def speaks(connection: sqlite3.Connection, owner: str) -> tuple[RolloutCaller, int] | None:
+    """Return the last controller of a rollout, and since when; `None` without one.
+
+    Returns:
+        The controller, and the second (since 1970) in which this node first received its epoch.
+    """
+    row = connection.execute(
+        "SELECT epoch, reason, updated_at FROM steps WHERE owner = ? AND step = 0", (owner,)
+    ).fetchone()
+    return (
+        None if row is None else (RolloutCaller(owner=owner, epoch=row[0], speaker=row[1]), row[2])
+    )
+
+
+def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
+    """Return a step; `None` if it was never requested."""
+    row = connection.execute(
+        "SELECT began, run, outcome, reason FROM steps WHERE owner = ? AND step = ?", (owner, step)
+    ).fetchone()
+    if row is None:
+        return None
+    began, run, outcome, reason = row
+    if outcome is not None:
+        return Step(state=StepState.OVER, run=run, outcome=outcome, reason=reason)
+    return Step(state=StepState.RUNNING if began else StepState.WAITING)
+
+
+def may_begin_again(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
+    """Return whether to repeat a finished step: it never began, and the rollout was resumed."""
+    return (
+        connection.execute(
+            "SELECT 1 FROM steps WHERE owner = ? AND step = ? AND epoch < ?"
+            " AND outcome = ? AND NOT began",
+            (owner, step, epoch, DROPPED),
+        ).fetchone()
+        is not None
+    )
+
+
+def add(
+    connection: sqlite3.Connection,
+    cause: RunCause,
+    step: int,
+    *,
+    epoch: int,
+    now: int,
+    quota: Quota,
+) -> None:
+    """Store a requested step, whose run has this cause.
+
+    Raises:
+        BusyError: The table is full.
+    """
+    _add(connection, (cause.sender, step, epoch, now, cause.id, 0, None, None, ""), quota)
+
+
+def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quota: Quota) -> None:
+    caller = str(row[0]).partition("/")[0]
+    now = row[3]
+    connection.execute("DELETE FROM steps WHERE updated_at < ?", (int(now or 0) - KEPT,))
+    total = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
+    own = connection.execute(
+        "SELECT count(*) FROM steps WHERE owner > ? AND owner < ?", (f"{caller}/", f"{caller}0")
+    ).fetchone()[0]
+    if not quota.has_room(own=own, total=total):
+        raise BusyError(
+            f"{own} steps of {caller} are stored already, {total} in all: the limit is reached"
+        )
+    connection.execute("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> None:
+    """Record that the run of a step begins, or that it did not begin."""
+    connection.execute("UPDATE steps SET began = ? WHERE cause = ?", (int(began), cause))
+
+
+def began(connection: sqlite3.Connection, cause: str) -> bool:
+    """Return whether the run of a step began, or was about to, as far as recorded."""
+    exists = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
+    return exists.fetchone() is not None
+
+
+def end(
+    connection: sqlite3.Connection,
+    outcome: TriggerOutcome,
+    reasons: Mapping[str, str],
+    *,
+    now: int,
+) -> None:
+    """Record the end of a step, if the cause is one; its time replaces that of the request.
+
+    Args:
+        connection: The file.
+        outcome: The outcome of the cause.
+        reasons: Id of a cause → why it did not succeed.
+        now: Seconds since 1970.
+    """
+    cause = f"{outcome.sender}/{outcome.uuid}"
+    connection.execute(
+        "UPDATE steps SET run = ?, outcome = ?, reason = ?, updated_at = ? WHERE cause = ?",
+        (outcome.run, outcome.outcome, reasons.get(cause, ""), now, cause),
+    )
+
+
+def ended(connection: sqlite3.Connection, owner: str, step: int) -> int | None:
+    """Return when a step ended, seconds since 1970; `None` if it has not, or is unknown."""
+    row = connection.execute(
+        "SELECT updated_at FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
+        (owner, step),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
 
 _VERSION = 3
 _EVERYBODY = ""  # ids include their sender; no quota applies here
@@ -35,7 +237,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
     number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
 ) STRICT;
 {TABLES}
-{step_table.TABLES}
+{STEP_TABLES}
 """
 
 
@@ -61,7 +263,7 @@ class Inbox:
     """
 
     def __init__(
-        self, path: Path, clock: Clock, *, always: int = ALWAYS, steps: Quota = step_table.STEPS
+        self, path: Path, clock: Clock, *, always: int = ALWAYS, steps: Quota = STEPS
     ) -> None:
         self._database = Database(
             path,
@@ -94,19 +296,19 @@ class Inbox:
             self._ids.forget(connection, now)
 
     def receive_rollout(self, voice: RolloutCaller) -> None:
-        """Record the controller of a rollout; see `step_table.hear`.
+        """Record the controller of a rollout; see `hear`.
 
         Raises:
             BusyError: A newer epoch is known, or another controller.
         """
         with self._database.transaction() as connection:
             now = int(self._clock.now().timestamp())
-            step_table.hear(connection, voice, now=now, quota=self._quota)
+            hear(connection, voice, now=now, quota=self._quota)
 
     def speaks(self, owner: str) -> tuple[RolloutCaller, int] | None:
-        """Return the last controller of a rollout, and since when; see `step_table.speaks`."""
+        """Return the last controller of a rollout, and since when; see `speaks`."""
         with self._database.use() as connection:
-            return step_table.speaks(connection, owner)
+            return speaks(connection, owner)
 
     def step(
         self,
@@ -131,13 +333,13 @@ class Inbox:
         now = int(self._clock.now().timestamp())
         owner, epoch = voice.owner, voice.epoch
         with self._database.transaction() as connection:
-            step_table.hear(connection, voice, now=now, quota=self._quota)
-            known = step_table.known(connection, owner, number)
-            if known and not step_table.may_begin_again(connection, owner, number, epoch):
-                return StepRequest(step=known, new=False)
+            hear(connection, voice, now=now, quota=self._quota)
+            before = known(connection, owner, number)
+            if before and not may_begin_again(connection, owner, number, epoch):
+                return StepRequest(step=before, new=False)
             if (error := problem()) is not None:
                 raise error
-            step_table.add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
+            add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
             connection.execute(
                 "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
                 (cause.id, json.dumps(cause.to_dict())),
@@ -145,19 +347,19 @@ class Inbox:
         return StepRequest(step=Step(state=StepState.WAITING), new=True)
 
     def ended(self, owner: str, number: int) -> int | None:
-        """Return when a step of a rollout ended; see `step_table.ended`."""
+        """Return when a step of a rollout ended; see `ended`."""
         with self._database.use() as connection:
-            return step_table.ended(connection, owner, number)
+            return ended(connection, owner, number)
 
     def set_began(self, identifier: str, *, began: bool) -> None:
         """Record that the run of a step begins, before it does; or that it did not begin."""
         with self._database.transaction() as connection:
-            step_table.set_began(connection, identifier, began=began)
+            set_began(connection, identifier, began=began)
 
     def began(self, identifier: str) -> bool:
         """Return whether the run of a step had begun."""
         with self._database.use() as connection:
-            return step_table.began(connection, identifier)
+            return began(connection, identifier)
 
     def settle(
         self,
@@ -186,7 +388,7 @@ class Inbox:
                 [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
             )
             for outcome in outcomes:
-                step_table.end(connection, outcome, reasons or {}, now=now)
+                end(connection, outcome, reasons or {}, now=now)
             connection.execute(
                 "DELETE FROM outcomes WHERE number <= (SELECT max(number) FROM outcomes) - ?",
                 (MOST,),

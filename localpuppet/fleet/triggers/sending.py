@@ -10,8 +10,8 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
-from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.admission import Loop, next_path
+from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.admission import RequestAdmission
     from localpuppet.fleet.requests.client import RequestClient
     from localpuppet.fleet.settings.fleet import FleetSettings
-    from localpuppet.fleet.triggers.held_kicks import HeldKicks
+    from localpuppet.fleet.triggers.kicks import HeldKicks
     from localpuppet.fleet.triggers.sending import Outgoing, SendResult
     from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
@@ -302,7 +302,7 @@ class FleetWiring:
 
 def open_held_kicks(node: NodeWiring) -> "HeldKicks":
     """Return the kicks that wait until their run is over."""
-    from localpuppet.fleet.triggers.held_kicks import HeldKicks
+    from localpuppet.fleet.triggers.kicks import HeldKicks
 
     return HeldKicks(node.settings.state, open_records(node), node.clock)
 

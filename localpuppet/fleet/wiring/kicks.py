@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.outbox import Outbox
     from localpuppet.fleet.inventory.reading import InventoryReader
-    from localpuppet.fleet.triggers.kick_sending import KickSending
+    from localpuppet.fleet.triggers.kicks import KickSending
 
 # Seconds for the search for cycles after a run whose kicks or queries changed.
 LOOK = 5.0
@@ -30,7 +30,7 @@ def kick_sending(
         store: Returns the bus, connected.
         log: The log of the service.
     """
-    from localpuppet.fleet.triggers.kick_sending import KickSending
+    from localpuppet.fleet.triggers.kicks import KickSending
 
     clock = fleet.node.clock
     held = open_held_kicks(fleet.node)
@@ -52,7 +52,7 @@ def kick_texts(public: Path) -> tuple[str, ...]:
     kicks = read_noted(public, KICKS)
     if not kicks:
         return ()
-    from localpuppet.fleet.triggers.kick import Kick
+    from localpuppet.fleet.triggers.kicks import Kick
 
     return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
 

@@ -23,9 +23,8 @@ from localpuppet.fleet.agent.agent import (
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import Admission
-from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.fleet.triggers.cause import CauseKind, Trigger
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
 from localpuppet.node.runs.hold import HoldStatus
 from tests.doubles.agent_ports import FakeRunner

@@ -26,7 +26,7 @@ from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
-from localpuppet.fleet.triggers.held_kicks import HeldKicks
+from localpuppet.fleet.triggers.kicks import HeldKicks
 from localpuppet.node.runs.records import Records
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person

@@ -15,7 +15,7 @@ from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
-from localpuppet.fleet.triggers.steps import PATIENCE
+from localpuppet.fleet.triggers.coalescing import PATIENCE
 from localpuppet.node.runs.hold import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig

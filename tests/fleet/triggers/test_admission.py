@@ -17,8 +17,7 @@ from localpuppet.fleet.triggers.admission import (
     DroppedTrigger,
     UnsignedMessage,
 )
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.trigger import MAX_PAYLOAD, Trigger
+from localpuppet.fleet.triggers.cause import MAX_PAYLOAD, CauseKind, RunCause, Trigger
 
 NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
 
 NOW = 1_795_000_000

@@ -13,11 +13,10 @@ import pytest
 
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.fleet.triggers import step_table
+from localpuppet.fleet.triggers import inbox as step_table
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.triggers.step_table import RolloutCaller
 from localpuppet.fleet.trust.quota import Quota
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY

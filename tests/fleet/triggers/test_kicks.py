@@ -12,17 +12,18 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.triggers.held_kicks import (
+from localpuppet.fleet.triggers.cause import Trigger
+from localpuppet.fleet.triggers.kicks import (
     GIVE_UP,
     MAX_RECEIVERS,
+    PATIENCE,
     SETTLING,
     HeldKicks,
+    Kick,
+    KickSending,
     kicked_by,
 )
-from localpuppet.fleet.triggers.kick import Kick
-from localpuppet.fleet.triggers.kick_sending import PATIENCE, KickSending
 from localpuppet.fleet.triggers.sending import Outgoing
-from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import claimed_payload
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status

@@ -33,9 +33,8 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.change import MAX_QUERY, AnswerChange
+from localpuppet.fleet.triggers.admission import Loop, next_path
+from localpuppet.fleet.triggers.cause import MAX_QUERY, AnswerChange, CauseKind, RunCause
 
 HOUR = 3600.0
 HOURLY = 6

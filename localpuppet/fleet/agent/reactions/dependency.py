@@ -18,8 +18,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
-from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
+from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind, RunCause
 
 
 class AnswerDigest(Value):

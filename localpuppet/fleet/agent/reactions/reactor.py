@@ -39,7 +39,7 @@ from localpuppet.fleet.agent.reactions.dependency import (
     PeerEntries,
     changes,
 )
-from localpuppet.fleet.triggers.change import AnswerChange
+from localpuppet.fleet.triggers.cause import AnswerChange
 from localpuppet.node.runs.query_record import MAX_PARTS
 
 DEBOUNCE = 2.0

@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
+from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind, RunCause
 from localpuppet.node.cli import render
 
 _BECAME = {

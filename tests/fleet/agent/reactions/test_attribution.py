@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.fleet.agent.reactions.dependency import MAX_NODES, AnswerDigest, changes
-from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
+from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind
 
 TEXT = "query_nodes()"
 

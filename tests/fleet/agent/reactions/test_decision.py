@@ -18,7 +18,7 @@ from localpuppet.fleet.agent.reactions.decision import (
     decide,
 )
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
-from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
+from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind
 
 ME = NodeName("lb01.example.com")
 WEB = NodeName("web01.example.com")

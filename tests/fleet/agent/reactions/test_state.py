@@ -16,8 +16,7 @@ from localpuppet.fleet.agent.reactions.decision import (
     WatchedQuery,
 )
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
+from localpuppet.fleet.triggers.cause import AnswerChange, CauseKind, ChangeKind, RunCause
 
 
 def asked(digest: str, key: str = "k") -> Dependency:

@@ -23,7 +23,7 @@ from localpuppet.fleet.agent.split.protocol import (
     Spool,
     message_id,
 )
-from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, MessageSigner, Verifier
 from tests.doubles.identities import Person, person

@@ -1,4 +1,9 @@
-"""Kicks of a run, stored on disk until the run is over and its changes are published.
+"""Kicks: triggers of a finished run to the nodes of a role or query, held until it is published.
+
+- A kick has roles, literally, or a query in the language of `query_nodes`; never both.
+- In the inventory, a kick is a list of queries in that language, one for each role.
+
+Example: `Kick(roles=("haproxy",)).texts == ('role="haproxy"',)`.
 
 `kicks/RUN.json` in the state directory has the receivers, and whether the kick may be sent;
 `runs/RUN/kicks.json` has the receivers for people.
@@ -10,25 +15,80 @@
 - A kick that is sent again, after a send with an unknown result, has the same id: it counts once.
 """
 
-from dataclasses import replace
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId, parse_tag, parse_uuid
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
-from localpuppet.base.machine.ports import Clock
+from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
-from localpuppet.fleet.triggers.trigger import MAX_TAGS
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.inventory.entry import MAX_ROLES, parse_role
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.triggers.cause import MAX_TAGS
+from localpuppet.fleet.triggers.sending import SendResult, send
+from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState
 
 if TYPE_CHECKING:
     from localpuppet.fleet.triggers.sending import Outgoing
+
+
+_QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
+
+
+class Kick(Value):
+    """The receivers of a kick.
+
+    Attributes:
+        roles: Roles; each node that has one of them is a receiver.
+        query: An expression; empty if there are roles.
+    """
+
+    roles: tuple[str, ...] = ()
+    query: str = ""
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Kick":
+        """Return the kick in the fields `roles` and `query`, which the Puppet modules write.
+
+        Raises:
+            InvalidInputError: Both or neither are given, or a role is invalid, or there are too
+                many.
+        """
+        query = fields.text_or_none("query") or ""
+        roles = fields.parsed_list("roles", parse_role, maximum=MAX_ROLES)
+        if bool(roles) == bool(query.strip()):
+            raise InvalidInputError(
+                "has roles and a query" if roles else "has neither roles nor a query",
+                where="kick",
+                hint="kick { 'haproxy': roles => ['haproxy'] }",
+            )
+        return cls(roles=tuple(dict.fromkeys(roles)), query=query)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the queries that find the receivers."""
+        if self.query:
+            return (self.query,)
+        return tuple(f'role="{_QUOTED.sub(_ESCAPED, role)}"' for role in self.roles)
+
+    @property
+    def question(self) -> FunctionCall:
+        """Return the inventory query for the receivers."""
+        return FunctionCall.of("query_nodes", [" or ".join(self.texts)])
+
 
 SCHEMA = 1
 GIVE_UP = 3600.0
@@ -247,3 +307,90 @@ def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
 
 def _record(records: Records, run: RunId) -> Path:
     return records.directory / run / "kicks.json"
+
+
+# Seconds after a run for which its kicks wait for the publication of its changes.
+PATIENCE = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class KickSending:
+    """Sends stored kicks.
+
+    Attributes:
+        held: The stored kicks.
+        signer: This node.
+        store: Returns the connected bus; raises `UnavailableError` if it is unreachable.
+        clock: The node's clock.
+        log: The agent's log.
+    """
+
+    held: HeldKicks
+    _: KW_ONLY
+    signer: MessageSigner
+    store: Callable[[], Awaitable[KeyValue]]
+    clock: Clock
+    log: Log
+    _logged: str = field(default="", init=False)
+
+    async def step(self, *, notified: bool) -> None:
+        """Send the kicks that may be sent; log failures, and try them again in the next step.
+
+        Args:
+            notified: Whether this node's changes are on the bus.
+        """
+        problems = []
+        try:
+            for run in self.held.runs():
+                try:
+                    await self._step(run, notified=notified)
+                except StateError as error:
+                    problems.append(str(error))  # one damaged file does not delay the others
+        except LocalpuppetError as error:
+            problems.append(str(error))
+        problem = "; ".join(problems)
+        if problem and problem != self._logged:
+            self._warn(f"kicks wait: {problem}")
+        self._logged = problem
+
+    async def _step(self, run: RunId, *, notified: bool) -> None:
+        kick = self.held.due(run)
+        if kick is None:
+            return
+        if self.held.is_too_old(kick):
+            self.held.drop(kick)
+            self._warn(f"{_who(kick)} not kicked: the bus was unreachable for too long")
+        elif notified or self.held.waited(kick) > PATIENCE:
+            await self._send(kick)
+
+    async def _send(self, kick: HeldKick) -> None:
+        try:
+            sent = await send(
+                kick.call,
+                kv=await ours(self.store()),
+                signer=self.signer,
+                paths=self.held.paths(kick),
+                clock=self.clock,
+                uuid=kick.uuid,
+            )
+        except InvalidInputError as error:
+            # Its run is forgotten, or no receiver accepts the trigger: a retry cannot help.
+            self._warn(f"{_who(kick)} not kicked: {error}")
+        else:
+            self._tell(kick, sent)
+        self.held.drop(kick)
+
+    def _tell(self, kick: HeldKick, sent: SendResult) -> None:
+        if sent.sent:
+            names = shown_names(sent.sent)
+            self.log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)
+        for node, reason in sent.dropped.items():
+            self.log.info(f"{node} is not kicked: {reason}", kind=LineKind.KICK)
+
+    def _warn(self, text: str) -> None:
+        self.log.warning(text, kind=LineKind.KICK)
+
+
+def _who(kick: HeldKick) -> str:
+    few = len(kick.call.hosts) == 1
+    return f"{shown_names(kick.call.hosts)} {'is' if few else 'are'}"
