@@ -26,9 +26,9 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.requests.arguments import step_uuid
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.requests.request import Request, RunOnce
-from localpuppet.fleet.requests.rollout import step_uuid
 from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import Arguments
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 

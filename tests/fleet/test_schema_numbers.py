@@ -18,7 +18,7 @@ from localpuppet.fleet.exports.recording import read_collected
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
 from localpuppet.fleet.inventory.tombstone import Tombstone
-from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.triggers.kicks import HeldKick, kicked_by

@@ -19,7 +19,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.requests import exchange, messages
+from localpuppet.fleet.requests import client, messages
 from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
@@ -229,7 +229,7 @@ async def test_a_reply_that_an_admin_forges_is_rejected(site: Site) -> None:
     request, token = messages.ask(signer, NodeName(WEB02), "status", NoArguments(), clock=clock)
     forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
-    async with exchange.Replies(alice, ALICE, NodeName(WEB02)) as replies:
+    async with client.Replies(alice, ALICE, NodeName(WEB02)) as replies:
         asking = replies.ask(
             token,
             at=layout.requests_of(ALICE, NodeName(WEB02)) + request.jti,

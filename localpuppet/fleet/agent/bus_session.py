@@ -21,7 +21,7 @@ from localpuppet.fleet.bus.deadline import Backoff
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import close, ours, unending
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.requests import exchange
+from localpuppet.fleet.requests import client
 
 STEADY = 2.0  # seconds after which a connection counts as stable and resets the back-off
 RECONCILE = 300.0  # longest time in seconds between two listings
@@ -192,7 +192,7 @@ class BusSession:
 
     async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
         try:
-            await exchange.reply(kv, token, caller=caller, node=self._side.me, request=request)
+            await client.reply(kv, token, caller=caller, node=self._side.me, request=request)
         except (FullError, InvalidInputError) as error:  # two long names exceed the limit of keys
             self._log.warning(f"{caller} gets no reply: {error}", kind=LineKind.REQUEST)
 

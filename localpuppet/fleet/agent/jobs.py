@@ -19,7 +19,7 @@ from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.agent import RequestedRunResult, WorkRunner
-from localpuppet.fleet.requests.compile import Compile
+from localpuppet.fleet.requests.arguments import Compile
 
 Outcome = TypeVar("Outcome")
 

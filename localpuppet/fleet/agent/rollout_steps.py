@@ -18,9 +18,14 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
 from localpuppet.fleet.agent.jobs import Jobs
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.arguments import (
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    RolloutStep,
+    step_uuid,
+)
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
 from localpuppet.fleet.triggers.outcome import succeeded

@@ -14,8 +14,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.machine.files import make_private
 from localpuppet.fleet.captures.keeping import MAX_PACKED
-from localpuppet.fleet.requests.chunked import invalid_reply, request_chunks
-from localpuppet.fleet.requests.client import RequestClient
+from localpuppet.fleet.requests.client import RequestClient, invalid_reply, request_chunks
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
 from localpuppet.node.preview.nodes_directory import write_capture
 

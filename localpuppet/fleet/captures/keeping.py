@@ -28,7 +28,7 @@ from localpuppet.node.preview.capture import NodeCapture
 from localpuppet.node.runs.records import RunDirectory
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.chunk import ChunkArguments
+    from localpuppet.fleet.requests.arguments import ChunkArguments
 
 SCHEMA = 1
 MAX_PACKED = 4 * 1024 * 1024
@@ -121,7 +121,7 @@ class CaptureKeeper:
             LocalpuppetError: There is no capture, or another one than the caller began with.
         """
         from localpuppet.fleet.inventory.chunks import digest_of
-        from localpuppet.fleet.requests.chunked import reply_chunk
+        from localpuppet.fleet.requests.client import reply_chunk
 
         run, capture = self.read()
         data = _packed(capture)

@@ -30,9 +30,13 @@ from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import MAX_PACKED, CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
-from localpuppet.fleet.requests.chunk import ChunkArguments
-from localpuppet.fleet.requests.chunked import invalid_reply, reply_chunk, request_chunks
-from localpuppet.fleet.requests.client import RequestClient
+from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.client import (
+    RequestClient,
+    invalid_reply,
+    reply_chunk,
+    request_chunks,
+)
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 
 SCHEMA = 1

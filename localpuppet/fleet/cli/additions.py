@@ -99,7 +99,7 @@ class FleetAdditions(CommandAdditions):
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
     """Return the arguments of a request."""
-    from localpuppet.fleet.requests.deploy import StatusRequest
+    from localpuppet.fleet.requests.arguments import StatusRequest
     from localpuppet.fleet.requests.request import Disable, Enable, RunArguments
 
     if action == "status":

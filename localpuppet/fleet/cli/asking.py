@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.cli.progress import shown, whom
-from localpuppet.fleet.requests.lifetime import PATIENCE
+from localpuppet.fleet.requests.request import PATIENCE
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 

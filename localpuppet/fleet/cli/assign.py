@@ -14,8 +14,8 @@ from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.fleet.requests.arguments import Deploy
     from localpuppet.fleet.requests.client import NodeAnswer
-    from localpuppet.fleet.requests.deploy import Deploy
     from localpuppet.node.enc.document import Classes
 
 PATIENCE = "10m"
@@ -59,8 +59,8 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
       localpuppet assign web01.example.com shop/tags/r7 --stage
       localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
-    from localpuppet.fleet.requests.deploy import Deploy, DeployAction
-    from localpuppet.fleet.requests.deploying import deploy_to
+    from localpuppet.fleet.requests.arguments import Deploy, DeployAction
+    from localpuppet.fleet.requests.repeating import deploy_to
     from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
@@ -106,7 +106,7 @@ def read_values(node: NodeWiring, file: Path | None) -> "tuple[tuple[str, ...], 
 
 
 def _show(name: str, answer: "NodeAnswer", args: "Deploy") -> None:
-    from localpuppet.fleet.requests.deploy import DeployAction
+    from localpuppet.fleet.requests.arguments import DeployAction
 
     if not answer.ok:
         error = render.user_text(str(answer.to_dict()["error"]))

@@ -95,7 +95,7 @@ def _collect(
 ) -> dict[NodeName, str]:
     from localpuppet.fleet.captures.collecting import collect_captures
     from localpuppet.fleet.cli.progress import shown, whom
-    from localpuppet.fleet.requests.lifetime import PATIENCE
+    from localpuppet.fleet.requests.request import PATIENCE
     from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     observer = render.observer(quiet=as_json, title=f"capturing {whom(names)}")

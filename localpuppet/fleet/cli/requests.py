@@ -4,7 +4,7 @@ import click
 
 from localpuppet.base.formats.names import split_tags
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, PATIENCE
+from localpuppet.fleet.requests.request import MAX_LIFETIME, PATIENCE
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
 from localpuppet.node.wiring.node import NodeWiring
 

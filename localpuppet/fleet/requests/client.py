@@ -1,25 +1,133 @@
-"""Send requests to many nodes at once and return the answer of each.
+"""Send requests to many nodes at once, over keys of the bus, and return their answers.
 
+- The watch for replies begins before the request is written, so no reply is missed.
 - A node without a reply in time has an answer too: it is unresponsive.
+
+- Each reply has one chunk and a header with `digest` and `size` of the whole. The bytes count only
+  if they have the digest of the first reply.
+- If a run replaces the data meanwhile, the caller begins again, at most `TRIES` times.
 """
 
 import asyncio
+import base64
+import binascii
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Self
 
-from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.requests import exchange, messages
-from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
+from localpuppet.fleet.bus.layout import replies_of, replies_to
+from localpuppet.fleet.inventory.chunks import cut, digest_of
+from localpuppet.fleet.requests import messages
+from localpuppet.fleet.requests.arguments import MAX_CHUNKS, ChunkArguments
+from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import Arguments
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+
+REPLY_TTL = 60.0  # the caller is watching
+# Unread values that are kept per request; further ones are dropped.
+MOST_UNREAD = 16
+
+
+class Replies:
+    """Receives the replies to one caller, within `async with`.
+
+    All requests share one watch, which costs the store more than a request. After an outage the
+    next request starts a new watch.
+
+    Args:
+        kv: The store.
+        caller: The caller, as a part of the keys.
+        node: Receive the replies of this node only; `None` for all nodes.
+    """
+
+    def __init__(
+        self, kv: KeyValue, caller: str, node: NodeName | SignerName | None = None
+    ) -> None:
+        self._kv = kv
+        self._caller = caller
+        self._prefix = replies_to(caller) if node is None else replies_of(node, caller)
+        self._unread: dict[str, asyncio.Queue[bytes | UnavailableError]] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+
+    async def ask(
+        self, token: bytes, *, at: str, node: NodeName | SignerName, request: str, ttl: float
+    ) -> AsyncGenerator[bytes, None]:
+        """Send a request to a node and yield its replies, which are not verified yet.
+
+        Args:
+            token: The signed request.
+            at: The key of the request.
+            node: The receiver.
+            request: The id of the request.
+            ttl: Seconds until the request expires on the bus.
+        """
+        key = replies_of(node, self._caller) + request
+        unread = self._unread[key] = asyncio.Queue(MOST_UNREAD)
+        try:
+            if self._watching is None or self._watching.done():
+                self._begun.clear()
+                self._watching = asyncio.create_task(self._watch())
+            await self._begun.wait()  # the watch is active: the reply cannot be missed
+            if not self._watching.done():
+                await self._kv.put(at, token, ttl=ttl)
+            while True:
+                reply_or_error = await unread.get()
+                if isinstance(reply_or_error, UnavailableError):
+                    raise reply_or_error
+                yield reply_or_error
+        finally:
+            del self._unread[key]
+
+    async def _watch(self) -> None:
+        """Distribute replies; when the watch ends, report that to all waiting callers."""
+        problem = UnavailableError("the watch for replies has ended", where="bus")
+        try:
+            watching = self._kv.watch(self._prefix, parts=True)
+            async with aclosing(watching) as changes:
+                async for change in changes:
+                    for entry in entries(change):
+                        self._hand_out(entry.key, entry.value)
+                    if not (isinstance(change, KeyListing) and change.more):
+                        self._begun.set()
+        except UnavailableError as error:
+            problem = error
+        finally:
+            for key in [*self._unread]:
+                self._hand_out(key, problem)
+            self._begun.set()
+
+    def _hand_out(self, key: str, reply_or_error: bytes | UnavailableError) -> None:
+        unread = self._unread.get(key)
+        if unread is not None and not unread.full():
+            unread.put_nowait(reply_or_error)
+
+
+async def reply(
+    kv: KeyValue, token: bytes, *, caller: str, node: NodeName | SignerName, request: str
+) -> None:
+    """Write a node's reply to the key that its caller watches; see `Replies.ask`."""
+    await kv.put(replies_of(node, caller) + request, token, ttl=REPLY_TTL)
+
 
 AT_ONCE = 200  # one watch receives the replies of all
 NO_ANSWER = "did not answer in time (check its agent: 'localpuppet nodes')"
@@ -70,7 +178,7 @@ class RequestClient:
     signer: MessageSigner
     verifier: Verifier
     clock: Clock
-    _replies: exchange.Replies | None = field(default=None, init=False)
+    _replies: Replies | None = field(default=None, init=False)
     _heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = field(default=None, init=False)
 
     @property
@@ -85,7 +193,7 @@ class RequestClient:
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None, None]:
         """Use one watch for the replies to all requests within `async with`."""
-        async with exchange.Replies(self.kv, self.signer.name) as self._replies:
+        async with Replies(self.kv, self.signer.name) as self._replies:
             try:
                 yield
             finally:
@@ -97,14 +205,14 @@ class RequestClient:
         """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def ask_node(name: NodeName, replies: exchange.Replies) -> NodeAnswer:
+        async def ask_node(name: NodeName, replies: Replies) -> NodeAnswer:
             async with slots:
                 return await self._ask(name, action, args, patience, replies)
 
         async with AsyncExitStack() as stack:
             replies = self._replies
             if replies is None:
-                fresh = exchange.Replies(self.kv, self.signer.name)
+                fresh = Replies(self.kv, self.signer.name)
                 replies = await stack.enter_async_context(fresh)
             answers = await asyncio.gather(*(ask_node(name, replies) for name in names))
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
@@ -122,7 +230,7 @@ class RequestClient:
         """
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)
-        async with exchange.Replies(self.kv, self.signer.name, node) as replies:
+        async with Replies(self.kv, self.signer.name, node) as replies:
             return await self._ask(node, action, args, patience, replies)
 
     async def _ask(
@@ -131,7 +239,7 @@ class RequestClient:
         action: str,
         args: Arguments,
         patience: float,
-        replies: exchange.Replies,
+        replies: Replies,
     ) -> NodeAnswer:
         life = max(messages.LIFE, math.ceil(patience))
         request, token = messages.ask(self.signer, node, action, args, clock=self.clock, life=life)
@@ -156,3 +264,118 @@ class RequestClient:
         if self._heed is not None and answer.reply is not None and not answer.ok:
             await self._heed(node, args)
         return answer
+
+
+TRIES = 3
+# Bytes in one reply: in base64 they fit into `requests.messages.MAX_REPLY`.
+REPLY_CHUNK = 192 * 1024
+
+
+class ChunkedReply(Value):
+    """Data of a node, or a part of it.
+
+    Attributes:
+        header: The header as the node sent it.
+        digest: The digest in it, of the whole data.
+        size: The size in it, of the whole data.
+        data: The data: complete, or one chunk.
+    """
+
+    header: Mapping[str, Json]
+    digest: str
+    size: int
+    data: bytes
+
+
+def reply_chunk(
+    action: str, header: Mapping[str, Json], data: bytes, args: ChunkArguments
+) -> dict[str, Json]:
+    """Return the result of a request: the header and one chunk in base64.
+
+    Args:
+        action: The action, which is the key of the header.
+        header: The header, with `digest`.
+        data: The whole data.
+        args: The arguments of the request.
+
+    Raises:
+        InvalidInputError: There is no such chunk, or the data is not what the caller began with.
+    """
+    if args.digest not in ("", header["digest"]):
+        raise InvalidInputError("a run changed it", where=action, hint="ask again")
+    chunks = cut(data, REPLY_CHUNK)
+    if args.chunk >= len(chunks):
+        raise InvalidInputError(f"has {len(chunks)} chunks", where=action)
+    return {action: dict(header), "data": base64.b64encode(chunks[args.chunk]).decode("ascii")}
+
+
+async def request_chunks(
+    client: RequestClient, node: NodeName, action: str, *, most: int, patience: float
+) -> ChunkedReply:
+    """Return the data of a node.
+
+    Args:
+        client: Sends the requests.
+        node: The node.
+        action: `capture` or `catalog`.
+        most: The limit of the data, in bytes.
+        patience: Seconds to wait for each reply.
+
+    Raises:
+        UnavailableError: The node is unresponsive, refuses, or sent something invalid.
+    """
+    asking = _Asking(client, node, action, most, patience)
+    problem = ""
+    for _ in range(TRIES):
+        first = await asking.ask(ChunkArguments())
+        data = first.data
+        for chunk in range(1, MAX_CHUNKS):
+            if len(data) >= first.size:
+                break
+            args = ChunkArguments(chunk=chunk, digest=first.digest)
+            try:
+                data += (await asking.ask(args)).data
+            except UnavailableError as error:
+                problem = error.what
+                break
+        if digest_of(data) == first.digest:
+            return replace(first, data=data)
+        problem = problem or f"sent bytes without the digest of its {action}"
+    raise invalid_reply(node, action, problem)
+
+
+def invalid_reply(node: NodeName, action: str, problem: str) -> UnavailableError:
+    """Return the error for a node that did not send what was requested."""
+    return UnavailableError(one_line(problem), where=f"{action} of {node}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    client: RequestClient
+    node: NodeName
+    action: str
+    most: int
+    patience: float
+
+    async def ask(self, args: ChunkArguments) -> ChunkedReply:
+        answer = await self.client.ask(self.node, self.action, args, patience=self.patience)
+        if answer.reply is None:
+            raise self._invalid(answer.problem)
+        if not answer.ok:
+            raise self._invalid(answer.reply.error or "it refuses")
+        return self._read(answer.reply.result)
+
+    def _read(self, result: Mapping[str, Json]) -> ChunkedReply:
+        try:
+            header = mapping_of(result.get(self.action))
+            fields = Fields(header, where=self.action)
+            digest, size = fields.text("digest"), fields.integer("size")
+            data = base64.b64decode(str(result.get("data")), validate=True)
+        except (InvalidInputError, binascii.Error, ValueError) as error:
+            raise self._invalid("sent an unknown answer (update localpuppet there)") from error
+        if not 0 < size <= self.most or not data:
+            raise self._invalid(f"its {self.action} has {size} bytes; at most {self.most} are read")
+        return ChunkedReply(header=header, digest=digest, size=size, data=data)
+
+    def _invalid(self, problem: str) -> UnavailableError:
+        return invalid_reply(self.node, self.action, problem)

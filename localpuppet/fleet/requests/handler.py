@@ -1,5 +1,8 @@
-"""Execute the accepted requests of a node: holds, runs, deployments and reports.
+"""The requests of a node: accept or reject them, and execute them.
 
+- The order of checks: size, signature, form, caller, audience, lifetime, policy, and last the
+  repetition check, which writes to disk.
+- `receive` returns a request at most once, across restarts and processes.
 - Each request with a valid signature of its caller gets one signed reply.
 - `requests.admission` decides which requests are accepted.
 """
@@ -9,19 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.names import NodeName, RunId, SignerName
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
-from localpuppet.fleet.requests.chunk import ChunkArguments
-from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
+from localpuppet.fleet.requests import request as requests
+from localpuppet.fleet.requests.arguments import (
+    ChunkArguments,
+    Compile,
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+)
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.requests.request import (
     Arguments,
@@ -32,9 +43,81 @@ from localpuppet.fleet.requests.request import (
     RunOnce,
     requesting_rollout,
 )
-from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep
-from localpuppet.fleet.trust.signing import MessageSigner
+from localpuppet.fleet.trust import policy_file
+from localpuppet.fleet.trust.policy_file import read_policy
+from localpuppet.fleet.trust.seen import SeenIds
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.runs.hold import Hold, Holds
+
+# Seconds for which ids are kept, longer than the lifetime of messages: a clock that is set back by
+# less does not revive one.
+KEEP = 3600
+
+
+class RequestRefusal(Value):
+    """A rejected request.
+
+    Attributes:
+        reason: Why, in one line, for the log.
+        request: The request if its caller gets a reply: the caller signed it for this node, and it
+            was not accepted before. A repeated message has its reply already, and a second one
+            could overtake it.
+        is_repeated: Whether the node accepted it before: the bus delivers what it still has when an
+            agent starts, so this is no sign of an attack.
+    """
+
+    reason: str
+    request: Request | None
+    is_repeated: bool = False
+
+
+class RequestAdmission(Value):
+    """Checks the requests to this node.
+
+    Attributes:
+        me: This node.
+        verifier: Verifies signatures.
+        policy: The path of the policy file, read for each request; it may be missing.
+        seen: The ids of accepted requests.
+        clock: The node's clock.
+    """
+
+    me: NodeName
+    verifier: Verifier
+    policy: Path
+    seen: SeenIds
+    clock: Clock
+
+    def refusal(self, caller: SignerName, action: str) -> str:
+        """Return why the policy denies a caller an action; empty if it allows it.
+
+        Raises:
+            InvalidInputError: The policy is invalid.
+        """
+        return policy_file.refusal(self.policy, caller, action)
+
+    def receive(self, token: bytes) -> Request | RequestRefusal:
+        """Return an accepted request, or why it is rejected. Blocks for a disk write."""
+        try:
+            signed = self.verifier.verify(token, MessageKind.REQUEST)
+            request = Request.parse(signed.payload)
+            reason = requests.misdirection(request, signer=signed.signer, me=self.me)
+            if reason:
+                return RequestRefusal(reason=reason, request=None)
+        except LocalpuppetError as error:
+            return RequestRefusal(reason=one_line(str(error)), request=None)
+        try:
+            now = int(self.clock.now().timestamp())
+            reason = requests.refusal(request, now=now, policy=read_policy(self.policy))
+            if reason:
+                return RequestRefusal(reason=reason, request=request)
+            if self.seen.add(request.caller, request.jti, request.exp + KEEP):
+                return request
+        except LocalpuppetError as error:
+            return RequestRefusal(reason=one_line(str(error)), request=request)
+        reason = f"replay: {request.jti} was admitted already"
+        return RequestRefusal(reason=reason, request=None, is_repeated=True)
+
 
 # Accepted requests that are no audit records: rollouts send them all the time, and they change
 # and reveal nothing that the node does not publish.

@@ -1,4 +1,4 @@
-"""Requests from one signer to one node: their claims, and the decision to accept one.
+"""Requests from one signer to one node: their lifetime, their claims, and who accepts one.
 
 - The caller of these functions verifies the bytes first, and records the id of an accepted request
   before it acts.
@@ -6,21 +6,55 @@
 
 from collections.abc import Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
-from localpuppet.base.formats.records import ALWAYS, AllowedRange, Key, Message, Selected
+from localpuppet.base.formats.records import ALWAYS, AllowedRange, Key, Message, Selected, text_form
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
-from localpuppet.fleet.requests.chunk import ChunkArguments
-from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deploy, StatusRequest
-from localpuppet.fleet.requests.lifetime import Caller, lifetime_problem
-from localpuppet.fleet.requests.rollout import MAX_HOLD, MAX_STEP, RolloutReference, RolloutStep
+from localpuppet.fleet.requests.arguments import (
+    MAX_HOLD,
+    MAX_STEP,
+    ChunkArguments,
+    Compile,
+    Deploy,
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+)
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.node.puppet.changes import parse_salt
+
+# The receiver's limits in seconds: the lifetime of a message, and the difference of clocks.
+MAX_LIFETIME = 300
+# Seconds that a person waits for replies.
+PATIENCE = 20.0
+MAX_AHEAD = 30
+# A signer as a caller id.
+Caller = Annotated[SignerName, text_form(SignerName.parse_caller, write=attrgetter("caller"))]
+
+
+def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
+    """Return why a message with these times is rejected; empty if it is accepted.
+
+    Args:
+        iat: When it was issued, seconds since 1970 by the sender's clock.
+        exp: When it expires; it is expired in that second.
+        now: The receiver's clock.
+    """
+    if exp <= iat:
+        return "exp is not after iat"
+    if exp - iat > MAX_LIFETIME:
+        return f"exp is {exp - iat} s after iat, its lifetime may be {MAX_LIFETIME} s"
+    if iat > now + MAX_AHEAD:
+        return f"iat is {iat - now} s in the future (check both clocks)"
+    if now >= exp:
+        return f"expired {now - exp} s ago (check both clocks)"
+    return ""
+
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64

@@ -9,8 +9,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
 from localpuppet.fleet.agent.rollout_steps import Deployment
-from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import DeployAction
+from localpuppet.fleet.requests.arguments import Compile, DeployAction
 from localpuppet.fleet.wiring.confirmations import is_confirmed
 from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.runs.observer import SilentObserver

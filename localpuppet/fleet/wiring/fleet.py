@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from localpuppet.base.machine.guarded_command import GuardedProcess
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.admission import RequestAdmission
     from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.fleet.requests.handler import RequestAdmission
     from localpuppet.fleet.settings.fleet import FleetSettings
     from localpuppet.fleet.triggers.kicks import HeldKicks
     from localpuppet.fleet.triggers.sending import Outgoing, SendResult
@@ -145,7 +145,7 @@ class Identity:
 
     def reception(self) -> "RequestAdmission":
         """Return the admission that checks requests to this node."""
-        from localpuppet.fleet.requests.admission import RequestAdmission
+        from localpuppet.fleet.requests.handler import RequestAdmission
         from localpuppet.fleet.trust.seen import SeenIds
 
         node = self._node

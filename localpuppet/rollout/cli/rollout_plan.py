@@ -15,11 +15,11 @@ from localpuppet.rollout.cli.rollout_run import selected, what_options
 from localpuppet.rollout.cli.site_options import read_plan, without_collector
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.comparing import CatalogComparison
+    from localpuppet.fleet.requests.repeating import CatalogComparison
 
 from collections.abc import Iterator, Mapping
 
-from localpuppet.fleet.requests.comparing import CatalogComparison, by_change
+from localpuppet.fleet.requests.repeating import CatalogComparison, by_change
 from localpuppet.node.releases.difference import CatalogChanges
 
 PATIENCE = "30m"
@@ -136,7 +136,7 @@ def _asked(
     node: NodeWiring, nodes: list[NodeName], release: ReleasePath, seconds: float
 ) -> "dict[NodeName, CatalogComparison]":
     from localpuppet.fleet.cli.progress import shown
-    from localpuppet.fleet.requests.comparing import compare_on
+    from localpuppet.fleet.requests.repeating import compare_on
     from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     fleet = FleetWiring(node)

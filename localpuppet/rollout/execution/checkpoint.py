@@ -22,7 +22,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import checked_time
 from localpuppet.base.value import Value
-from localpuppet.fleet.requests.rollout import MAX_EPOCH
+from localpuppet.fleet.requests.arguments import MAX_EPOCH
 from localpuppet.rollout.execution.events import (
     Event,
     RolloutBegan,

@@ -11,16 +11,20 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.requests.arguments import (
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    StatusRequest,
+)
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
-from localpuppet.fleet.requests.deploying import (
+from localpuppet.fleet.requests.repeating import (
     AssignmentReport,
     deployed,
     next_serials,
     reported_assignment,
 )
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan

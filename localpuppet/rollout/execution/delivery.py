@@ -4,8 +4,7 @@ from dataclasses import field
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.value import Value
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
-from localpuppet.fleet.requests.rollout import RolloutReference
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.node.enc.document import Classes
 
 

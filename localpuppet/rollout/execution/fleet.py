@@ -18,10 +18,14 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
+from localpuppet.fleet.requests.arguments import (
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+    step_uuid,
+)
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.trust.policy import TAKEOVER

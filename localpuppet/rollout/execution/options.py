@@ -6,7 +6,7 @@ from enum import StrEnum
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
-from localpuppet.fleet.requests.rollout import MAX_HOLD
+from localpuppet.fleet.requests.arguments import MAX_HOLD
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.plans.check import Check

@@ -29,9 +29,8 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import RefusedError
-from localpuppet.fleet.requests.deploy import StatusRequest
+from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
 from localpuppet.fleet.requests.request import Arguments, requesting_rollout
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver

@@ -8,7 +8,7 @@ from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.jobs import EACH, WORKING, CompilationJobs
-from localpuppet.fleet.requests.compile import Compile
+from localpuppet.fleet.requests.arguments import Compile
 from tests.doubles.ports import FakeLog
 
 

@@ -22,7 +22,7 @@ from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.catalogs.document import unpack_catalog
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.inventory.facts import FactSelection
-from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.preview.capture import NodeCapture
 from localpuppet.node.preview.withheld import WithheldKeys
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource

@@ -24,9 +24,8 @@ from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
-from localpuppet.fleet.requests.chunk import ChunkArguments
-from localpuppet.fleet.requests.chunked import REPLY_CHUNK
-from localpuppet.fleet.requests.client import NodeAnswer
+from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.client import REPLY_CHUNK, NodeAnswer
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
 from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, WithheldKeys
 from localpuppet.node.runs.records import RunDirectory

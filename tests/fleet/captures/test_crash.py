@@ -10,7 +10,7 @@ import pytest
 
 from localpuppet.fleet.captures.collecting import read_capture
 from localpuppet.fleet.captures.keeping import CaptureKeeper
-from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.captures.one_capture import main
 from tests.fleet.captures.test_collecting import LAX, WEB

@@ -10,8 +10,8 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
-from localpuppet.fleet.requests.deploy import StatusRequest
+from localpuppet.fleet.requests.arguments import StatusRequest
+from localpuppet.fleet.requests.handler import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.messages import answer, ask, read_answer
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
 from localpuppet.fleet.trust.authority import Authority

@@ -7,9 +7,14 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
-from localpuppet.fleet.requests.deploy import MAX_VALUES, Deploy, DeployAction, StatusRequest
+from localpuppet.fleet.requests.arguments import (
+    MAX_VALUES,
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    StatusRequest,
+)
 from localpuppet.fleet.requests.request import Request, refusal
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.policy import Policy
 from localpuppet.node.enc.document import Classes, EncData, classify
 

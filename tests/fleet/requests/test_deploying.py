@@ -9,9 +9,9 @@ import pytest
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests import messages
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction
 from localpuppet.fleet.requests.client import NodeAnswer
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
-from localpuppet.fleet.requests.deploying import TOO_OLD, deploy_to, deployed
+from localpuppet.fleet.requests.repeating import TOO_OLD, deploy_to, deployed
 from localpuppet.fleet.requests.request import Request
 from tests.doubles.identities import person, verifier
 from tests.doubles.simulated_loop import run_simulated

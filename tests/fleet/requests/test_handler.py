@@ -13,9 +13,14 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, Run
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.requests.admission import RequestAdmission
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
-from localpuppet.fleet.requests.handler import Actions, RequestHandler
+from localpuppet.fleet.requests.arguments import (
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+)
+from localpuppet.fleet.requests.handler import Actions, RequestAdmission, RequestHandler
 from localpuppet.fleet.requests.messages import ask, read_answer
 from localpuppet.fleet.requests.request import (
     Arguments,
@@ -25,7 +30,6 @@ from localpuppet.fleet.requests.request import (
     RunArguments,
     RunOnce,
 )
-from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.node.runs.hold import Holds
 from tests.doubles.certificates import write

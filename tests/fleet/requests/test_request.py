@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
-from localpuppet.fleet.requests import reply as replies
-from localpuppet.fleet.requests.deploy import StatusRequest
-from localpuppet.fleet.requests.lifetime import lifetime_problem
-from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests import messages as replies
+from localpuppet.fleet.requests.arguments import StatusRequest
+from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import (
     Disable,
     Request,
     RunOnce,
+    lifetime_problem,
     misdirection,
     refusal,
 )

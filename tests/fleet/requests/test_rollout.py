@@ -7,9 +7,13 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.fleet.requests.deploy import StatusRequest
+from localpuppet.fleet.requests.arguments import (
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+    step_uuid,
+)
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from tests.fleet.requests.test_request import claims, parse
 
 ID = "20261122T110000Z-0a1b"

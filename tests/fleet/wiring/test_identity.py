@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.fleet.requests.admission import RequestRefusal
+from localpuppet.fleet.requests.handler import RequestRefusal
 from localpuppet.fleet.requests.messages import ask
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.trust.signing import MessageKind

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.deploy import DeployAction
+from localpuppet.fleet.requests.arguments import DeployAction
 from localpuppet.rollout.execution.deliveries import PATIENT, PAUSES
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.execution.nodes import NodeRunAnswer

@@ -8,8 +8,8 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
+from localpuppet.fleet.requests.arguments import StatusRequest
 from localpuppet.fleet.requests.client import NodeAnswer
-from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.events import ExportDependency, NodeResult, NodeRun, NodeRunEnded

@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, announce
-from localpuppet.fleet.requests.rollout import step_uuid
+from localpuppet.fleet.requests.arguments import step_uuid
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (

@@ -6,10 +6,9 @@ import pytest
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
 from localpuppet.fleet.requests.client import NodeAnswer
-from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Arguments, Enable
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.rollout.execution.events import RolloutTakenOver
 from localpuppet.rollout.execution.resuming import TakeoverCheck
 from tests.rollout.execution.answering import Client, replied

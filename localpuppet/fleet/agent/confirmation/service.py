@@ -43,8 +43,8 @@ from localpuppet.fleet.agent.confirmation.retreat import (
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.requests.arguments import Deploy
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback

@@ -26,11 +26,11 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
-from localpuppet.fleet.requests import exchange
-from localpuppet.fleet.requests.exchange import Replies
-from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, Caller, lifetime_problem
+from localpuppet.fleet.requests import client
+from localpuppet.fleet.requests.arguments import MAX_EPOCH
+from localpuppet.fleet.requests.client import Replies
 from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
-from localpuppet.fleet.requests.rollout import MAX_EPOCH
+from localpuppet.fleet.requests.request import MAX_LIFETIME, Caller, lifetime_problem
 from localpuppet.fleet.trust.quota import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.changes.comparing import DIGITS, UnapprovedChange
@@ -346,7 +346,7 @@ class BusCommandReader:
         )
         # The bus may deny a reply to this sender; the commands of others must still arrive.
         with suppress(RefusedError):
-            await exchange.reply(
+            await client.reply(
                 self.kv, reply, caller=spoken.caller, node=self.signer.name, request=spoken.jti
             )
 

@@ -14,9 +14,8 @@ from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder, RetreatSe
 from localpuppet.fleet.agent.confirmation.service import BusProbe, ConfirmationContext, Confirming
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback

@@ -10,8 +10,8 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
 from localpuppet.fleet.agent.confirmation.service import DONE
+from localpuppet.fleet.requests.arguments import RolloutReference
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.hold import Hold, Holds
 from localpuppet.node.runs.run import Outcome

@@ -1,11 +1,13 @@
-"""The arguments of `deploy` and `status`: a release that a node stages or applies, its state.
+"""The arguments of requests: deployments, catalogs, chunks of replies, and their rollout.
 
+- A request for another caller's rollout acts for that caller, and needs the right `takeover`.
 - The caller and the node check the arguments with the same rules.
 - Values that look like a secret, or that would interpolate data of the node, do not cross the bus.
 - `runs.preparing.AssignmentService` executes a deployment.
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -13,15 +15,119 @@ from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.choice import parse_choice
-from localpuppet.base.formats.names import ReleasePath, parse_uuid
-from localpuppet.base.formats.records import AllowedRange, JsonForm, Message
+from localpuppet.base.formats.names import (
+    ReleasePath,
+    RolloutId,
+    SignerName,
+    parse_sha256,
+    parse_uuid,
+)
+from localpuppet.base.formats.records import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.fleet.inventory.facts import is_secret
-from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.enc.interpolation import references
+from localpuppet.node.runs.hold import rollout_owner
+
+MAX_CHUNKS = 64
+
+
+class ChunkArguments(Message):
+    """The arguments of `capture` and `catalog`.
+
+    Attributes:
+        chunk: The number of the chunk, from 0.
+        digest: The digest of the data that the caller began with; empty for the first chunk.
+    """
+
+    chunk: Annotated[int, AllowedRange(minimum=0, maximum=MAX_CHUNKS - 1), ALWAYS] = 0
+    digest: Annotated[str, parse_sha256] = ""
+
+
+class Compile(Message):
+    """The arguments of `compile`.
+
+    Attributes:
+        release: The candidate, a tag.
+    """
+
+    release: ReleasePath
+
+    def __post_init__(self) -> None:
+        """Check the arguments before they are on the bus.
+
+        Raises:
+            InvalidInputError: The release is not a tag.
+        """
+        if not self.release.is_tag:
+            raise InvalidInputError(
+                f"{self.release} is not a tag, and only tags are compared",
+                where="release",
+                hint="name SOURCE/tags/TAG",
+            )
+
+
+MAX_STEP = 1_000_000_000  # each noop run before a run is a separate step, in each epoch
+MAX_EPOCH = 100_000
+# The longest hold of a rollout without renewal, in seconds. A running rollout needs minutes; a
+# failed node can be held for a day, for an inspection.
+MAX_HOLD = 86400.0
+_NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
+
+
+def _caller(text: str) -> str:
+    return SignerName.parse_caller(text).caller
+
+
+class RolloutReference(Message):
+    """The rollout of a request that is not a run.
+
+    Attributes:
+        id: The rollout.
+        epoch: How often the rollout was begun or resumed, from 1: a node rejects requests of an
+            epoch before the newest one that it knows.
+        caller: The caller id of the rollout's owner, if the request comes from another caller that
+            took the rollout over; otherwise empty.
+    """
+
+    id: RolloutId
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
+    caller: Annotated[str, _caller] = ""
+
+    def owner(self, caller: str) -> str:
+        """Return the owner of the rollout's holds.
+
+        Args:
+            caller: The caller id of the request.
+        """
+        return rollout_owner(self.caller or caller, self.id)
+
+    def taken_over_by(self, caller: str) -> str:
+        """Return the caller if it took over another caller's rollout, otherwise empty."""
+        return "" if self.caller in ("", caller) else caller
+
+
+class RolloutStep(RolloutReference):
+    """The rollout of a request that is a run.
+
+    Attributes:
+        step: The number of the run's step, from 1.
+    """
+
+    step: Annotated[int, AllowedRange(minimum=1, maximum=MAX_STEP)]
+
+
+def step_uuid(owner: str, step: int) -> str:
+    """Return the id of a step's cause on a node, which both sides compute.
+
+    Args:
+        owner: The owner of the rollout's holds.
+        step: The step.
+    """
+    return str(uuid.uuid5(_NAMESPACE, f"{owner}/{step}"))
+
 
 # The rights that a caller can ask about besides releases.
 _RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
