@@ -15,9 +15,9 @@ from localpuppet.fleet.agent.confirmation.pending import Confirmation
 from localpuppet.fleet.agent.reactions.decision import ReactionState
 from localpuppet.fleet.exports.document import parse_resources
 from localpuppet.fleet.exports.recording import read_collected
+from localpuppet.fleet.inventory.admission import Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
-from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.triggers.cause import Trigger

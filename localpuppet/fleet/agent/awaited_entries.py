@@ -10,7 +10,7 @@ from collections.abc import Callable
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry, ViewedNode, lacking
+from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
 

@@ -17,7 +17,7 @@ from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import (
     Deploy,
     DeployAction,

@@ -22,7 +22,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
-from localpuppet.fleet.inventory.timetable import splay
+from localpuppet.fleet.inventory.node_row import splay
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
 
@@ -35,7 +35,7 @@ class Timer:
 
     Args:
         every: The period in seconds.
-        phase: The second of each period; see `inventory.timetable.splay`.
+        phase: The second of each period; see `inventory.node_row.splay`.
         now: The start time in seconds since 1970.
         due: Called when a run is due.
     """

@@ -19,8 +19,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
 from localpuppet.fleet.cli.node_table import cells
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.presence import SCHEMA, believe
-from localpuppet.fleet.inventory.presence_following import listen
+from localpuppet.fleet.inventory.presence import SCHEMA, believe, listen
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.fleet.exports.policy import SERVER
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer, ports_of
+from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, ports_of
 
 
 def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, ...]:

@@ -1,10 +1,7 @@
 """The inventory: signed entries that nodes publish about themselves, and who is online.
 
-decides: `awaited_entry`, `component`, `entry`, `facts`, `node_row`, `presence`, `run_end`,
-  `server`, `summary`, `timetable`, `tombstone`.
-acts: `admission`, `chunks`, `following`, `outbox`, `presence_following`, `publishing`, `reading`,
-  `tables`.
+decides: `entry`, `facts`, `node_row`, `presence`, `run_end`, `summary`.
+acts: `admission`, `chunks`, `following`, `outbox`, `publishing`, `reading`, `tables`.
 touches the world: `view`.
 packages: `query`.
-private: `claims`.
 """

@@ -1,5 +1,8 @@
-"""An inventory entry: what a node publishes about its last good run.
+"""An inventory entry: what a node publishes about its last good run, servers and components too.
 
+- A node's own records are read strictly; too many components are an error.
+- A server has the name of its node: queries return the signer's name as `fqdn` and `hostname`.
+- Role and address are claims: see `admission`.
 - An entry is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
   unpacked. Nothing larger is unpacked completely. An entry has at most `MAX_VALUES` values, because
   the memory that values need does not depend on their length.
@@ -7,15 +10,16 @@
   ones.
 - The digest is over the content: not over time, run and paths, nor over the answers that the
   catalog received. The signer computes it.
-- `facts` selects the facts that a node publishes, and `claims` limits what it may claim.
+- `facts` selects the facts that a node publishes, and `admission` limits what it may claim.
 
 Example: `InventoryEntry.parse(entry.to_payload()) == entry`.
 """
 
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,9 +31,159 @@ from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, field_values
-from localpuppet.fleet.inventory.component import MAX_COMPONENTS, NodeComponent
-from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.node.releases.git.names import parse_object_id
+
+MAX_COMPONENTS = 256
+MAX_CAPABILITIES = 64
+MAX_NAME = 255
+_REFERENCE = re.compile(r"([^:\[]+)[^\[]*(\[.+\])\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeComponent:
+    """A part of an application on the node.
+
+    Attributes:
+        name: Its reference: `Lamp::Mysql[app1]`.
+        application: Its application instance: `Lamp[app1]`.
+        produces: The capabilities that other components may consume.
+        consumes: The capabilities that it needs.
+    """
+
+    name: str
+    application: str
+    produces: tuple[str, ...]
+    consumes: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, fields: Fields) -> "NodeComponent":
+        """Read the component in an entry, or in a node's own records.
+
+        Raises:
+            InvalidInputError: A field is missing, of the wrong type, or too long; or there are too
+                many capabilities.
+        """
+        name = fields.parsed("name", _line)
+        return cls(
+            name=name,
+            application=fields.parsed("application", _line)
+            if "application" in fields
+            else application_of(name),
+            produces=fields.parsed_list("produces", _line, maximum=MAX_CAPABILITIES),
+            consumes=fields.parsed_list("consumes", _line, maximum=MAX_CAPABILITIES),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+def application_of(name: str) -> str:
+    """Return the application in a component's reference: `Lamp[app1]`."""
+    reference = _REFERENCE.match(name)
+    return name if reference is None else f"{reference[1]}{reference[2]}"
+
+
+def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
+    """Return the components of a catalog, sorted.
+
+    Raises:
+        InvalidInputError: A component is invalid, or there are more than an entry may have: a plan
+            without the others would be wrong.
+    """
+    if len(noted) > MAX_COMPONENTS:
+        raise InvalidInputError(
+            f"has {len(noted)} components; a node publishes at most {MAX_COMPONENTS}",
+            where="components of the catalog",
+        )
+    return tuple(
+        sorted(
+            map(NodeComponent.parse, noted),
+            key=lambda component: (component.application, component.name),
+        )
+    )
+
+
+def _line(text: str) -> str:
+    parse_line(text, what="name")
+    if len(text) > MAX_NAME or text != text.strip():
+        raise InvalidInputError(
+            f"is not a name: at most {MAX_NAME} characters, no space at its ends"
+        )
+    return text
+
+
+MAX_SERVERS = 64
+MAX_PORTS = 64
+Port = int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedServer:
+    """One server.
+
+    Attributes:
+        role: Its role.
+        ipaddress: Its address; `None` if the node publishes none.
+        ports: The ports that it listens on, at most `MAX_PORTS`.
+        since: When its node first exported it, in seconds since 1970, UTC.
+    """
+
+    role: str
+    ipaddress: str | None
+    ports: tuple[Port, ...]
+    since: float
+
+    @classmethod
+    def parse(cls, fields: Fields) -> "ExportedServer":
+        """Read the server.
+
+        Raises:
+            InvalidInputError: A field is missing or invalid.
+        """
+        address = fields.text_or_none("ipaddress")
+        return cls(
+            role=parse_line(fields.text("role"), what="role"),
+            ipaddress=None if address is None else parse_line(address, what="address"),
+            ports=ports_of(fields.values("ports")),
+            since=fields.number("since"),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+    def facts(self, node: NodeName) -> dict[str, Json]:
+        """Return the facts of the server that a query receives.
+
+        Args:
+            node: The node of the server.
+        """
+        return {
+            "role": self.role,
+            "fqdn": str(node),
+            "hostname": node.partition(".")[0],
+            "ipaddress": self.ipaddress,
+            "ports": list(self.ports),
+        }
+
+
+def ports_of(value: Json) -> tuple[Port, ...]:
+    """Return ports from one value, a list, or null.
+
+    Raises:
+        InvalidInputError: There are too many, or one is neither a number nor a text.
+    """
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    ports: list[Port] = []
+    for number in listed:
+        if isinstance(number, bool) or not isinstance(number, int | str):
+            raise InvalidInputError("a port is neither a number nor a text", where="ports")
+        ports.append(number if isinstance(number, int) else parse_line(number, what="port"))
+    if len(ports) > MAX_PORTS:
+        raise InvalidInputError(f"has more than {MAX_PORTS} ports", where="ports")
+    return tuple(ports)
+
 
 # The signed bytes; base64 and the signature turn them into up to 512 KiB on the bus.
 MAX_PACKED = 360 * 1024

@@ -1,12 +1,14 @@
-"""A node as a row of a list in terminal and dashboard: fields of its presence entry, limited.
+"""A node as a row of a list in terminal and dashboard, and from when it is late.
 
 No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
@@ -16,8 +18,33 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd, newest
-from localpuppet.fleet.inventory.timetable import due
 from localpuppet.node.runs.hold import rollout_of
+
+# Seconds beside a node's own interval and twice its splay: a run takes its time.
+GRACE = 300.0
+
+
+@lru_cache(maxsize=32_768)
+def splay(node: NodeName, every: float) -> float:
+    """Return the node's second of each period: constant per node, spread over the fleet.
+
+    Args:
+        node: The node.
+        every: The period in seconds.
+    """
+    digest = hashlib.sha256(node.encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 * every
+
+
+def due(node: NodeName, every: float) -> float:
+    """Return how many seconds after the end of a run the next one is late.
+
+    Args:
+        node: The node.
+        every: Seconds between its own runs.
+    """
+    return every + max(2 * splay(node, every), GRACE)
+
 
 MAX_TEXT = 300
 MAX_HOLDS = 8

@@ -1,20 +1,26 @@
-"""A presence entry: the current state of a node, which its agent publishes.
+"""Presence entries: the current state of nodes, as their agents publish it.
 
 - An entry without a form problem can be shown without further type checks.
 - The signer may be a compromised node: the signature proves who published the entry, not that it is
   true.
+- A listing detects expired entries, also in a store that does not report them (NATS).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.values import Json, mapping_of, type_names
-from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.bus.outage import unending
 
 if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Verifier
@@ -155,3 +161,69 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
 
 def _rejected(name: str, why: str) -> dict[str, Any]:
     return {"schema": SCHEMA, "node": name, "state": "not trusted", "reason": why}
+
+
+# Seconds between listings.
+LOOK_AGAIN = 10.0
+
+
+class PresenceBoard(Protocol):
+    """Receives presence entries that are not verified yet."""
+
+    def take(self, change: Change) -> None:
+        """Process a change."""
+
+    def full(self, reason: str) -> None:
+        """Note that the bus has no room: entries that expire are no sign of their nodes."""
+
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
+        """Remove nodes that a listing lacks, unless their entry is newer.
+
+        Args:
+            names: The nodes in the listing.
+            revision: The revision of the listing.
+        """
+
+
+async def listen(kv: KeyValue, board: PresenceBoard) -> None:
+    """Pass each change to a board, without end.
+
+    Call it in a separate task: a failed group leaves its task marked as cancelled.
+
+    Args:
+        kv: The connected bus.
+        board: The receiver.
+
+    Raises:
+        ExceptionGroup: The bus is unreachable: a group of `UnavailableError`.
+    """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(unending(_watch(kv, board)))
+        group.create_task(unending(_look(kv, board)))
+
+
+async def _watch(kv: KeyValue, board: PresenceBoard) -> None:
+    async with aclosing(kv.watch(PRESENCE)) as changes:
+        async for change in changes:
+            board.take(change)
+
+
+async def _look(kv: KeyValue, board: PresenceBoard) -> None:
+    while True:
+        await asyncio.sleep(LOOK_AGAIN)
+        if full := await kv.fullness():
+            board.full(full)
+        else:
+            board.miss(*await _present(kv))
+
+
+async def _present(kv: KeyValue) -> tuple[AbstractSet[str], int]:
+    """Return the nodes in a listing, and its revision, with the memory of one part."""
+    names: set[str] = set()
+    async with aclosing(kv.watch(PRESENCE, parts=True)) as changes:
+        async for change in changes:
+            if isinstance(change, KeyListing):
+                names.update(entry.key.removeprefix(PRESENCE) for entry in change.entries)
+                if not change.more:
+                    return names, change.revision
+    raise UnavailableError("the listing ended too early", where="bus")

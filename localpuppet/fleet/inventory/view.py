@@ -22,11 +22,10 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.database import DamagedError, Database, Format
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory import tables
-from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry
+from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import ExportsReader
 from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
-from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.trust.signing import claimed_payload
 
 FILE = Path("inventory", "view.sqlite")

@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import NodeName, RunId, SignerName, parse_ta
 from localpuppet.base.formats.records import ALWAYS, AllowedRange, Key, Message, Selected, text_form
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.arguments import (
     MAX_HOLD,
     MAX_STEP,

@@ -24,7 +24,7 @@ from localpuppet.base.formats.records import AllowedRange, Message
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 
 MAX_FACTS = 16
 MAX_QUERY = 200

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.exports.resource import ExportedResource
     from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter
-    from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
-    from localpuppet.fleet.inventory.server import ExportedServer
+    from localpuppet.fleet.inventory.entry import ExportedServer, ExportsSummary, InventoryEntry
     from localpuppet.fleet.inventory.view import View
     from localpuppet.node.runs.records import RunDirectory
 

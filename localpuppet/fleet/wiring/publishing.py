@@ -168,8 +168,8 @@ class PublishingWiring:
         Its exports and its catalog are removed from the bus as well, if the bus allows it.
         """
         from localpuppet.fleet.bus.layout import TOMBSTONES, catalogs_of, exports_of
+        from localpuppet.fleet.inventory.admission import Tombstone
         from localpuppet.fleet.inventory.chunks import remove_chunks
-        from localpuppet.fleet.inventory.tombstone import Tombstone
         from localpuppet.fleet.trust.signing import MessageKind
 
         stone = Tombstone(node=name, at=self._node.clock.now().timestamp())
@@ -309,8 +309,7 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath
     from localpuppet.base.formats.times import parse_time
     from localpuppet.fleet.exports.recording import read_collected
-    from localpuppet.fleet.inventory.component import read_components
-    from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
+    from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry, read_components
     from localpuppet.fleet.inventory.facts import PublishedRun, class_names
     from localpuppet.node.enc.instance.facts import withheld
     from localpuppet.node.puppet.facts import read_classes, read_facts

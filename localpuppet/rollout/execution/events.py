@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.records import from_record, register_form, to_record
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount

@@ -21,7 +21,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.rollout.execution.changes.comparing import compare
 from localpuppet.rollout.execution.checking import CheckRunner
 from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal

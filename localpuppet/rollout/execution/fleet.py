@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
 from localpuppet.fleet.requests.arguments import (
     RolloutReference,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, NodeRunEnded
 

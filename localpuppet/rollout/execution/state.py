@@ -12,7 +12,7 @@ from statistics import median
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges, together
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange, extend
 from localpuppet.rollout.execution.events import (

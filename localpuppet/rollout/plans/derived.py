@@ -21,8 +21,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.component import NodeComponent as Declared
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry import NodeComponent as Declared
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, strong_components
 from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
 from localpuppet.fleet.roles.relations import role_of

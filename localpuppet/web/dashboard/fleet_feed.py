@@ -19,7 +19,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import cancel_all, close, ours
 from localpuppet.fleet.history.following import HistoryBoard
 from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
-from localpuppet.fleet.inventory.presence_following import listen
+from localpuppet.fleet.inventory.presence import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.history.intake import HistoryIntake

@@ -12,9 +12,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.admission import ReceivedEntry
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.outbox import awaited
+from localpuppet.fleet.inventory.outbox import AwaitedEntry, awaited
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause

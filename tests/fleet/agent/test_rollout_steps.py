@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.triggers.coalescing import PATIENCE

@@ -15,12 +15,11 @@ from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsFollowe
 from localpuppet.fleet.exports.document import PackedResources, pack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.admission import ReceivedEntry
+from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.inventory.tables import EntryRows
-from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier

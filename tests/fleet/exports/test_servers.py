@@ -8,11 +8,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.exports.servers import servers_of
-from localpuppet.fleet.inventory.admission import ReceivedEntry
-from localpuppet.fleet.inventory.claims import ClaimPolicy
-from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.admission import ClaimPolicy, ReceivedEntry
+from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person

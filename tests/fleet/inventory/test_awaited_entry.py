@@ -6,8 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry, ViewedNode, lacking
-from localpuppet.fleet.inventory.outbox import awaited
+from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, awaited, lacking
 from tests.fleet.inventory.entries import entry
 
 DB, WEB = NodeName("db01.example.com"), NodeName("web01.example.com")

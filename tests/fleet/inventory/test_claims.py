@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.claims import ClaimPolicy, refusal
+from localpuppet.fleet.inventory.admission import ClaimPolicy, refusal
 from tests.fleet.inventory.entries import entry
 
 WEB = "web01.example.com"

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.fleet.inventory.component import (
+from localpuppet.fleet.inventory.entry import (
     MAX_COMPONENTS,
     NodeComponent,
     application_of,

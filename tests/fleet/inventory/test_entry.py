@@ -10,7 +10,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
-from localpuppet.fleet.inventory.component import NodeComponent
 from localpuppet.fleet.inventory.entry import (
     MAX_INFLATED,
     MAX_PACKED,
@@ -18,6 +17,7 @@ from localpuppet.fleet.inventory.entry import (
     CatalogQuery,
     ExportsSummary,
     InventoryEntry,
+    NodeComponent,
     inflate,
 )
 

@@ -9,7 +9,7 @@ import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
-from localpuppet.fleet.inventory.claims import refusal
+from localpuppet.fleet.inventory.admission import refusal
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import (
     FactSelection,

@@ -14,9 +14,13 @@ from localpuppet.base.errors import IntegrityError, NotInForceError, StateError,
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import TOMBSTONES
-from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
+from localpuppet.fleet.inventory.admission import (
+    EntryAdmission,
+    EntryRefusal,
+    ReceivedEntry,
+    Tombstone,
+)
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
-from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier

@@ -9,7 +9,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import Change
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.inventory.presence_following import LOOK_AGAIN, listen
+from localpuppet.fleet.inventory.presence import LOOK_AGAIN, listen
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 from tests.doubles.simulated_loop import run_simulated

@@ -6,8 +6,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.inventory.node_row import GRACE, due, splay
 from localpuppet.fleet.inventory.run_end import Kind, newest
-from localpuppet.fleet.inventory.timetable import GRACE, due, splay
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind

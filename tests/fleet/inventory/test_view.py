@@ -14,13 +14,12 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
-from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry
+from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.tables import EntryRows
-from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory

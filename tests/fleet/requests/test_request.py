@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import messages as replies
 from localpuppet.fleet.requests.arguments import StatusRequest
 from localpuppet.fleet.requests.messages import NodeReply

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.agent.rollout_steps import FRESH
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.checking import CheckRunner
 from localpuppet.rollout.execution.commands.command import (

@@ -12,7 +12,7 @@ from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand

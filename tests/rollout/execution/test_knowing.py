@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED
+from localpuppet.fleet.inventory.outbox import MAX_AWAITED
 from localpuppet.rollout.execution.events import (
     ExportDependency,
     NodeResult,

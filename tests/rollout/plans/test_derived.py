@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.fleet.exports.recording import CollectorRecord
-from localpuppet.fleet.inventory.component import NodeComponent
-from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
+from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry, NodeComponent
 from localpuppet.fleet.roles.links import links_of
 from localpuppet.rollout.plans.derived import MAX_PAIRS, MAX_TEXT, DerivedPlan, derive
 from localpuppet.rollout.plans.plan import PlanSelection, make_plan

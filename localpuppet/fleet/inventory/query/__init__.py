@@ -2,5 +2,5 @@
 
 decides: `ast_form`, `client_query`, `columns`, `functions`, `parts`, `pql`, `syntax`, `tree`.
 acts: `compiling`, `evaluating`, `records`.
-private: `comparing`, `discovery`, `dotted`, `fact_filter`, `paging`, `patterns`.
+private: `comparing`, `discovery`, `paging`.
 """

@@ -22,8 +22,12 @@ from localpuppet.fleet.inventory.query.columns import (
     related_columns,
 )
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
-from localpuppet.fleet.inventory.query.dotted import parse_field
-from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
+from localpuppet.fleet.inventory.query.paging import (
+    QueryClauses,
+    fields_of,
+    parse_field,
+    plain_fields,
+)
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,

@@ -1,5 +1,8 @@
-"""Compare two values: numbers as numbers, and versions on request.
+"""Compare two values, also with regular expressions within bounds of time and memory.
 
+- RE2 takes time in proportion to the text, so no expression can block an agent ([ADR
+  23](docs/adr/0023-queries.md)). It has no look-around and no back references.
+- An expression that RE2 rejects results in a one-line error with the reason.
 - A typed value equals values of its type only: `"8"` is not `8`, and `true` is not 1.
 - A `Loose` value is a literal without a type. It equals the same text, a number of the same size
   (`12.40` and 12.4) and the words for booleans. It has an order only if both sides are numbers.
@@ -16,8 +19,8 @@ from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query import patterns
 from localpuppet.fleet.inventory.query.columns import NESTED, TAG
 from localpuppet.fleet.inventory.query.tree import (
     Compare,
@@ -30,6 +33,54 @@ from localpuppet.fleet.inventory.query.tree import (
     Value,
     VersionValue,
 )
+
+MAX_EXPRESSION = 1024
+# RE2's own limit for a compiled expression, in bytes.
+MAX_MEMORY = 1024 * 1024
+MAX_SUBJECT = 64 * 1024
+
+Search = Callable[[str], bool]
+
+
+def searching(expression: str) -> Search:
+    """Return a function that searches an expression in a text.
+
+    The function reads only the first `MAX_SUBJECT` characters of a text.
+
+    Raises:
+        InvalidInputError: The expression is invalid or too large.
+    """
+    import re2  # 4 ms, for queries with an expression only
+
+    if len(expression) > MAX_EXPRESSION:
+        raise InvalidInputError(
+            f"the regular expression is too long: {len(expression)} characters, "
+            f"the limit is {MAX_EXPRESSION}"
+        )
+    options = re2.Options()
+    options.max_mem = MAX_MEMORY
+    options.log_errors = False
+    try:
+        compiled = re2.compile(expression, options=options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else b""
+        message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise InvalidInputError(
+            f"the regular expression is refused: {one_line(message)}",
+            hint="use RE2 syntax: no look-around, no back references",
+        ) from error
+    return lambda text: compiled.search(text[:MAX_SUBJECT]) is not None
+
+
+def matching_whole(expression: str) -> Search:
+    """Return a function that matches an expression with a whole text.
+
+    Raises:
+        InvalidInputError: As for `searching`.
+    """
+    searching(expression)  # it must be valid without the parentheses: `a)|(b` is not
+    return searching(rf"\A(?:{expression})\z")
+
 
 MAX_NUMBER = 64
 # Milliseconds from 1970 to the end of the last year that a text can have.
@@ -119,7 +170,7 @@ def _found(wanted: object) -> Callable[[Json], bool | None]:
     expression = wanted.text if isinstance(wanted, Loose) else wanted
     if not isinstance(expression, str):
         raise InvalidInputError("a regular expression must be a string")
-    search = patterns.searching(expression)
+    search = searching(expression)
     return lambda actual: search(actual if isinstance(actual, str) else json.dumps(actual))
 
 
@@ -145,7 +196,7 @@ def _path_step(wanted: Json) -> Callable[[Any], bool]:
         return lambda actual: actual == wanted
     if not isinstance(wanted, str):
         raise InvalidInputError("a step of a path is a regular expression or an index")
-    search, only_digits = patterns.searching(wanted), wanted.isdigit()
+    search, only_digits = searching(wanted), wanted.isdigit()
     return lambda actual: (
         not only_digits and search(str(actual)) if isinstance(actual, int) else search(actual)
     )
@@ -182,7 +233,7 @@ def members(value: Json) -> list[Json]:
 
 def _step(step: Step) -> Callable[[Any], bool]:
     if isinstance(step, Pattern):
-        search = patterns.matching_whole(step.expression)
+        search = matching_whole(step.expression)
         return lambda part: search(str(part))
     return lambda part: part == step
 

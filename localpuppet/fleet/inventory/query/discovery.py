@@ -1,4 +1,4 @@
-"""Parse puppetdbquery's language for nodes: `Class[Apache]{port=443} and os.family=Debian`.
+"""Parse puppetdbquery's language for nodes, and mcollective's expressions over one fact.
 
 - `query_nodes`, `query_facts`, `query_resources`, `localpuppet::query` and `localpuppet query` use
   it. The grammar is that of https://forge.puppet.com/modules/dalen/puppetdbquery, with two
@@ -7,20 +7,30 @@
   A node without the fact matches neither `=` nor `!=`.
 - A bare word is searched in the node's name.
 - Class names match in any case: `class[profile::web]`.
+- `servers_with_facts` uses this language, which mcollective documents:
+  https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
+- Order is for numbers: `memorysize>10` does not match the text "12 GiB", and the answer lists the
+  nodes where a fact is not a number.
+- A value between slashes is a regular expression. Any other value is literal.
+- A node without the fact does not match any operator.
+- One matching element of an array, or one matching key of a hash, is enough, as in mcollective's
+  `has_fact?`. `!=` and `!~` negate `=` and `=~`: no element may match. In mcollective one differing
+  element was enough, so `ips=10.0.0.5` and `ips!=10.0.0.5` were both true.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_condition
-from localpuppet.fleet.inventory.query.comparing import check_order, instant
-from localpuppet.fleet.inventory.query.dotted import parse_field
+from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
+from localpuppet.fleet.inventory.query.paging import parse_field
 from localpuppet.fleet.inventory.query.records import CLASS
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed
 from localpuppet.fleet.inventory.query.tree import (
@@ -50,6 +60,7 @@ from localpuppet.fleet.inventory.tables import capitalized, class_title
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
+
 
 GRAMMAR = r"""
 start: [or]
@@ -293,3 +304,85 @@ def _unquoted(text: str) -> str:
     if text[:1] not in ("'", '"'):
         return text
     return re.sub(r"\\([\\'\"])", r"\1", text[1:-1])
+
+
+_FILTER = re.compile(r"\s*([^\s=!<>~]+)\s*([=!<>~]+)(.*)\Z", re.DOTALL)
+_FACT_OPERATORS = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "<": "<",
+    ">": ">",
+    "<=": "<=",
+    ">=": ">=",
+    # Synonyms in mcollective.
+    "=<": "<=",
+    "=>": ">=",
+    "=~": "~",
+    "!~": "!~",
+}
+_EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
+_ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactFilter:
+    """One expression.
+
+    Attributes:
+        condition: Its condition.
+        number: The fact that must be a number, for an operator of order.
+    """
+
+    condition: Condition
+    number: Field | None
+
+    @classmethod
+    def parse(cls, text: str) -> "FactFilter":
+        """Parse an expression.
+
+        Raises:
+            InvalidInputError: It is empty, or not `FACT OPERATOR VALUE`.
+        """
+        check_text(text)
+        if not text.strip():
+            raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")
+        match = _FILTER.match(text)
+        value = match[3].strip() if match else ""
+        if not match or not value:
+            raise InvalidInputError(
+                f"could not parse the fact query {one_line(text)[:60]!r}: no operator with a value",
+                hint=f"write FACT OPERATOR VALUE, the operator one of {' '.join(_FACT_OPERATORS)}",
+            )
+        if match[2] not in _FACT_OPERATORS:
+            raise InvalidInputError(
+                f"could not parse the fact query: the operator {match[2][:10]!r} is unknown",
+                hint=f"it is one of {' '.join(_FACT_OPERATORS)}",
+            )
+        return cls._of(match[1], _FACT_OPERATORS[match[2]], value)
+
+    @classmethod
+    def _of(cls, name: str, word: str, value: str) -> "FactFilter":
+        slashes = _EXPRESSION.match(value)
+        if slashes and word in ("=", "!=", "~", "!~"):
+            word, value = word.replace("=", "~"), slashes[1]
+        contrary = word.startswith("!")
+        operator = Operator(word.removeprefix("!"))
+        if operator is Operator.MATCH:
+            searching(value)
+        check_order(operator, Loose(value), where="fact query")
+        if name == "role":
+            condition = matching(ROLE, operator, Loose(value), contrary=contrary)
+            return cls(condition=condition, number=None)
+        path: tuple[Step, ...] = tuple(map(parse_step, name.split(".")))
+        field = Field(column="facts", path=path, text=name, members=True)
+        return cls(
+            condition=matching(field, operator, Loose(value), contrary=contrary),
+            number=field if operator in _ORDERS else None,
+        )
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Return the path of the fact that must be a number."""
+        steps = () if self.number is None else self.number.path
+        return tuple(step for step in steps if isinstance(step, str | int))

@@ -20,9 +20,8 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.comparing import is_number
 from localpuppet.fleet.inventory.query.comparing import members as members_of
-from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
+from localpuppet.fleet.inventory.query.discovery import FactFilter, parse_nodes, parse_resources
 from localpuppet.fleet.inventory.query.evaluating import ESSENTIAL, Evaluation, QueryAnswer
-from localpuppet.fleet.inventory.query.fact_filter import FactFilter
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.pql import parse_query
 from localpuppet.fleet.inventory.query.syntax import check_values

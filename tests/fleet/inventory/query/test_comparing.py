@@ -4,8 +4,14 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.comparing import compare, same, version_key
-from localpuppet.fleet.inventory.query.patterns import MAX_EXPRESSION, matching_whole, searching
+from localpuppet.fleet.inventory.query.comparing import (
+    MAX_EXPRESSION,
+    compare,
+    matching_whole,
+    same,
+    searching,
+    version_key,
+)
 from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
