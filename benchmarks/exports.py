@@ -18,11 +18,9 @@ from pathlib import Path
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
-from localpuppet.fleet.exports.bringing import MAX_TOGETHER, exports_writer
 from localpuppet.fleet.exports.collecting import CollectorService
-from localpuppet.fleet.exports.document import pack, read, unpack
-from localpuppet.fleet.exports.held import HeldExports, NodeExports
-from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.held import MAX_TOGETHER, HeldExports, NodeExports, exports_writer
+from localpuppet.fleet.exports.resource import ExportedResource, pack, read, unpack
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary

@@ -30,10 +30,8 @@ from puppetdb_queries import catalog_of
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.exports.bringing import exports_writer
-from localpuppet.fleet.exports.document import pack
-from localpuppet.fleet.exports.held import FILE, HeldExports
-from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.held import FILE, HeldExports, exports_writer
+from localpuppet.fleet.exports.resource import ExportedResource, pack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish

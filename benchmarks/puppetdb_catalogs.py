@@ -22,7 +22,7 @@ from overhead import DEBIAN_MODULES, SITE
 from puppetdb_server import UNPACKED, PuppetDb, running
 
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
+from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.evaluating import Evaluation

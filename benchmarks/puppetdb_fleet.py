@@ -15,10 +15,9 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
-from localpuppet.fleet.catalogs.document import pack_catalog
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper
-from localpuppet.fleet.exports.bringing import exports_writer
-from localpuppet.fleet.exports.document import pack
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper, pack_catalog
+from localpuppet.fleet.exports.held import exports_writer
+from localpuppet.fleet.exports.resource import pack
 from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.chunks import ChunkOutbox

@@ -3,7 +3,7 @@
 import asyncio
 
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
-from localpuppet.fleet.leases.book import LeaseRecord
+from localpuppet.fleet.leases.keeper import LeaseRecord
 
 
 class FakeBook:

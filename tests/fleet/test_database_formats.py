@@ -11,7 +11,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.leases.book import LeaseBook
+from localpuppet.fleet.leases.keeper import LeaseBook
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock

@@ -13,8 +13,8 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.records import from_stored_record
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
 from localpuppet.fleet.agent.reactions.decision import ReactionState
-from localpuppet.fleet.exports.document import parse_resources
 from localpuppet.fleet.exports.recording import read_collected
+from localpuppet.fleet.exports.resource import parse_resources
 from localpuppet.fleet.inventory.admission import Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem

@@ -14,7 +14,7 @@ from localpuppet.base.machine.ports import LineKind, Log, ProcessId, ProcessTabl
 from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.leases.book import LockUser
+    from localpuppet.fleet.leases.keeper import LockUser
     from localpuppet.node.runs.records import Records
 
 

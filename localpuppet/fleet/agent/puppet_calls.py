@@ -46,8 +46,7 @@ from localpuppet.fleet.exports.resource import named_type
 from localpuppet.fleet.exports.search import CollectorResult, Search, TakenResource
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
-from localpuppet.fleet.leases.book import LockUser
-from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.leases.keeper import Keeper, LockUser
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.admission import Loop, next_path

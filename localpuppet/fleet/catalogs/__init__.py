@@ -1,5 +1,4 @@
 """Whole catalogs of nodes: kept after a good run, published in chunks, sent on request.
 
-decides: `document`.
 acts: `keeping`.
 """

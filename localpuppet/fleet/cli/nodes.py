@@ -213,7 +213,7 @@ async def _with_last_runs(
     offline = sorted(listing.nodes.keys() - online)
     if not offline:
         return listing
-    from localpuppet.fleet.history.reading import read_runs
+    from localpuppet.fleet.history.following import read_runs
 
     rows = dict(listing.nodes)
     for name in offline[:MAX_LAST_RUNS]:

@@ -1,7 +1,6 @@
 """Exported resources: what a node's catalogs export, and what its collectors take from other nodes.
 
-decides: `document`, `proposing`, `resource`, `search`, `servers`.
-acts: `bringing`, `collecting`, `recording`.
+decides: `resource`, `search`.
+acts: `collecting`, `policy`, `recording`.
 touches the world: `held`.
-private: `policy`.
 """

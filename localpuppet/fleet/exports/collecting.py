@@ -11,7 +11,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.search import CollectorResult, Search, choose
-from localpuppet.fleet.trust.policy_file import read_policy_file
+from localpuppet.fleet.trust.policy import read_policy_file
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import HeldExports

@@ -21,10 +21,9 @@ from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.document import SCHEMA, pack, parse_resources, read
-from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.policy import servers_of
+from localpuppet.fleet.exports.resource import SCHEMA, ExportedResource, pack, parse_resources, read
 from localpuppet.fleet.exports.search import CollectorResult, RejectedResource, TakenResource, show
-from localpuppet.fleet.exports.servers import servers_of
 from localpuppet.fleet.inventory.query.parts import Parts, parts_of
 from localpuppet.node.runs.listed import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory

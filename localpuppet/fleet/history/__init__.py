@@ -1,6 +1,5 @@
 """The history of nodes: summaries of their runs, and the requests that they decided.
 
 decides: `audit_record`, `day`, `run_summary`.
-acts: `auditing`, `day_log`, `following`, `publishing`, `reading`, `summarising`.
-private: `backlog`.
+acts: `auditing`, `following`, `publishing`, `summarising`.
 """

@@ -1,4 +1,4 @@
-"""Follow the history of all nodes on the bus: verified days for a board.
+"""The history of nodes on the bus: verified days for a board, the newest first.
 
 - A value is unpacked only after its signature is verified. Its signer must be the node of the key,
   and its day that of the slot; no record may be of the future.
@@ -6,6 +6,8 @@
 - A restart lists all days again; the board says which values it has, and these are not verified.
 - Listed days are read in the background, the newest first, with a quarter of a core at most.
   Changes do not wait for them.
+
+A node without a running agent has no presence. What its last run did is in these runs.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, first_error
@@ -33,10 +36,10 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import HISTORY, MAX_HISTORY
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.backlog import HistoryBacklog
 from localpuppet.fleet.history.day import (
     AUDIT,
     RUNS,
+    SLOTS,
     HistoryDay,
     HistoryForm,
     HistoryKind,
@@ -47,6 +50,66 @@ from localpuppet.fleet.history.day import (
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.entry import AHEAD
 from localpuppet.fleet.trust.signing import Verifier
+
+# Keys that wait: those of all days of 20,000 nodes. Any client could write more.
+MOST = 20_000 * SLOTS * len(HistoryKind)
+
+
+class HistoryBacklog:
+    """Keys of days, by the slot that a day has on the bus.
+
+    Args:
+        most: Maximum number of keys.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._slots: tuple[dict[str, None], ...] = tuple({} for _ in range(SLOTS))
+        self._room = most
+
+    @property
+    def days(self) -> int:
+        """Return the number of days of which keys are left."""
+        return sum(map(bool, self._slots))
+
+    def add(self, key: str) -> bool:
+        """Add a key; return whether it is that of a day, and there is room for it."""
+        slot = _slot_of(key)
+        if slot is None or not self._room:
+            return False
+        if key not in self._slots[slot]:
+            self._slots[slot][key] = None
+            self._room -= 1
+        return True
+
+    def newest(self, today: int, most: int) -> Sequence[str]:
+        """Return some keys, those of the newest days first.
+
+        Args:
+            today: The number of the day since 1970, UTC.
+            most: Maximum number of keys.
+        """
+        by_age = ((today - age) % SLOTS for age in range(SLOTS))
+        return [*islice(chain.from_iterable(self._slots[slot] for slot in by_age), most)]
+
+    def discard(self, key: str) -> None:
+        """Remove a key, if it waits."""
+        slot = _slot_of(key)
+        if slot is not None and key in self._slots[slot]:
+            del self._slots[slot][key]
+            self._room += 1
+
+
+def _slot_of(key: str) -> int | None:
+    """Return the slot of a key; `None` if no node publishes a day there."""
+    node, _, rest = key.removeprefix(HISTORY).partition("/")
+    kind, _, slot = rest.partition("/")
+    try:
+        number = int(slot) if slot.isascii() and slot.isdigit() and len(slot) == 1 else SLOTS
+        same = history_key(NodeName.parse(node), HistoryKind(kind), number) == key
+    except (InvalidInputError, ValueError):
+        return None
+    return number if same else None
+
 
 # Values that are verified together, in a thread.
 TOGETHER = 50
@@ -262,3 +325,44 @@ def read_entry(
 
 def _digest(entry: KeyValueEntry) -> bytes:
     return hashlib.sha256(entry.value).digest()
+
+
+RIGHT = "add 'reads: [history]' for this name to the roster, and apply its permissions"
+
+
+async def read_runs(
+    kv: KeyValue, node: NodeName, verifier: Verifier, *, now: float
+) -> tuple[list[RunSummary], str]:
+    """Return the runs of a node that the bus has, the newest first.
+
+    A day that is rejected ends the list: a reinstalled node has another key than in the days
+    before, and an upgraded one another form. Then the second value is the reason, else it is empty.
+
+    Args:
+        kv: The bus, connected.
+        node: The node.
+        verifier: Verifies signatures.
+        now: Seconds since 1970, UTC.
+
+    Raises:
+        IntegrityError: The signature of the last written day is not trusted.
+        InvalidInputError: That day is damaged.
+        RefusedError: This name has no right to read history.
+        UnavailableError: The bus is unreachable.
+    """
+    keys = [history_key(node, RUNS.kind, slot) for slot in range(SLOTS)]
+    try:
+        fetched = await asyncio.gather(*map(kv.get, keys))
+    except RefusedError as error:
+        raise RefusedError("no right to read history", where="bus", hint=RIGHT) from error
+    runs: list[RunSummary] = []
+    problem = ""
+    for entry in sorted(filter(None, fetched), key=lambda entry: entry.revision, reverse=True):
+        try:
+            runs += read_entry(entry, verifier, now=now)[1].records
+        except (IntegrityError, InvalidInputError) as error:
+            if not runs:
+                raise
+            problem = f"days before are not read: {error}"
+            break
+    return sorted(runs, key=lambda run: run.at, reverse=True), problem

@@ -39,9 +39,15 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.layout import MAX_TOMBSTONE
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry, parse_role
-from localpuppet.fleet.trust.policy import decide
-from localpuppet.fleet.trust.policy_file import read_policy, read_policy_file
-from localpuppet.fleet.trust.policy_lines import Signers, columns, parse_lines, words
+from localpuppet.fleet.trust.policy import (
+    Signers,
+    columns,
+    decide,
+    parse_lines,
+    read_policy,
+    read_policy_file,
+    words,
+)
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 if TYPE_CHECKING:

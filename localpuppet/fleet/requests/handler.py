@@ -43,8 +43,8 @@ from localpuppet.fleet.requests.request import (
     RunOnce,
     requesting_rollout,
 )
-from localpuppet.fleet.trust import policy_file
-from localpuppet.fleet.trust.policy_file import read_policy
+from localpuppet.fleet.trust import policy as policy_file
+from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.runs.hold import Hold, Holds

@@ -1,5 +1,5 @@
 """Find the roles that make other roles run, by kicks, queries and triggers in the inventory.
 
-decides: `closing`, `graph`, `links`, `relations`.
+decides: `links`, `relations`.
 private: `readers`.
 """

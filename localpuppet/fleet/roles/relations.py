@@ -1,14 +1,18 @@
-"""Group links by role: which roles make which others run, and the cycles among them.
+"""Links grouped by role, and the cycles among them that a new entry closes.
 
 Example: `relations(links).cycles[0].shown == "haproxy -> web -> haproxy"`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.fleet.roles.links import Cycle, LinkReason, Links, NodeLink, cycles_of
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.roles.links import Cycle, LinkReason, Links, NodeLink, cycles_of, links_of
+from localpuppet.fleet.roles.readers import SubstitutedReader
 
 # Prefix of a kick that matches no node, used in place of a role's name.
 NOBODY = "no node: "
@@ -131,3 +135,48 @@ def _pairs(link: NodeLink, names: dict[NodeName, str]) -> Iterable[tuple[str, st
 
 def _few(texts: list[str]) -> tuple[str, ...]:
     return tuple(sorted({text for text in texts if text})[:MAX_TEXTS])
+
+
+def asks_the_same(before: InventoryEntry, now: InventoryEntry) -> bool:
+    """Return whether two entries of a node have the same roles, kicks and queries."""
+    return _asked(before) == _asked(now)
+
+
+def closed_cycles(
+    reader: InventoryReader,
+    before: InventoryEntry | None,
+    now: InventoryEntry,
+    enough: Callable[[], bool] = lambda: False,
+) -> list[Cycle]:
+    """Return the cycles that a node's new entry closes.
+
+    Args:
+        reader: The inventory; it may hold either entry of the node, or none.
+        before: The node's previous entry; `None` if it had none.
+        now: The node's new entry.
+        enough: Returns whether to stop early; cycles may be missing then.
+    """
+    mine = role_of(now.node, now.roles)
+    cycles = [
+        cycle
+        for cycle in _relations(SubstitutedReader(reader, now), enough).cycles
+        if mine in cycle.path
+    ]
+    if not cycles:
+        return []
+    silent = replace(now, kicks=(), queries=(), paths=())
+    known = {
+        cycle.path
+        for cycle in _relations(SubstitutedReader(reader, before or silent), enough).cycles
+    }
+    if enough():  # the previous cycles may be incomplete, and old cycles would count as new
+        return []
+    return [cycle for cycle in cycles if cycle.path not in known]
+
+
+def _relations(reader: InventoryReader, enough: Callable[[], bool]) -> Relations:
+    return relations(links_of(reader, enough))
+
+
+def _asked(entry: InventoryEntry) -> object:
+    return entry.roles, set(entry.kicks), {query.text for query in entry.queries}

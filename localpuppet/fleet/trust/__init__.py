@@ -1,5 +1,5 @@
 """Verify signers and authorise their actions: keys, certificates, signed messages, policies.
 
-decides: `policy`, `policy_lines`, `quota`.
-acts: `authority`, `keys`, `policy_file`, `seen`, `signing`.
+decides: `policy`, `quota`.
+acts: `authority`, `keys`, `seen`, `signing`.
 """

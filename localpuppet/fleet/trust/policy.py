@@ -1,4 +1,6 @@
-"""Policy of the actions that callers may request, in the format of mcollective's ActionPolicy.
+"""Policy of the actions that callers may request, and the common format of policy files.
+
+A line that cannot be parsed rejects the whole file, and the message names the line.
 
     policy default deny
     allow	choria=alice choria=web01.example.com	runonce status	*	*
@@ -12,15 +14,107 @@
   any characters of a tag.
 - Separate actions are `values` (layers and class parameters in a deployment), `older` (a release
   older than the node's current one) and `takeover` (to command another person's rollout).
+
+Without a file, every action is denied. A file that other users can write to is rejected.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import ReleasePath, SignerName, did_you_mean
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName, did_you_mean
+from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.value import Value
-from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, words
+
+MAX_POLICY = 256 * 1024
+ANY = "*"
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+Found = TypeVar("Found")
+
+
+def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) -> Iterator[Found]:
+    """Yield the parsed lines, without empty lines and comments.
+
+    Args:
+        data: UTF-8 text.
+        parse: Parses a line without trailing white space; gets the line and its number, from 1.
+        where: The file's name, for messages.
+
+    Raises:
+        InvalidInputError: The file is too large or not text, or a line is invalid.
+    """
+    if len(data) > MAX_POLICY:
+        raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the policy is not UTF-8", where=where) from error
+    for number, line in enumerate(lines, 1):
+        with errors_at(f"{where}: line {number}"):
+            if _CONTROL.search(line):
+                raise InvalidInputError(
+                    "the policy has a control character", hint="end lines with a newline only"
+                )
+            stripped = line.rstrip(" \t")
+            if stripped and not stripped.startswith("#"):
+                yield parse(stripped, number)
+
+
+class Signers(Value):
+    """The signers that a line matches.
+
+    Attributes:
+        names: Names, and `*.SUFFIX`; `None` for all signers.
+    """
+
+    names: frozenset[str] | None
+
+    @classmethod
+    def parse(cls, words: Iterable[str] | None) -> "Signers":
+        """Return the signers in a column; raise `InvalidInputError` for other patterns."""
+        return cls(names=None if words is None else frozenset(map(_signer, words)))
+
+    def include(self, signer: str) -> bool:
+        """Return whether the line matches a signer."""
+        if self.names is None or signer in self.names:
+            return True
+        labels = signer.split(".")
+        return any(f"*.{'.'.join(labels[n:])}" in self.names for n in range(1, len(labels)))
+
+
+def columns(line: str) -> list[str]:
+    """Return the columns of a line."""
+    return re.split("\t+", line)
+
+
+def words(column: str) -> list[str] | None:
+    """Return the words of a column, separated by single spaces; `None` for `*`."""
+    if column == ANY:
+        return None
+    parts = column.split(" ")
+    if "" in parts:
+        raise InvalidInputError("a column has repeated spaces", hint="write one space")
+    if ANY in parts:
+        raise InvalidInputError("a column with '*' has other words")
+    return parts
+
+
+def _signer(word: str) -> str:
+    name = word.removeprefix("*.")
+    if ANY in name:
+        raise InvalidInputError(
+            f"the signer {word[:60]!r} is a pattern",
+            hint="write NAME, or *.SUFFIX for all names below",
+        )
+    SignerName.parse(name)
+    return word
+
 
 # The actions that `*` includes: new actions of an upgrade grant no rights.
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
@@ -261,3 +355,61 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
 def _decision(allow: bool, line: str, caller: str, action: str) -> PolicyDecision:
     verdict = "allowed" if allow else "denied"
     return PolicyDecision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")
+
+
+Parsed = TypeVar("Parsed")
+
+
+def read_policy_file(path: Path, parse: Callable[..., Parsed]) -> Parsed | None:
+    """Return what `parse` makes of a policy file; `None` if there is no file.
+
+    Args:
+        path: The file.
+        parse: Gets the bytes, and the file as `where`.
+
+    Raises:
+        InvalidInputError: The file is invalid, or other users can write to it or its directory.
+    """
+    if not is_file(path):
+        return None
+    refuse_foreign(path.parent)
+    policy: Parsed = _parsed(parse, read_user_file(path, limit=MAX_POLICY), str(path))
+    return policy
+
+
+# The files seldom change.
+@lru_cache(maxsize=4)
+def _parsed(parse: Callable[..., Any], data: bytes, where: str) -> Any:  # noqa: ANN401 - `Parsed`
+    return parse(data, where=where)
+
+
+def read_policy(path: Path) -> Policy | None:
+    """Return the policy of a node; `None` if there is no file, which denies everything."""
+    return read_policy_file(path, Policy.parse)
+
+
+def refusal(path: Path, caller: SignerName, action: str) -> str:
+    """Return why the policy denies an action to a caller; empty if it allows it."""
+    decision = decide(read_policy(path), caller.caller, action)
+    return "" if decision.allowed else decision.reason
+
+
+def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
+    """Return why another node may not cause runs of this node; `None` if it may.
+
+    Without a policy, every node with a trusted key may, as its key was trusted for that. Requests
+    differ: without a policy, they are denied (`requests.admission`).
+
+    Args:
+        path: The policy file.
+        peer: The other node.
+        action: `trigger` or `react`.
+    """
+    try:
+        policy = read_policy(path)
+    except LocalpuppetError as error:
+        return str(error)
+    if policy is None:
+        return None
+    decision = decide(policy, SignerName(peer).caller, action)
+    return None if decision.allowed else decision.reason

@@ -39,22 +39,20 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.inventory.outbox import awaited
-from localpuppet.fleet.leases.book import LeaseBook
-from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.leases.keeper import Keeper, LeaseBook
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.requests.handler import Actions, RequestHandler
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.trust.policy_file import peer_refusal
+from localpuppet.fleet.trust.policy import peer_refusal
 from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, retreat, run_order, warm
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, paths_of_run, peers
 from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, known_stores
 from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
-from localpuppet.fleet.wiring.puppet_calls import puppet_calls
-from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.fleet.wiring.puppet_calls import own_variables, puppet_calls
 from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.hold import Holds, HoldStatus

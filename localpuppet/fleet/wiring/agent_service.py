@@ -32,7 +32,7 @@ from localpuppet.fleet.agent.split.server import RunSideServer
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue, ProxyServer
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.trust.policy_file import peer_refusal
+from localpuppet.fleet.trust.policy import peer_refusal
 from localpuppet.fleet.wiring.agent_run_side import run_parts
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.agent.puppet_calls import ExportCalls
     from localpuppet.fleet.agent.request_service import Lend
-    from localpuppet.fleet.exports.bringing import ExportsFollower
     from localpuppet.fleet.exports.collecting import CollectorService
-    from localpuppet.fleet.exports.held import HeldExports
+    from localpuppet.fleet.exports.held import ExportsFollower, HeldExports
     from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.exports.resource import ExportedResource
     from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter
@@ -46,13 +45,13 @@ class ExportsWiring:
             view: The entries.
             log: The log of the service.
         """
-        from localpuppet.fleet.exports.bringing import ExportsFollower
+        from localpuppet.fleet.exports.held import ExportsFollower
 
         return ExportsFollower(view, self.held(), log=log)
 
     def writer(self, name: "NodeName") -> "ChunkWriter":
         """Return the service that publishes this node's exports."""
-        from localpuppet.fleet.exports.bringing import exports_writer
+        from localpuppet.fleet.exports.held import exports_writer
 
         return exports_writer(name, self._outbox())
 
@@ -69,9 +68,9 @@ class ExportsWiring:
         Raises:
             InvalidInputError: The exports are too many or too large.
         """
-        from localpuppet.fleet.exports.document import aged, pack
+        from localpuppet.fleet.exports.policy import servers_of
         from localpuppet.fleet.exports.recording import read_exports
-        from localpuppet.fleet.exports.servers import servers_of
+        from localpuppet.fleet.exports.resource import aged, pack
         from localpuppet.fleet.inventory.entry import ExportsSummary
 
         resources = aged(read_exports(run), self._exported(before), now=now)
@@ -125,7 +124,7 @@ class ExportsWiring:
         return ChunkOutbox(self._node.settings.state / "exports")
 
     def _exported(self, before: "InventoryEntry | None") -> "tuple[ExportedResource, ...]":
-        from localpuppet.fleet.exports.document import unpack
+        from localpuppet.fleet.exports.resource import unpack
 
         digest = None if before is None else before.exports.digest
         if digest is None:

@@ -14,9 +14,13 @@ from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.history.day import AUDIT, RUNS
-from localpuppet.fleet.history.day_log import DayLog
 from localpuppet.fleet.history.following import HistoryBoard, HistoryFollower
-from localpuppet.fleet.history.publishing import HistoryPublisher, PublishedDays, is_published
+from localpuppet.fleet.history.publishing import (
+    DayLog,
+    HistoryPublisher,
+    PublishedDays,
+    is_published,
+)
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.history.summarising import (
     interrupted_before,

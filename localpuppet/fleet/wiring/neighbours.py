@@ -30,7 +30,7 @@ class FleetNeighbours(Neighbours):
     @property
     def variables(self) -> Mapping[str, str]:
         """The root, the agent's socket and the command for Puppet code."""
-        from localpuppet.fleet.wiring.puppet_environment import own_variables
+        from localpuppet.fleet.wiring.puppet_calls import own_variables
 
         return own_variables(self._node)
 

@@ -1,31 +1,142 @@
 """From settings to what a node publishes: its good runs, its kicks, forgotten nodes."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, open_held_kicks, peers
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
-from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.captures.keeping import CaptureKeeper
     from localpuppet.fleet.catalogs.keeping import CatalogKeeper
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.facts import PublishedRun
     from localpuppet.fleet.inventory.outbox import Outbox
     from localpuppet.fleet.inventory.publishing import Publisher, PublisherIdentity
+    from localpuppet.fleet.inventory.reading import InventoryReader
+    from localpuppet.fleet.triggers.kicks import KickSending
     from localpuppet.fleet.wiring.history import HistoryWiring
     from localpuppet.fleet.wiring.inventory import Store
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Attempt, Status
+
+
+# Seconds for the search for cycles after a run whose kicks or queries changed.
+LOOK = 5.0
+
+
+def kick_sending(
+    fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", log: Log
+) -> "KickSending":
+    """Return the service that sends the kicks of finished runs.
+
+    Args:
+        fleet: The parts of a fleet node.
+        store: Returns the bus, connected.
+        log: The log of the service.
+    """
+    from localpuppet.fleet.triggers.kicks import KickSending
+
+    clock = fleet.node.clock
+    held = open_held_kicks(fleet.node)
+    return KickSending(held, signer=fleet.signer, store=store, clock=clock, log=log)
+
+
+def kick_texts(public: Path) -> tuple[str, ...]:
+    """Return the queries, without duplicates, for the nodes that a run's catalog kicks.
+
+    Args:
+        public: The public directory of the run.
+
+    Raises:
+        StateError: The recorded kicks cannot be read.
+        InvalidInputError: A record is not a kick.
+    """
+    from localpuppet.node.puppet.noted import KICKS, read_noted
+
+    kicks = read_noted(public, KICKS)
+    if not kicks:
+        return ()
+    from localpuppet.fleet.triggers.kicks import Kick
+
+    return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
+
+
+def warn_of_cycles(
+    note: Callable[[str], None],
+    before: "InventoryEntry | None",
+    now: "InventoryEntry",
+    reader: "InventoryReader",
+) -> None:
+    """Warn of the cycles that a catalog closes, if its kicks or queries changed.
+
+    Args:
+        note: Takes what a person should read.
+        before: The node's entry of its last good run.
+        now: The node's entry of this run.
+        reader: The inventory.
+
+    Raises:
+        StateError: The inventory cannot be read.
+    """
+    from localpuppet.fleet.roles.relations import asks_the_same, closed_cycles
+
+    if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
+        return
+    end = time.monotonic() + LOOK
+    for cycle in closed_cycles(reader, before, now, lambda: time.monotonic() > end):
+        note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' shows why)")
+
+
+class CycleWatch:
+    """Checks after each good run whether it closed a cycle, as long as an agent lives.
+
+    Args:
+        outbox: The node's own entry.
+        reader: The entries of other nodes.
+        log: The log for warnings.
+    """
+
+    def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: Log) -> None:
+        self._outbox = outbox
+        self._reader = reader
+        self._log = log
+        self._stamp = outbox.stamp()
+        self._before: InventoryEntry | None = None
+        self._begun = False
+
+    async def step(self) -> None:
+        """Check the node's entry for cycles, if it changed."""
+        import asyncio
+
+        stamp = self._outbox.stamp()
+        if self._begun and stamp == self._stamp:
+            return
+        try:
+            now = self._outbox.entry()
+            if now is not None and self._begun:
+                await asyncio.to_thread(warn_of_cycles, self._warn, self._before, now, self._reader)
+        except LocalpuppetError as error:
+            self._warn(f"could not check whether a run closed a cycle: {error}")
+        else:
+            self._before = now
+        self._stamp, self._begun = stamp, True
+
+    def _warn(self, text: str) -> None:
+        self._log.warning(text, kind=LineKind.KICK)
+
 
 # Seconds that a run without an agent may spend on publishing after its end.
 PATIENCE = 60.0
@@ -192,7 +303,7 @@ class PublishingWiring:
         if not kicks and self.outbox().is_published() and history.is_published():
             return
         from localpuppet.base.machine.processes import start_apart
-        from localpuppet.fleet.wiring.puppet_environment import own_words
+        from localpuppet.fleet.wiring.puppet_calls import own_words
 
         start_apart(
             [*own_words(), "--root", str(node.settings.root), "inventory", "publish"],
@@ -225,7 +336,7 @@ class PublishingWiring:
         self, note: Callable[[str], None], run: "RunDirectory", published: "InventoryEntry"
     ) -> "InventoryEntry":
         """Keep a good run's catalog; return the entry with it, if this node publishes catalogs."""
-        from localpuppet.fleet.catalogs.document import CatalogHeader
+        from localpuppet.fleet.catalogs.keeping import CatalogHeader
         from localpuppet.fleet.inventory.entry import CatalogSummary
 
         header = self._keeper.keep(
@@ -277,8 +388,7 @@ class PublishingWiring:
 
 def capture_keeper(node: NodeWiring) -> "CaptureKeeper":
     """Return the capture of a node's last good run, as its settings limit it."""
-    from localpuppet.fleet.captures.keeping import CaptureKeeper
-    from localpuppet.fleet.captures.rules import CaptureRules
+    from localpuppet.fleet.captures.keeping import CaptureKeeper, CaptureRules
 
     settings = peers(node)
     rules = CaptureRules(selection=settings.inventory.selection, keys=settings.capture.keys)

@@ -27,7 +27,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.fleet.wiring.puppet_environment import module_words
+from localpuppet.fleet.wiring.puppet_calls import module_words
 from localpuppet.node.releases.ledger import AppliedElsewhere
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 

@@ -23,8 +23,14 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry import NodeComponent as Declared
-from localpuppet.fleet.roles.graph import JUNCTION, Graph, strong_components
-from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
+from localpuppet.fleet.roles.links import (
+    JUNCTION,
+    Graph,
+    LinkReason,
+    Links,
+    NodeLink,
+    strong_components,
+)
 from localpuppet.fleet.roles.relations import role_of
 from localpuppet.rollout.plans.site import (
     ENVIRONMENT,

@@ -17,7 +17,7 @@ back to the same place is free; or two places, if two have that level.
 from collections.abc import Sequence
 
 from localpuppet.base.value import Value
-from localpuppet.fleet.roles.graph import (
+from localpuppet.fleet.roles.links import (
     JUNCTION,
     Graph,
     merge,

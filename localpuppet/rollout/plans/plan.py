@@ -18,7 +18,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.value import Value
-from localpuppet.fleet.roles.graph import JUNCTION, Graph, loop_through
+from localpuppet.fleet.roles.links import JUNCTION, Graph, loop_through
 from localpuppet.rollout.plans.check import to_json
 from localpuppet.rollout.plans.levels import LevelSchedule, LoopError, turns
 from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent

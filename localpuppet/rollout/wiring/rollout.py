@@ -23,8 +23,7 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.trust.policy import TAKEOVER
-from localpuppet.fleet.trust.policy_file import refusal
+from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics

@@ -18,7 +18,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.catalogs.document import NodeCatalog
+from localpuppet.fleet.catalogs.keeping import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.compiling import ALIASES, Relation
 from localpuppet.fleet.inventory.query.records import (

@@ -14,7 +14,7 @@ from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_name
-from localpuppet.fleet.wiring.puppet_environment import own_words
+from localpuppet.fleet.wiring.puppet_calls import own_words
 from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.execution.journal import resumable

@@ -13,7 +13,7 @@ from localpuppet.web.wiring.dashboard import FleetSources
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
-    from localpuppet.fleet.catalogs.document import NodeCatalog
+    from localpuppet.fleet.catalogs.keeping import NodeCatalog
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.web.puppetdb.catalogs import CatalogSource
     from localpuppet.web.puppetdb.reports.report_views import ReportViews

@@ -17,10 +17,8 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.captures.collecting import read_capture
-from localpuppet.fleet.captures.keeping import CaptureKeeper
-from localpuppet.fleet.captures.rules import CaptureRules
-from localpuppet.fleet.catalogs.document import unpack_catalog
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+from localpuppet.fleet.captures.keeping import CaptureKeeper, CaptureRules
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.preview.capture import NodeCapture

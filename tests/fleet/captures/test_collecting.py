@@ -19,8 +19,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.captures import answers
 from localpuppet.fleet.captures.answers import note_answer, read_answers, remove_answers
 from localpuppet.fleet.captures.collecting import collect_captures, read_capture
-from localpuppet.fleet.captures.keeping import MAX_PACKED, CaptureKeeper
-from localpuppet.fleet.captures.rules import CaptureRules
+from localpuppet.fleet.captures.keeping import MAX_PACKED, CaptureKeeper, CaptureRules
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection

@@ -5,7 +5,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
+from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.node.puppet.catalog import CanonicalCatalog

@@ -12,8 +12,14 @@ from localpuppet.base.formats.records import to_stored_record
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog
-from localpuppet.fleet.catalogs.keeping import FRESH, CatalogKeeper, CatalogReader, ask_catalog
+from localpuppet.fleet.catalogs.keeping import (
+    FRESH,
+    CatalogHeader,
+    CatalogKeeper,
+    CatalogReader,
+    NodeCatalog,
+    ask_catalog,
+)
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.requests.client import REPLY_CHUNK
 from tests.doubles.answering_nodes import AnsweringNodes

@@ -6,8 +6,13 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, unpack_catalog
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper, ask_catalog
+from localpuppet.fleet.catalogs.keeping import (
+    CatalogHeader,
+    CatalogKeeper,
+    NodeCatalog,
+    ask_catalog,
+    unpack_catalog,
+)
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.requests.client import RequestClient

@@ -11,10 +11,15 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.layout import exports_of
-from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsFollower, exports_writer
-from localpuppet.fleet.exports.document import PackedResources, pack
-from localpuppet.fleet.exports.held import HeldExports, NodeExports
-from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.held import (
+    MAX_TRIES,
+    SELDOM,
+    ExportsFollower,
+    HeldExports,
+    NodeExports,
+    exports_writer,
+)
+from localpuppet.fleet.exports.resource import ExportedResource, PackedResources, pack
 from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry

@@ -11,10 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from localpuppet.fleet.bus.layout import INVENTORY, exports_of
-from localpuppet.fleet.exports.bringing import ExportsFollower
-from localpuppet.fleet.exports.document import PackedResources, pack
-from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.held import ExportsFollower, HeldExports
+from localpuppet.fleet.exports.resource import ExportedResource, PackedResources, pack
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.chunks import SLOTS, ChunkOutbox, chunks_of, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.document import (
+from localpuppet.fleet.exports.resource import (
     MAX_INFLATED,
     MAX_PACKED,
     MAX_RESOURCES,
+    ExportedResource,
     aged,
     pack,
     unpack,
 )
-from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.chunks import CHUNK, chunks_of, cut, digest_of
 from tests.fleet.exports.offers import random_text, resource
 

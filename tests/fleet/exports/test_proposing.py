@@ -1,7 +1,12 @@
 """The lines that a policy lacks, as a person copies them."""
 
-from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
-from localpuppet.fleet.exports.proposing import MAX_NAMED, proposed
+from localpuppet.fleet.exports.policy import (
+    DEFAULT,
+    MAX_NAMED,
+    CollectMode,
+    CollectPolicy,
+    proposed,
+)
 from tests.fleet.exports.offers import offer
 
 OFFERS = [

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.fleet.exports.servers import servers_of
+from localpuppet.fleet.exports.policy import servers_of
 from localpuppet.fleet.inventory.admission import ClaimPolicy, ReceivedEntry
 from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall

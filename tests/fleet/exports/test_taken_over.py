@@ -12,7 +12,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.exports.collecting import CollectorService
-from localpuppet.fleet.exports.document import PackedResources
+from localpuppet.fleet.exports.resource import PackedResources
 from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.publishing import publish

@@ -10,9 +10,9 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, history_key, parse_day
-from localpuppet.fleet.history.day_log import DayLog
 from localpuppet.fleet.history.publishing import (
     RETRY,
+    DayLog,
     HistoryPublisher,
     PublishedDays,
     is_published,

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.leases.book import LeaseBook, LeaseRecord, LockUser
+from localpuppet.fleet.leases.keeper import LeaseBook, LeaseRecord, LockUser
 
 PROCESS = ProcessId(pid=7, boot_id="this", started=5)
 NOTED = [

@@ -8,8 +8,15 @@ import pytest
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.fleet.bus.layout import LEASES
-from localpuppet.fleet.leases.book import LeaseRecord, LockUser
-from localpuppet.fleet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
+from localpuppet.fleet.leases.keeper import (
+    GIVE_UP_AT,
+    LOCK_TTL,
+    LOOK_AGAIN,
+    RENEW_AT,
+    Keeper,
+    LeaseRecord,
+    LockUser,
+)
 from localpuppet.fleet.leases.lease import Leases, Use
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore

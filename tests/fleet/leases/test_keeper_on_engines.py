@@ -7,8 +7,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import LEASES
-from localpuppet.fleet.leases.book import LockUser
-from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.leases.keeper import Keeper, LockUser
 from localpuppet.fleet.leases.lease import HeldLease, Leases
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.memory_store import FirstStore

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.fleet.roles.graph import (
+from localpuppet.fleet.roles.links import (
     JUNCTION,
     Graph,
     loop_through,

@@ -11,10 +11,9 @@ from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.exports.search import Search, as_query
 from localpuppet.fleet.inventory.entry import CatalogQuery, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.roles.closing import asks_the_same, closed_cycles
 from localpuppet.fleet.roles.links import LinkReason, links_of
 from localpuppet.fleet.roles.readers import SubstitutedReader
-from localpuppet.fleet.roles.relations import Relations, relations
+from localpuppet.fleet.roles.relations import Relations, asks_the_same, closed_cycles, relations
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry

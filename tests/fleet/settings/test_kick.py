@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.fleet.wiring.puppet_calls import own_variables
 from localpuppet.node.wiring.node import NodeWiring
 from tests.rigs.node import Node
 

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.trust.policy import ACTIONS, ANY_ACTION, Policy, PolicyDecision, decide
-from localpuppet.fleet.trust.policy_lines import MAX_POLICY
+from localpuppet.fleet.trust.policy import (
+    ACTIONS,
+    ANY_ACTION,
+    MAX_POLICY,
+    Policy,
+    PolicyDecision,
+    decide,
+)
 from tests.test_bad_inputs import CASES
 
 DEFAULT = "policy default deny\n"

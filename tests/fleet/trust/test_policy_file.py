@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.trust.policy_file import peer_refusal, read_policy
+from localpuppet.fleet.trust.policy import peer_refusal, read_policy
 
 SENDER = NodeName("web01.example.com")
 

@@ -41,7 +41,7 @@ def test_supervising_a_run_and_leaving_its_entry_loads_no_module_of_the_bus() ->
         text=True,
         check=True,
     )
-    assert "localpuppet.fleet.wiring.kicks" in done.stdout
+    assert "localpuppet.fleet.wiring.publishing" in done.stdout
     assert not {"asyncio", "ssl", "sqlite3"} & set(done.stdout.split())
 
 

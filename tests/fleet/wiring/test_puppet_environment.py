@@ -13,9 +13,7 @@ def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None
     place.mkdir()
     for name in ("localpuppet", "localpuppet.py"):
         (place / name).symlink_to(ROOT / name)
-    code = (
-        "from localpuppet.fleet.wiring.puppet_environment import own_command; print(own_command())"
-    )
+    code = "from localpuppet.fleet.wiring.puppet_calls import own_command; print(own_command())"
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
     ).stdout
@@ -38,7 +36,7 @@ def test_an_installed_program_imports_nothing_from_the_working_directory(tmp_pat
     for module in ("click", "json", "localpuppet"):
         (foreign / f"{module}.py").write_text("raise SystemExit('code of another user')\n")
     code = (
-        "import subprocess, sys; from localpuppet.fleet.wiring.puppet_environment import own_words;"
+        "import subprocess, sys; from localpuppet.fleet.wiring.puppet_calls import own_words;"
         "sys.exit(subprocess.run([*own_words(), '--version']).returncode)"
     )
     done = subprocess.run(

@@ -84,7 +84,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
 def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     from localpuppet.fleet.cli.record.collected import would_take
     from localpuppet.fleet.exports.collecting import read_collect_policy
-    from localpuppet.fleet.exports.proposing import proposed
+    from localpuppet.fleet.exports.policy import proposed
     from localpuppet.fleet.wiring.exports import ExportsWiring
     from localpuppet.fleet.wiring.fleet import FleetWiring
 

@@ -9,7 +9,7 @@ from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.inventory.admission import read_claims
 from localpuppet.fleet.settings.fleet import FleetSettings, require_server_bus
 from localpuppet.fleet.settings.peers import PeerSettings
-from localpuppet.fleet.trust.policy_file import read_policy
+from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
 from localpuppet.node.wiring.node import NodeWiring

@@ -8,7 +8,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.cli.progress import shown, whom
-from localpuppet.fleet.history.reading import read_runs
+from localpuppet.fleet.history.following import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.wiring.fleet import FleetWiring, run
 from localpuppet.node.cli import render, render_run

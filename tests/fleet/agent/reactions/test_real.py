@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from localpuppet.fleet.exports.document import pack
+from localpuppet.fleet.exports.resource import pack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.outbox import Outbox
