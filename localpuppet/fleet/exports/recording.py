@@ -25,7 +25,7 @@ from localpuppet.fleet.exports.policy import servers_of
 from localpuppet.fleet.exports.resource import SCHEMA, ExportedResource, pack, parse_resources, read
 from localpuppet.fleet.exports.search import CollectorResult, RejectedResource, TakenResource, show
 from localpuppet.fleet.inventory.query.parts import Parts, parts_of
-from localpuppet.node.runs.listed import read_listed, write_listed
+from localpuppet.node.runs.query_record import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory
 
 # File in a run's public directory to which the catalog terminus writes the exports.

@@ -27,8 +27,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.fleet.inventory.facts import is_secret
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
-from localpuppet.node.enc.document import Classes, EncData
-from localpuppet.node.enc.interpolation import references
+from localpuppet.node.enc.document import Classes, EncData, references
 from localpuppet.node.runs.hold import rollout_owner
 
 MAX_CHUNKS = 64

@@ -53,10 +53,10 @@ from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, known_stores
 from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
 from localpuppet.fleet.wiring.puppet_calls import own_variables, puppet_calls
-from localpuppet.node.enc.assigned import AssignedRelease
+from localpuppet.node.enc.assignment import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.hold import Holds, HoldStatus
-from localpuppet.node.runs.noop_report import NoopReporter
+from localpuppet.node.runs.run_replies import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force
 

@@ -64,7 +64,7 @@ def kick_texts(public: Path) -> tuple[str, ...]:
         StateError: The recorded kicks cannot be read.
         InvalidInputError: A record is not a kick.
     """
-    from localpuppet.node.puppet.noted import KICKS, read_noted
+    from localpuppet.node.puppet.facts import KICKS, read_noted
 
     kicks = read_noted(public, KICKS)
     if not kicks:
@@ -422,8 +422,7 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry, read_components
     from localpuppet.fleet.inventory.facts import PublishedRun, class_names
     from localpuppet.node.enc.instance.facts import withheld
-    from localpuppet.node.puppet.facts import read_classes, read_facts
-    from localpuppet.node.puppet.noted import COMPONENTS, read_noted
+    from localpuppet.node.puppet.facts import COMPONENTS, read_classes, read_facts, read_noted
     from localpuppet.node.releases.tag_memory import TagMemory
     from localpuppet.node.runs.query_record import read_queries
 

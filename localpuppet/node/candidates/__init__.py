@@ -1,5 +1,4 @@
 """What another release would change on this machine: catalogs of both, compared.
 
-decides: `brief`.
-acts: `candidate`, `node_catalogs`.
+acts: `candidate`.
 """

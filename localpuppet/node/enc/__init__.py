@@ -1,7 +1,7 @@
 """A node's input, and the node document that Puppet's external node classifier gets.
 
-decides: `assignment`, `document`, `interpolation`.
-acts: `assigned`, `classify`, `command`, `input`.
+decides: `assignment`, `document`.
+acts: `command`, `input`.
 touches the world: `https`.
 instance data of the cloud: `instance`.
 """

@@ -1,4 +1,4 @@
-"""An assignment: the release that a signed request gave to a node, laid over the node's input.
+"""An assignment: the release that a signed request gave to a node, and the one in force.
 
     app: foo/assigned     +  foo/tags/r2, layers [canary], classes {foo: {port: 81}}
     layers: [ams]         =  app: foo/tags/r2, layers [canary], the input's classes with port 81
@@ -7,17 +7,24 @@
 - Its layers replace those of the input if it names any; its class parameters win one by one.
 - Serials of a node count up by one; two assignments with the same serial are equal, or one is an
   error.
+
+Only the next assignment replaces the one in force, even if several processes write at a time:
+staging takes minutes, and a child process continues it after its agent was killed.
 """
 
 from dataclasses import field, replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import write_json
+from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.document import Classes, EncData, Input
 
 SCHEMA = 1
@@ -114,3 +121,32 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
         where="serial",
         hint="another user has assigned a release meanwhile: check, and assign again",
     )
+
+
+class AssignedRelease:
+    """Reads and writes the assignment in force.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._file = state / "assignment.json"
+
+    def read(self) -> Assignment | None:
+        """Return the assignment in force; `None` before the first."""
+        hint = "move it away, and assign a release again"
+        return read_record(self._file, Assignment.from_dict, hint=hint)
+
+    def keep(self, assignment: Assignment) -> None:
+        """Put an assignment in force, unless it is in force already.
+
+        Raises:
+            InvalidInputError: The assignment is no longer the next one; see `check_newer`.
+            BusyError: Another process is doing the same.
+        """
+        path = self._state / "assignment.lock"
+        with Flock.need(path, "another process assigns a release"):
+            if check_newer(assignment, self.read()):
+                write_json(self._file, assignment.to_dict())

@@ -1,4 +1,4 @@
-"""Reads a node's input from a file, standard input, an https URL, or user data.
+"""A node's input from a file, standard input, an https URL or user data, and its node document.
 
 An input with `app: foo/assigned` is combined with the assignment in force.
 """
@@ -14,10 +14,10 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
+from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file, write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.enc.document import Input
+from localpuppet.node.enc.document import EncData, Input, NodeDocument, ReleaseEnc, classify
 
 # What an input is called that the user data is.
 USER_DATA = "userdata:"
@@ -160,3 +160,34 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
     if not path.exists():
         raise InvalidInputError(f"no input exists for {name}", where=str(path))
     return str(path)
+
+
+def node_document(
+    loaded: LoadedInput,
+    offered: ReleaseEnc,
+    *,
+    answer: EncData | None,
+) -> NodeDocument:
+    """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
+
+    Each overrides the ones before it.
+
+    Args:
+        loaded: The input.
+        offered: The `enc.yaml` of the input's release.
+        answer: The answer of the site's ENC command, if any.
+
+    Raises:
+        InvalidInputError: A layer or a `%{…}` is unknown.
+    """
+    with errors_at(loaded.name, LocalpuppetError):
+        layers = offered.select(loaded.input.layers)
+    if answer is not None:
+        layers.append(answer)
+    with errors_at(f"node document of {loaded.name}", LocalpuppetError):
+        return classify([*layers, loaded.input.data])
+
+
+def write_document(document: NodeDocument, path: Path) -> None:
+    """Write the document for the ENC script."""
+    write_durably(path, document.to_yaml().encode("utf-8"))

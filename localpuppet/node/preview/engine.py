@@ -24,7 +24,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.fact_names import legacy_facts
+from localpuppet.node.enc.instance.facts import legacy_facts
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
 from localpuppet.node.preview.layout import LAYOUT, release_roots
 from localpuppet.node.preview.ports import (

@@ -1,7 +1,7 @@
 """Puppet as a program: its installation, its commands, its reports.
 
 decides: `catalog`, `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`.
-acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
-  `own_environment`, `report`, `run_lock`.
+acts: `command`, `environment`, `facts`, `installation`, `launching`, `own_environment`, `report`,
+  `run_lock`.
 touches the world: `probe`.
 """

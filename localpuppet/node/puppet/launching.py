@@ -1,20 +1,24 @@
-"""Starts a run's Puppet: as a child of the fork server, or cold as a new process.
+"""Starts a run's Puppet: from the fork server or cold, with compiled Ruby.
 
 If the fork server is unavailable, the start is cold. docs/adr/0035-fork-server.md lists what may be
 warm.
+
+A run records which files lacked compiled code. A separate process compiles them after the run, so
+that no run waits for it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.machine.ports import Child, Processes
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.environment import FacterConf, LeanStart, environment
-from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.puppet.installation import Installation, find_ruby
 
 CWD = Path("/")
 
@@ -166,3 +170,49 @@ def server_command(
     variables = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}
     env = environment(base, lean=replace(lean, then=script), more=variables)
     return [installation.command, "--version"], env
+
+
+# What it may take on the disk, with what takes its place; bytes. `compile_ruby.rb` keeps to half.
+MOST = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRuby:
+    """The compiled Ruby on this node.
+
+    Attributes:
+        directory: Its directory; the first run that lacks compiled code creates it.
+        script: The Ruby file that compiles.
+        command: Returns Puppet's command, whose interpreter compiles.
+        start: Starts a detached command in the environment of runs.
+        path: The directories to search for an interpreter, like `PATH`.
+        min_free: Bytes that must stay free on the disk.
+
+    Attributes:
+        directory: See above.
+    """
+
+    directory: Path
+    _: KW_ONLY
+    script: Path
+    command: Callable[[], Path]
+    start: Callable[[Sequence[str]], None]
+    path: str
+    min_free: int
+
+    def after_run(self, note: Callable[[str], None]) -> None:
+        """Start compiling the files that lacked compiled code, if any.
+
+        Args:
+            note: Takes the reason if compiling is impossible.
+        """
+        if not (self.directory / "wanted").exists():
+            return
+        if shutil.disk_usage(self.directory).free < self.min_free + MOST:
+            return
+        try:
+            ruby = find_ruby(self.command(), self.path)
+            if ruby is not None:
+                self.start([str(ruby), str(self.script), str(self.directory)])
+        except LocalpuppetError as error:
+            note(f"could not compile Ruby for the next run: {error}")

@@ -22,10 +22,9 @@ from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import make_private, read_user_file, write_durably
 from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
-from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
-from localpuppet.node.enc.input import LoadedInput
-from localpuppet.node.enc.instance.handover import hand_over
+from localpuppet.node.enc.input import LoadedInput, node_document
+from localpuppet.node.enc.instance.facts import hand_over
 from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment

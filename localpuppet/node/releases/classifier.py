@@ -8,9 +8,8 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.value import Value
-from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument
-from localpuppet.node.enc.input import InputReader, LoadedInput
+from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
 from localpuppet.node.releases.release import Release
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
-from localpuppet.node.enc.assigned import AssignedRelease
-from localpuppet.node.enc.assignment import Assignment, check_newer, identity
-from localpuppet.node.enc.classify import node_document
+from localpuppet.node.enc.assignment import AssignedRelease, Assignment, check_newer, identity
 from localpuppet.node.enc.document import EncData, Input, NodeDocument
-from localpuppet.node.enc.input import InputReader, LoadedInput
+from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.reading import InterfaceReader

@@ -15,10 +15,10 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.base.value import Value
-from localpuppet.node.enc import classify
+from localpuppet.node.enc import input
 from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData, NodeDocument
-from localpuppet.node.enc.instance.handover import hand_over
+from localpuppet.node.enc.instance.facts import hand_over
 from localpuppet.node.puppet.command import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
@@ -37,8 +37,14 @@ from localpuppet.node.runs.preparing import PreparedRun
 from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, refusal, refusal_cause
 from localpuppet.node.runs.run_log import RunLog
-from localpuppet.node.runs.stopping import StopDecision, StopStep
-from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, decide, finish
+from localpuppet.node.runs.verdict import (
+    PuppetEnd,
+    RunVerdict,
+    StopDecision,
+    StopStep,
+    decide,
+    finish,
+)
 
 POLL = 0.05
 # How many chunks are read between two checks of the clock, and at most after Puppet's end.
@@ -323,7 +329,7 @@ class Supervisor:
     ) -> tuple[RunRequest, ApplyCommand]:
         node, release, options = self._node, prepared.release, prepared.options
         answer = None if prepared.document else self._ask_enc(installation)
-        document = prepared.document or classify.node_document(
+        document = prepared.document or input.node_document(
             prepared.loaded, release.enc, answer=answer
         )
         try:
@@ -335,7 +341,7 @@ class Supervisor:
         for warning in installation.warnings(bus=call.storeconfigs):
             self._observer.note(f"warning: {warning}")
         make_environment(call.compilation)
-        classify.write_document(document, call.node_document)
+        input.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
         )

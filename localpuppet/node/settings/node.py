@@ -18,7 +18,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.places import CloudInitFiles, Service
+from localpuppet.node.enc.instance.data import CloudInitFiles, Service
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource

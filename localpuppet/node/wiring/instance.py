@@ -10,8 +10,7 @@ from localpuppet.node.enc.instance.source import InstanceSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from localpuppet.node.enc.instance.data import InstanceData
-    from localpuppet.node.enc.instance.places import Service
+    from localpuppet.node.enc.instance.data import InstanceData, Service
     from localpuppet.node.settings.node import Settings
 
 
@@ -33,9 +32,12 @@ def instance_source(settings: "Settings", boot_id: "Callable[[], str]") -> Insta
 
 
 def _ask(settings: "Settings", service: "Service") -> "InstanceData":
-    from localpuppet.node.enc.instance.client import MetadataClient
-    from localpuppet.node.enc.instance.lease_files import newest_lease
-    from localpuppet.node.enc.instance.services import ask_service, server_of
+    from localpuppet.node.enc.instance.services import (
+        MetadataClient,
+        ask_service,
+        newest_lease,
+        server_of,
+    )
 
     lease = partial(newest_lease, settings.instance.leases, owners=_network_users())
     return ask_service(service, MetadataClient(server_of(service, lease)))

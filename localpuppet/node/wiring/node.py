@@ -195,6 +195,6 @@ class NodeInputs:
         return instance_source(self._node.settings, lambda: self._node.processes.me().boot_id)
 
     def _assignment(self) -> "Assignment | None":
-        from localpuppet.node.enc.assigned import AssignedRelease
+        from localpuppet.node.enc.assignment import AssignedRelease
 
         return AssignedRelease(self._node.settings.state).read()

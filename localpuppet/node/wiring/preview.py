@@ -28,7 +28,7 @@ from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
 if TYPE_CHECKING:
-    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
+    from localpuppet.node.candidates.candidate import NodeCatalogs
     from localpuppet.node.preview.cache import PreviewCache
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.ports import CompileEngine
@@ -354,7 +354,7 @@ def node_catalogs(node: NodeWiring, inputs: NodeInputs, *, asks: bool = False) -
         inputs: Has the instance data, whose service is asked once for all catalogs.
         asks: Whether query functions ask the agent, as in a run.
     """
-    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
+    from localpuppet.node.candidates.candidate import NodeCatalogs
 
     engine = compile_engine(node, trusted=True, asks=asks, mark_key=secrets.token_hex(32))
     return NodeCatalogs(puppet=puppet_caller(node, inputs), engine=engine)

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from localpuppet.node.candidates.candidate import Candidate
     from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.puppet.command import ApplyCommand
-    from localpuppet.node.puppet.compiled_ruby import CompiledRuby
     from localpuppet.node.puppet.environment import FacterConf, LeanStart
     from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.puppet.launching import PuppetForkServer
+    from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.release import Release
     from localpuppet.node.runs.observer import Observer
@@ -95,7 +94,7 @@ class RunWiring:
                 confirmation.
             confirmed: Returns whether an assignment was confirmed.
         """
-        from localpuppet.node.enc.assigned import AssignedRelease
+        from localpuppet.node.enc.assignment import AssignedRelease
         from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.preparing import AssignmentService
 
@@ -207,7 +206,7 @@ class RunWiring:
     def _compiled_ruby(self) -> "CompiledRuby | None":
         """Return the compiled Ruby; `None` if the site disables it."""
         from localpuppet.base.machine.processes import start_apart
-        from localpuppet.node.puppet.compiled_ruby import CompiledRuby
+        from localpuppet.node.puppet.launching import CompiledRuby
 
         node = self._node
         directory = compiled_directory(node)

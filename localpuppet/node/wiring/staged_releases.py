@@ -62,7 +62,7 @@ def remove_unneeded(node: NodeWiring, *, dry_run: bool) -> "Removal":
 
 def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
     """Return the releases that the inputs in the root name, and the assigned one."""
-    from localpuppet.node.enc.assigned import AssignedRelease
+    from localpuppet.node.enc.assignment import AssignedRelease
 
     settings = node.settings
     inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]

@@ -61,7 +61,7 @@ def rollback_in_force(node: NodeWiring) -> "Rollback | None":
     settings = node.settings
     if not (settings.state / "rollback.json").exists():
         return None
-    from localpuppet.node.enc.assigned import AssignedRelease
+    from localpuppet.node.enc.assignment import AssignedRelease
     from localpuppet.node.releases.ledger import Ledger
 
     assignment = AssignedRelease(settings.state).read()

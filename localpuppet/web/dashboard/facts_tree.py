@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.summary import text_of
-from localpuppet.node.enc.instance.fact_names import is_legacy_fact
+from localpuppet.node.enc.instance.facts import is_legacy_fact
 
 # Values in a page; a node may say a hundred thousand.
 MAX_LEAVES = 2000

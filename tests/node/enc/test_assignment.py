@@ -10,8 +10,7 @@ from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.flock import Flock
-from localpuppet.node.enc.assigned import AssignedRelease
-from localpuppet.node.enc.assignment import Assignment, check_newer
+from localpuppet.node.enc.assignment import AssignedRelease, Assignment, check_newer
 from localpuppet.node.enc.document import Input
 from localpuppet.node.enc.input import InputReader
 from tests.rigs.supervised import NO_FETCH

@@ -5,8 +5,7 @@ import os
 import time
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.enc.assigned import AssignedRelease
-from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.enc.assignment import AssignedRelease, Assignment
 from localpuppet.node.releases.git.mirrors import mirror_name
 from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, release
 from tests.rigs.node import Node

@@ -13,8 +13,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.enc.assigned import AssignedRelease
-from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.enc.assignment import AssignedRelease, Assignment
 from localpuppet.node.enc.input import InputReader
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.runs.preparing import AssignmentService

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.node.runs.listed import read_listed, write_listed
+from localpuppet.node.runs.query_record import read_listed, write_listed
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.node.runs.noop_report import FILE, NoopReporter
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_replies import FILE, NoopReporter
 from tests.doubles.ports import FakeProcesses
 
 RUN = "20261120T140000.000000Z-abcd"

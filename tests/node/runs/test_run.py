@@ -13,8 +13,7 @@ from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.puppet.report import PuppetReport, Resources
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
-from localpuppet.node.runs.stopping import StopDecision, StopStep
-from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, decide
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, StopDecision, StopStep, decide
 from tests.doubles.ports import FakeProcesses
 
 ID = RunId("20261120T140312.482913Z-7f3a")

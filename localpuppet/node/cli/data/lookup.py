@@ -122,8 +122,7 @@ def _classify(
     node: NodeWiring, own: NodeInputs, name: "NodeName | None", given: Mapping[str, Any]
 ) -> "tuple[Release, NodeDocument]":
     """Return the release or work tree, and the node document."""
-    from localpuppet.node.enc.classify import node_document
-    from localpuppet.node.enc.input import find_input
+    from localpuppet.node.enc.input import find_input, node_document
     from localpuppet.node.wiring.compiling import classifier
 
     inputs, directory, document = node.settings.inputs, given["directory"], given["document_file"]

@@ -71,8 +71,8 @@ def diff_command(
 
 def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> NameDifference:
     """Compare an input's catalogs of both releases; note what only one of them accepts."""
-    from localpuppet.node.candidates.brief import named_difference
-    from localpuppet.node.enc.classify import node_document
+    from localpuppet.node.candidates.candidate import named_difference
+    from localpuppet.node.enc.input import node_document
     from localpuppet.node.preview.difference import difference
     from localpuppet.node.releases.comparing import only_in_other
     from localpuppet.node.wiring.preview import node_catalogs

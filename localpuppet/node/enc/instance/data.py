@@ -1,9 +1,14 @@
-"""Instance data, independent of its source, and the format of an instance's id."""
+"""Instance data, independent of its source, and the sources that settings can name.
+
+They are in a module without readers, because all commands read the settings.
+"""
 
 import base64
 import binascii
 import re
 from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
@@ -67,3 +72,23 @@ def parse_instance_id(text: str) -> str:
     if not _ID.match(text):
         raise InvalidInputError("is not an instance id")
     return text
+
+
+class Service(StrEnum):
+    """A metadata service that settings can name."""
+
+    EC2 = "ec2"
+    OPENSTACK = "openstack"
+    CLOUDSTACK = "cloudstack"
+
+
+class CloudInitFiles(Value):
+    """The directories of cloud-init, named as in cloud-init's own settings.
+
+    Attributes:
+        run_dir: Data of this boot.
+        cloud_dir: Data that outlives a boot.
+    """
+
+    run_dir: Path
+    cloud_dir: Path

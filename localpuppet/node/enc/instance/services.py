@@ -1,22 +1,106 @@
-"""Asks a metadata service for an instance's id and its user data.
+"""Metadata services: an instance's id and its user data, also by a DHCP lease.
+
+CloudStack has no fixed address for the service: the virtual router, which granted the lease,
+answers. A router outside of the lease's own subnet is refused, so that a forged DHCP reply cannot
+make this node talk to any machine.
+
+Two formats are read: dhclient's (dhclient.leases(5); of several leases in one file the last
+counts), one statement on each line, and systemd-networkd's, `KEY=VALUE`.
 
 - EC2 is asked with a token of IMDSv2 and never without one: an attacker who makes this machine
   fetch a URL gets no token, and so no data.
 - EC2 and OpenStack have one link-local address, which no setting changes. CloudStack's service is
   the DHCP server of this machine's lease, and is asked from the lease's address.
 - A missing document (404) means "none" only if "none" is a valid answer: for user data.
+
+The client resolves no name, uses no proxy and follows no redirect: only the intended address can
+answer.
 """
 
-from collections.abc import Callable, Mapping
-from ipaddress import IPv4Address
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 from typing import Protocol, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base import http
+from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_at
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.machine.files import input_errors, read_user_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.data import MAX_USER_DATA, InstanceData, parse_instance_id
-from localpuppet.node.enc.instance.lease import DhcpLease
-from localpuppet.node.enc.instance.places import Service
+from localpuppet.node.enc.instance.data import (
+    MAX_USER_DATA,
+    InstanceData,
+    Service,
+    parse_instance_id,
+)
+
+# A subnet wider than 10.0.0.0/8 would admit almost any server.
+MIN_PREFIX = 8
+_DHCLIENT = re.compile(r"^lease \{", re.MULTILINE)
+_FORMS = (
+    (r"^ *fixed-address {};$", r"^ *option subnet-mask {};$"),
+    (r"^ADDRESS={}$", r"^NETMASK={}$"),
+)
+_SERVERS = (r"^ *option dhcp-server-identifier {};$", r"^SERVER_ADDRESS={}$")
+_QUAD = r"([0-9.]{7,15})"
+
+
+class DhcpLease(Value):
+    """A DHCP lease of this machine.
+
+    Attributes:
+        address: This machine's address.
+        server: The server's address, on the same subnet.
+    """
+
+    address: IPv4Address
+    server: IPv4Address
+
+
+def parse_lease(text: str) -> DhcpLease | None:
+    """Return the lease in a client's file, or `None`.
+
+    Raises:
+        InvalidInputError: The lease's server is not on its subnet, or an address is malformed.
+    """
+    starts = [match.start() for match in _DHCLIENT.finditer(text)]
+    form = 0 if starts else 1
+    newest = text[starts[-1] :] if starts else text
+    address, mask = (_first_match(pattern, newest) for pattern in _FORMS[form])
+    server = _first_match(_SERVERS[form], newest)
+    if not (address and mask and server):
+        return None
+    try:
+        own, other = IPv4Address(address), IPv4Address(server)
+        subnet = ipaddress.ip_network(f"{address}/{mask}", strict=False)
+    except ValueError as error:
+        raise InvalidInputError("has a malformed address") from error
+    if not _is_neighbour(own, other, subnet):
+        raise InvalidInputError("the DHCP server is not on the lease's own subnet")
+    return DhcpLease(address=own, server=other)
+
+
+def _first_match(pattern: str, text: str) -> str | None:
+    match = re.search(pattern.replace("{}", _QUAD), text, re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def _is_neighbour(
+    own: IPv4Address, other: IPv4Address, subnet: "IPv4Network | ipaddress.IPv6Network"
+) -> bool:
+    return (
+        isinstance(subnet, IPv4Network)
+        and subnet.prefixlen >= MIN_PREFIX
+        and other in subnet
+        and other not in (own, subnet.network_address, subnet.broadcast_address)
+        and not (other.is_loopback or other.is_multicast)
+    )
+
 
 LINK_LOCAL = IPv4Address("169.254.169.254")
 MAX_TEXT = 4096
@@ -138,3 +222,87 @@ def _token(answer: bytes) -> str:
 def _uuid(answer: bytes) -> str:
     fields = Fields.parse(answer, where="meta_data.json", limit=MAX_METADATA)
     return fields.parsed("uuid", parse_instance_id)
+
+
+TIMEOUT = 1.0
+PORT = 80
+
+
+class MetadataClient:
+    """A client of one metadata service.
+
+    Args:
+        server: The service's address.
+        port: Its port.
+        timeout: Seconds for one request, from the connection to the last byte.
+    """
+
+    def __init__(
+        self, server: MetadataServer, *, port: int = PORT, timeout: float = TIMEOUT
+    ) -> None:
+        self._server = server
+        self._port = port
+        self._timeout = timeout
+        source = "" if server.source is None else str(server.source)
+        self._client = http.HttpClient(http.HttpRoute(proxy=http.DIRECT, plain=True, source=source))
+
+    def ask(
+        self,
+        path: str,
+        *,
+        limit: int,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes | None:
+        """Return the body at `path`; see `node.enc.instance.services.Metadata`."""
+        where = f"http://{self._server.address}{path}"
+        url = f"http://{self._server.address}:{self._port}{path}"
+        request = http.HttpRequest(url=url, method=method, headers=headers or {})
+        try:
+            with self._client.open(request, http.Deadline(self._timeout)) as answer:
+                if answer.status == 404:
+                    return None
+                if answer.status != 200:
+                    problem = f"the metadata service answered {answer.status}"
+                    raise UnavailableError(problem, where=where, hint=HINT)
+                return answer.body(limit)
+        except http.HttpError as error:
+            raise UnavailableError(
+                f"the metadata service cannot be asked: {error}", where=where, hint=HINT
+            ) from error
+
+
+# dhclient's names, as distributions use them; systemd-networkd's, the interface number.
+_NAME = re.compile(r"dhclient(?!6).*lease.*|[0-9]{1,9}")
+MAX_FILES = 256
+
+
+def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> DhcpLease | None:
+    """Return the lease in the newest file; `None` if there are no leases.
+
+    Args:
+        directories: The lease directories of DHCP clients; missing ones are skipped.
+        owners: Users besides root whose files root accepts.
+
+    Raises:
+        InvalidInputError: A file is refused, or the lease in it.
+    """
+    for path in _files(directories):
+        text = read_user_file(path, owners=owners).decode("utf-8", "replace")
+        with errors_at(str(path)):
+            lease = parse_lease(text)
+        if lease is not None:
+            return lease
+    return None
+
+
+def _files(directories: Sequence[Path]) -> list[Path]:
+    """Return the lease files, the newest first."""
+    dated: list[tuple[int, Path]] = []
+    for directory in directories:
+        with input_errors(directory), suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                status = entry.stat()
+                if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
+                    dated.append((status.st_mtime_ns, Path(entry.path)))
+    return [path for _, path in sorted(dated, reverse=True)[:MAX_FILES]]

@@ -7,8 +7,15 @@ import pytest
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
 from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact, legacy_facts
-from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
+from localpuppet.node.enc.instance.facts import (
+    MAX_FACTS,
+    MAX_VALUE,
+    facts_of,
+    is_legacy_fact,
+    is_own_fact,
+    legacy_facts,
+    withheld,
+)
 from tests.rigs.waiting import PATIENCE
 
 SCRIPT = b"""#!/bin/sh

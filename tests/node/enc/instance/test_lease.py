@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
-from localpuppet.node.enc.instance.lease_files import newest_lease
+from localpuppet.node.enc.instance.services import DhcpLease, newest_lease, parse_lease
 
 DHCLIENT = """\
 default-duid "\\000\\001\\000\\001";

@@ -7,11 +7,14 @@ from ipaddress import IPv4Address
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.node.enc.instance.client import MetadataClient
-from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.lease import DhcpLease
-from localpuppet.node.enc.instance.places import Service
-from localpuppet.node.enc.instance.services import MetadataServer, ask_service, server_of
+from localpuppet.node.enc.instance.data import InstanceData, Service
+from localpuppet.node.enc.instance.services import (
+    DhcpLease,
+    MetadataClient,
+    MetadataServer,
+    ask_service,
+    server_of,
+)
 from tests.node.enc.instance import metadata
 from tests.node.enc.instance.metadata import Manners, MetadataService, metadata_service
 from tests.rigs.waiting import PATIENCE

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.handover import hand_over
-from localpuppet.node.enc.instance.places import CloudInitFiles, Service
+from localpuppet.node.enc.instance.data import CloudInitFiles, InstanceData, Service
+from localpuppet.node.enc.instance.facts import hand_over
 from localpuppet.node.enc.instance.source import InstanceSource
 
 USER_DATA = b"role=web\npassword=hunter2\n"
