@@ -38,9 +38,14 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.instance.facts import INSTANCE_ID, withheld
-from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.capture import (
+    NodeCapture,
+    WithheldKeys,
+    matches,
+    withhold,
+    withhold_all,
+)
 from localpuppet.node.preview.ports import CapturedQuery
-from localpuppet.node.preview.withheld import WithheldKeys, matches, withhold, withhold_all
 from localpuppet.node.runs.records import RunDirectory
 
 if TYPE_CHECKING:

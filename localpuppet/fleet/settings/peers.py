@@ -18,7 +18,7 @@ from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that keep or send captures withhold values.
-    from localpuppet.node.preview.withheld import WithheldKeys
+    from localpuppet.node.preview.capture import WithheldKeys
 
 SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 # The maximum number of bytes in the path of a UNIX socket (unix(7)).
@@ -58,7 +58,7 @@ class CaptureSettings(JsonRecord):
     @property
     def keys(self) -> "WithheldKeys":
         """The names whose values are withheld."""
-        from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, WithheldKeys
+        from localpuppet.node.preview.capture import DEFAULT_PATTERNS, WithheldKeys
 
         return WithheldKeys((*DEFAULT_PATTERNS, *self.withhold), self.show)
 

@@ -1,4 +1,10 @@
-"""The difference between two catalogs of one node, as the owner of the node sees it.
+"""The difference between two catalogs of one node, and patterns for resources.
+
+    File[*]::mtime                the parameter `mtime` of each file
+    Service                       each service
+    removed:Service[nginx*]       a removed service (`--fail-on` only)
+
+`*` is any text, also none, and `?` is one character. A title may have brackets.
 
 - Compared are classes, resources with their parameters, and relationships. Files, lines and the
   order of resources are no difference, nor are tags, except those that other nodes collect by.
@@ -12,14 +18,16 @@
 Example: `not difference(catalog, catalog)`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Literal
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.value import Value
-from localpuppet.node.preview.patterns import ResourcePattern
 from localpuppet.node.puppet.catalog import (
     MARK_KEY,
     TYPE_KEY,
@@ -28,6 +36,101 @@ from localpuppet.node.puppet.catalog import (
     CatalogResource,
 )
 from localpuppet.node.releases.difference import unified
+
+MAX_PATTERN = 1024
+_ACTIONS = ("added", "removed", "changed")
+_PATTERN = re.compile(
+    r"(?P<type>[A-Z*?][\w*?]*(?:::[A-Z*?][\w*?]*)*)"
+    r"(?:\[(?P<title>.*)\])?(?:::(?P<parameter>[a-z_][\w*?]*))?",
+    re.DOTALL,
+)
+
+
+class ResourcePattern(Value):
+    """A pattern for resources, or for parameters of them.
+
+    Attributes:
+        type: A pattern for types.
+        title: A pattern for titles.
+        parameter: A pattern for parameters; `None` for whole resources.
+    """
+
+    type: str
+    title: str = "*"
+    parameter: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "--ignore") -> "ResourcePattern":
+        """Return the pattern `TYPE[TITLE]::PARAMETER`; title and parameter are optional.
+
+        Raises:
+            InvalidInputError: The text has another form.
+        """
+        match = _PATTERN.fullmatch(text) if len(text) <= MAX_PATTERN else None
+        if match is None:
+            raise InvalidInputError(
+                f"is not a pattern for resources: {text[:80]!r}",
+                where=where,
+                hint="TYPE, TYPE[TITLE] or TYPE[TITLE]::PARAMETER, for example 'File[*]::mtime'",
+            )
+        return cls(
+            type=match["type"],
+            title="*" if match["title"] is None else match["title"],
+            parameter=match["parameter"],
+        )
+
+    def fits(self, type_name: str, title: str) -> bool:
+        """Return whether the pattern fits the resource, whatever its parameters are."""
+        return _matches(self.type, type_name) and _matches(self.title, title)
+
+    def fits_parameter(self, name: str) -> bool:
+        """Return whether the pattern fits the parameter of a resource that it fits."""
+        return self.parameter is None or _matches(self.parameter, name)
+
+    def hides(self, type_name: str, title: str) -> bool:
+        """Return whether the pattern fits the whole resource."""
+        return self.parameter is None and self.fits(type_name, title)
+
+
+class ForbiddenChange(Value):
+    """A change that `--fail-on` forbids.
+
+    Attributes:
+        action: `added`, `removed` or `changed`; empty for each of them.
+        pattern: The resources.
+        text: The option's text.
+    """
+
+    action: str
+    pattern: ResourcePattern
+    text: str
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "--fail-on") -> "ForbiddenChange":
+        """Return the forbidden change `[ACTION:]TYPE[TITLE]::PARAMETER`.
+
+        Raises:
+            InvalidInputError: The text has another form.
+        """
+        action, colon, rest = text.partition(":")
+        if not colon or action not in _ACTIONS:
+            raise InvalidInputError(
+                f"does not begin with an action: {text[:80]!r}",
+                where=where,
+                hint="added:, removed: or changed:, for example 'removed:Service[nginx]'",
+            )
+        return cls(action=action, pattern=ResourcePattern.parse(rest, where=where), text=text)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Return whether a text fits; a title of a pull request cannot make that take long."""
+    return _compiled(pattern).match(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> "re.Pattern[str]":
+    return re.compile(translate(pattern.replace("[", "[[]")))
+
 
 ADDED: Literal["added"] = "added"
 REMOVED: Literal["removed"] = "removed"

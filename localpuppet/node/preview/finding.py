@@ -15,9 +15,8 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import ReleaseEnc, classify
 from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, NodeCompile, PreviewCache
-from localpuppet.node.preview.cache_file import DamagedEntryError
+from localpuppet.node.preview.cache_file import DamagedEntryError, digest
 from localpuppet.node.preview.capture import CapturedNode, NodeCapture
-from localpuppet.node.preview.catalog_items import digest
 from localpuppet.node.preview.ports import (
     CompileEngine,
     CompileFailure,

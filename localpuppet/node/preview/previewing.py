@@ -1,4 +1,9 @@
-"""Compares the catalogs of nodes before and after a change.
+"""Compares the catalogs and files of nodes before and after a change, and says what it cannot see.
+
+modules/x/lib/puppet/provider/thing/ruby.rb  ->  the nodes whose catalogs have a Thing
+modules/x/lib/facter/role.rb                 ->  all nodes
+
+A catalog has only their address, so a change of the contents is no difference of catalogs.
 
     look for stored results  ->  compile what is missing  ->  compare  ->  PreviewResult
 
@@ -7,7 +12,10 @@
 - A stored catalog that is damaged is compiled again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count, islice
 from zlib import crc32
 
@@ -15,23 +23,29 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import field_values, mapping_of
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.base.value import Value
-from localpuppet.node.preview.blind_spots import blind_changes, blind_spots
 from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
-from localpuppet.node.preview.cache_file import DamagedEntryError
+from localpuppet.node.preview.cache_file import CatalogHead, DamagedEntryError
 from localpuppet.node.preview.capture import CapturedNode, NodeCapture
-from localpuppet.node.preview.catalog_items import CatalogHead
-from localpuppet.node.preview.difference import CatalogDifference, difference
+from localpuppet.node.preview.difference import (
+    CHANGED,
+    CatalogDifference,
+    ForbiddenChange,
+    ParameterChange,
+    ResourceChange,
+    ResourcePattern,
+    difference,
+)
 from localpuppet.node.preview.finding import CacheFiller, CacheSearch, PreviewSide
-from localpuppet.node.preview.grouping import DifferenceGrouping
-from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
-from localpuppet.node.preview.placeholders import NodePlaceholders
+from localpuppet.node.preview.grouping import DifferenceGrouping, NodePlaceholders
 from localpuppet.node.preview.ports import CompileEngine
+from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import (
     BOTH,
     FIXED,
     NEW,
     SAME,
     UNREADABLE,
+    BlindSpot,
     FailureKind,
     ImpureNode,
     NodeFailure,
@@ -39,7 +53,183 @@ from localpuppet.node.preview.result import (
     PreviewStatistics,
     RevisionWarning,
 )
-from localpuppet.node.preview.served_files import ServedFiles
+from localpuppet.node.puppet.command import file_name
+
+_FACT = re.compile(r"(?:.*/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)")
+_TYPE = re.compile(r"(?:.*/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)")
+_PROVIDER = re.compile(r"(?:.*/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)")
+# Ruby that types, providers and facts use, and nothing that compiles a catalog reads by itself.
+_HELPER = re.compile(r"((?:.*/)?)lib/(?:puppet_x|puppet/(?:util|property|parameter)|augeas)/.+")
+
+
+class BlindChange(Value):
+    """A changed file whose effect no catalog shows.
+
+    Attributes:
+        file: The file.
+        reason: What it is.
+        types: The types that it concerns, in lower case; `None` for all nodes.
+    """
+
+    file: str
+    reason: str
+    types: frozenset[str] | None
+
+    def concerns(self, types: Iterable[str]) -> bool:
+        """Return whether it concerns a node whose catalog has resources of these types."""
+        return self.types is None or any(name.lower() in self.types for name in types)
+
+
+def blind_changes(before: ReleaseIndex, after: ReleaseIndex) -> list[BlindChange]:
+    """Return the changed files whose effect no catalog shows, sorted."""
+    changes = []
+    for name in sorted(before.states.keys() | after.states.keys()):
+        states = before.states.get(name), after.states.get(name)
+        if states[0] == states[1] or DIRECTORY in states:
+            continue
+        change = _blind(name, (before, after))
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def blind_spots(
+    changes: Iterable[BlindChange], types: Mapping[str, frozenset[str]]
+) -> Iterator[BlindSpot]:
+    """Yield the blind spots with their nodes; none for a file that concerns no node.
+
+    Args:
+        changes: The changed files.
+        types: Node → the types of its resources before and after the change.
+    """
+    for change in changes:
+        nodes = tuple(sorted(node for node, names in types.items() if change.concerns(names)))
+        if nodes:
+            yield BlindSpot(file=change.file, reason=change.reason, nodes=nodes)
+
+
+def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> BlindChange | None:
+    if _FACT.fullmatch(name):
+        return BlindChange(file=name, reason="a custom fact changed", types=None)
+    for pattern, what in ((_TYPE, "type"), (_PROVIDER, "provider")):
+        match = pattern.fullmatch(name)
+        if match:
+            types = frozenset((match[1],))
+            return BlindChange(file=name, reason=f"a custom {what} changed", types=types)
+    match = _HELPER.fullmatch(name)
+    if match is None:
+        return None
+    reason = "code that custom types, providers or facts use changed"
+    return BlindChange(file=name, reason=reason, types=_types_of(match[1], indexes))
+
+
+def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozenset[str] | None:
+    """Return the types that a module has code for; `None` if it has custom facts, too."""
+    types = set()
+    for index in indexes:
+        for name in index.states:
+            if not name.startswith(f"{module}lib/"):
+                continue
+            if _FACT.fullmatch(name):
+                return None
+            match = _TYPE.fullmatch(name) or _PROVIDER.fullmatch(name)
+            if match:
+                types.add(match[1])
+    return frozenset(types)
+
+
+# Larger files, and such that are not UTF-8, are shown by their digest.
+MAX_SHOWN = 256 * 1024
+# Bytes of all texts that are shown; further files are shown by their digest.
+MAX_TEXTS = 64 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class ServedFiles:
+    """The files of modules that differ between two releases.
+
+    Attributes:
+        before: The first release.
+        after: The second.
+    """
+
+    before: PreviewSide
+    after: PreviewSide
+    _changes: dict[str, ParameterChange] = field(default_factory=dict, init=False)
+    _left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = MAX_TEXTS
+        first, second = (_served(side) for side in (self.before, self.after))
+        for path in sorted(first.keys() | second.keys()):
+            names = first.get(path), second.get(path)
+            states = (
+                names[0] and self.before.index.state(names[0]),
+                names[1] and self.after.index.state(names[1]),
+            )
+            if states[0] != states[1] and DIRECTORY not in states:
+                self._changes[path] = ParameterChange(
+                    name=f"content of puppet:///modules/{path}",
+                    before=self._shown(self.before, names[0]),
+                    after=self._shown(self.after, names[1]),
+                )
+
+    def __bool__(self) -> bool:
+        """Return whether any file differs."""
+        return bool(self._changes)
+
+    def _shown(self, side: PreviewSide, name: str | None) -> str | None:
+        """Return the text of a file, or its digest; of a broken link, what it is."""
+        if name is None:
+            return None
+        if side.index.state(name) == BROKEN:
+            return "a link that leads nowhere"
+        data = side.index.read(name) if self._left > 0 else b""
+        with suppress(UnicodeDecodeError):
+            if self._left > 0 and len(data) <= MAX_SHOWN:
+                self._left -= len(data)
+                return data.decode("utf-8")
+        return f"{{sha256}}{side.index.state(name)}"
+
+    def changes(self, before: CatalogHead, after: CatalogHead) -> list[ResourceChange]:
+        """Return the resources of a node whose files differ, though their sources are the same."""
+        changes = []
+        for name in sorted(before.sources.keys() & after.sources.keys()):
+            both = {*before.sources[name]} & {*after.sources[name]}
+            parameters = tuple(
+                change
+                for path, change in self._changes.items()
+                if any(path == source or path.startswith(f"{source}/") for source in both)
+            )
+            if parameters:
+                kind, _, title = name.removesuffix("]").partition("[")
+                changes.append(
+                    ResourceChange(action=CHANGED, type=kind, title=title, parameters=parameters)
+                )
+        return changes
+
+
+def _served(side: PreviewSide) -> dict[str, str]:
+    """Return path below `modules` → name in the release, of all files that modules serve."""
+    served: dict[str, str] = {}
+    for directory in _files_directories(side):
+        start = f"{directory}/"
+        module = directory.split("/")[-2]
+        for name in side.index.below(directory):
+            served.setdefault(f"{module}/{name.removeprefix(start)}", name)
+    return served
+
+
+def _files_directories(side: PreviewSide) -> Sequence[str]:
+    """Return the names of the directories `files` of modules, the first of each module only."""
+    modules: dict[str, str] = {}
+    for directory in side.release.whole_modulepath:
+        for module in sorted(directory.iterdir()) if directory.is_dir() else ():
+            name = file_name(f"{module}/files", side.release.directories)
+            if module.name not in modules:
+                modules[module.name] = name
+    return [name for name in modules.values() if side.index.state(name) == DIRECTORY]
+
 
 # Nodes that are compiled with both releases in memory, because the cache lost them.
 _AT_A_TIME = 32

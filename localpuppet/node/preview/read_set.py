@@ -16,7 +16,6 @@ from dataclasses import field
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.node.preview.data_keys import MODULE, missing_digests
 from localpuppet.node.preview.ports import (
     ALL,
     OWN_PREFIX,
@@ -25,7 +24,13 @@ from localpuppet.node.preview.ports import (
     FactPath,
     RawReads,
 )
-from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
+from localpuppet.node.preview.release_index import (
+    BROKEN,
+    DIRECTORY,
+    MODULE,
+    ReleaseIndex,
+    missing_digests,
+)
 
 # The state of a file of which only the kind counts.
 _SOME_FILE = "file"

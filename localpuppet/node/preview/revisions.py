@@ -22,8 +22,7 @@ from localpuppet.base.machine.files import CHUNK, disk_errors, make_private, rem
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.base.value import Value
-from localpuppet.node.preview.cache_file import refuse_foreign_cache
-from localpuppet.node.preview.catalog_items import digest
+from localpuppet.node.preview.cache_file import digest, refuse_foreign_cache
 from localpuppet.node.preview.release_index import States, TreeStates, tree_metadata, tree_states
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare

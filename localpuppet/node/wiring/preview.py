@@ -290,7 +290,7 @@ class PreviewWiring:
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
         """
-        from localpuppet.node.preview.layout import LAYOUT, layout_digest
+        from localpuppet.node.preview.ports import LAYOUT, layout_digest
         from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
 
         name = tree.revision.name

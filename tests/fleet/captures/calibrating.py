@@ -21,8 +21,7 @@ from localpuppet.fleet.captures.keeping import CaptureKeeper, CaptureRules
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.node.preview.capture import NodeCapture
-from localpuppet.node.preview.withheld import WithheldKeys
+from localpuppet.node.preview.capture import NodeCapture, WithheldKeys
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release, read_enc
 from tests.rigs.fleet import Fleet

@@ -25,8 +25,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.fleet.requests.client import REPLY_CHUNK, NodeAnswer
-from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
-from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, WithheldKeys
+from localpuppet.node.preview.capture import DEFAULT_PATTERNS, MAX_BYTES, NodeCapture, WithheldKeys
 from localpuppet.node.runs.records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.fleet.exports.offers import random_text

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from localpuppet.node.preview.data_keys import MAX_BYTES, MAX_VALUES, key_digests
+from localpuppet.node.preview.release_index import MAX_BYTES, MAX_VALUES, key_digests
 
 RUBY = """
 require 'puppet'; require 'json'

@@ -15,10 +15,10 @@ from localpuppet.node.preview.difference import (
     CatalogDifference,
     ParameterChange,
     ResourceChange,
+    ResourcePattern,
     difference,
     same,
 )
-from localpuppet.node.preview.patterns import ResourcePattern
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 
 NAMES = ("a", "b", "c", "web1", "é")

@@ -10,12 +10,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.preview.difference import (
     CHANGED,
     CatalogDifference,
+    ForbiddenChange,
     ParameterChange,
     ResourceChange,
 )
-from localpuppet.node.preview.grouping import DifferenceGrouping
-from localpuppet.node.preview.patterns import ForbiddenChange
-from localpuppet.node.preview.placeholders import NodePlaceholders
+from localpuppet.node.preview.grouping import DifferenceGrouping, NodePlaceholders
 
 
 def facts(number: int) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
-from localpuppet.node.preview.layout import LAYOUT
-from localpuppet.node.preview.ports import CompileResult
+from localpuppet.node.preview.ports import LAYOUT, CompileResult
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.preview.data_keys import METADATA, MODULE, key_digests, missing_digests
-from localpuppet.node.preview.layout import LAYOUT
+from localpuppet.node.preview.ports import LAYOUT
 from localpuppet.node.preview.read_set import ReadSet
-from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
+from localpuppet.node.preview.release_index import (
+    METADATA,
+    MODULE,
+    ReleaseIndex,
+    TreeStates,
+    index_roots,
+    key_digests,
+    missing_digests,
+)
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
 from tests.node.preview.rig import write_release
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
+from localpuppet.node.preview.difference import ForbiddenChange, ResourcePattern
 
 
 @pytest.mark.parametrize(

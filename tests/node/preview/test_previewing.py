@@ -12,10 +12,9 @@ from localpuppet.node.preview.cache import MAX_ENTRIES
 from localpuppet.node.preview.difference import CHANGED
 from localpuppet.node.preview.finding import BATCH_BYTES, CacheFiller, request_of
 from localpuppet.node.preview.ports import CompileRequest, CompileResult, RawReads
-from localpuppet.node.preview.previewing import PreviewOptions, choose_shard
+from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, choose_shard
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE
-from localpuppet.node.preview.served_files import ServedFiles
 from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.releases.release import Release
 from tests.doubles.compile_engine import (
@@ -284,7 +283,7 @@ def test_served_texts_have_a_limit_in_total(
     for name in ("base", "head"):
         files = {f"modules/x/files/{number}": f"{name} {number}" * 100 for number in range(20)}
         sides.append(side(write_release(rig.directory / name, files), rig.cache()))
-    monkeypatch.setattr("localpuppet.node.preview.served_files.MAX_TEXTS", 10_000)
+    monkeypatch.setattr("localpuppet.node.preview.previewing.MAX_TEXTS", 10_000)
     served = ServedFiles(*sides)
     texts = [
         text

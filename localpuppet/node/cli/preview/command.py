@@ -158,7 +158,7 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
 
 
 def _options(given: dict[str, Any]) -> "PreviewOptions":
-    from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
+    from localpuppet.node.preview.difference import ForbiddenChange, ResourcePattern
     from localpuppet.node.preview.previewing import PreviewOptions
 
     changes = [text for text in given["forbidden"] if text != NEW_FAILURE]
