@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.execution.commands.command import SignedCommand
 
 

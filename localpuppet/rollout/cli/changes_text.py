@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
-from localpuppet.rollout.execution.approving import approval_of, not_approvable
-from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
+from localpuppet.rollout.execution.approval import UnapprovedChange
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
@@ -13,6 +12,7 @@ from localpuppet.rollout.execution.events import (
     NodeRun,
     NodeRunEnded,
 )
+from localpuppet.rollout.execution.selecting import approval_of, not_approvable
 from localpuppet.rollout.execution.state import RolloutState
 
 SHOWN = 5  # changes of a node while a rollout is running

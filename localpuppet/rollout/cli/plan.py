@@ -63,9 +63,8 @@ def show(plan: "Plan", form: str | None) -> None:
             render.emit(line)
         return
     if form in ("svg", "dot"):
-        from localpuppet.rollout.plans.diagram import dot_text
-        from localpuppet.rollout.plans.graphviz import draw_svg
-        from localpuppet.rollout.plans.plan_diagram import plan_diagram
+        from localpuppet.rollout.plans.diagram import dot_text, plan_diagram
+        from localpuppet.rollout.plans.svg import draw_svg
 
         draw = draw_svg if form == "svg" else dot_text
         render.emit(draw(plan_diagram(plan)).removesuffix("\n"))

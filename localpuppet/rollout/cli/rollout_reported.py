@@ -15,8 +15,7 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from localpuppet.rollout.execution.journal import JournalReader
-    from localpuppet.rollout.execution.journals import Journals
+    from localpuppet.rollout.execution.journal import JournalReader, Journals
     from localpuppet.rollout.execution.report import RolloutReport
 
 LOOK = 0.5  # seconds between two looks at the journal

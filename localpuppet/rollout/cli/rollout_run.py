@@ -29,13 +29,12 @@ from localpuppet.rollout.cli.site_options import (
 )
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.changes.approval import Approval
-    from localpuppet.rollout.execution.delivery import Delivery
+    from localpuppet.rollout.execution.approval import Approval
     from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.execution.journal import JournalReader
-    from localpuppet.rollout.execution.options import RolloutOptions
+    from localpuppet.rollout.execution.options import Delivery, RolloutOptions
     from localpuppet.rollout.execution.selecting import Groups, RolloutSelection
-    from localpuppet.rollout.plans.check import Check
+    from localpuppet.rollout.plans.site import Check
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
 
@@ -227,11 +226,11 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
     Raises:
         InvalidInputError: An option is invalid, or contradicts another.
     """
-    from localpuppet.rollout.execution.amount import Amount
     from localpuppet.rollout.execution.options import (
         NONE,
         PAUSE_AT_MOST,
         TIMEOUT,
+        Amount,
         OnFailure,
         PauseAfter,
         RolloutOptions,
@@ -261,13 +260,13 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
 
 
 def _until(node: NodeWiring, text: str | None) -> "datetime | None":
-    from localpuppet.rollout.execution.until import parse_until
+    from localpuppet.rollout.execution.deciding import parse_until
 
     return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
 
 
 def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
-    from localpuppet.rollout.execution.delivery import Delivery
+    from localpuppet.rollout.execution.options import Delivery
 
     if given["release"] is None:
         if given["values"] is not None or given["allow_older"]:
@@ -288,8 +287,7 @@ def _seconds(given: dict[str, Any], name: str) -> float | None:
 
 
 def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
-    from localpuppet.rollout.plans.check import parse_text
-    from localpuppet.rollout.plans.site import MAX_CHECKS
+    from localpuppet.rollout.plans.site import MAX_CHECKS, parse_text
 
     if len(texts) > MAX_CHECKS:
         raise InvalidInputError(f"at most {MAX_CHECKS} are allowed", where="--check")
@@ -398,7 +396,7 @@ def _approval(
     rollouts: "FleetRollouts", digest: str | None, groups: "Groups", options: "RolloutOptions"
 ) -> "Approval | None":
     """Return the approval that a digest names, if one is given, for the same plan."""
-    from localpuppet.rollout.execution.approving import find, refuse_other
+    from localpuppet.rollout.execution.selecting import find, refuse_other
 
     if digest is None:
         return None

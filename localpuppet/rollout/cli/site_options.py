@@ -77,8 +77,7 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
         InvalidInputError: The site is rejected, has no order, or the selection matches no node.
     """
     from localpuppet.rollout.plans.plan import PlanSelection, make_plan
-    from localpuppet.rollout.plans.service import DEFAULT, OWN, site_url
-    from localpuppet.rollout.plans.site_file import place, read_site
+    from localpuppet.rollout.plans.site_file import DEFAULT, OWN, place, read_site, site_url
 
     source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
     if source is None:
@@ -97,7 +96,7 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
     if source.startswith(OWN):
         source, default = site_url(source, partial(node_name, node)), DEFAULT
     if source.startswith("https://"):
-        from localpuppet.rollout.wiring.site_server import site_server
+        from localpuppet.rollout.wiring.rollout import site_server
 
         server = site_server(
             node, ca=given["site_ca"], certificate=certificate, key=key, default=default

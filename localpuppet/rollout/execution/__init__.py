@@ -3,10 +3,8 @@
 A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is malformed;
 `events.from_dict` turns both into `StateError`.
 
-decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `events`, `options`,
-  `progress_states`, `report`, `selecting`, `state`, `unready`, `until`.
-acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
-touches the world: `probing`.
-inner packages: `changes`, `commands`, `reporting`.
-private: `deliveries`, `estimating`, `nodes`, `replies`.
+decides: `deciding`, `events`, `options`, `report`, `selecting`, `state`.
+acts: `approval`, `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `metrics`, `resuming`.
+inner packages: `commands`, `reporting`.
+private: `deliveries`, `nodes`.
 """

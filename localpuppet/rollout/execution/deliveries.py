@@ -26,10 +26,16 @@ from localpuppet.fleet.requests.repeating import (
     reported_assignment,
 )
 from localpuppet.fleet.triggers.outcome import DROPPED
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan
-from localpuppet.rollout.execution.nodes import NodeRunAnswer, StagingResult
-from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
+from localpuppet.rollout.execution.nodes import (
+    MAX_REASON,
+    PATIENCE,
+    NodeRunAnswer,
+    StagingResult,
+    line,
+    problem_of,
+)
+from localpuppet.rollout.execution.options import Delivery
 
 # Seconds between requests for a nonce; after these the node run is requested again.
 PAUSES = (0.1, 0.2, 0.4, 0.8)

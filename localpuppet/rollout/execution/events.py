@@ -16,11 +16,9 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.changes.approval import Approval
-from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
-from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.plans.check import Check, parse_check, to_json
+from localpuppet.rollout.execution.approval import Approval, UnapprovedChange
+from localpuppet.rollout.execution.options import Amount, RolloutOptions
+from localpuppet.rollout.plans.site import Check, parse_check, to_json
 
 
 class NodeResult(StrEnum):

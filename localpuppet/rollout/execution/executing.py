@@ -22,10 +22,10 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
-from localpuppet.rollout.execution.changes.comparing import compare
+from localpuppet.rollout.execution.approval import compare
 from localpuppet.rollout.execution.checking import CheckRunner
 from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal
-from localpuppet.rollout.execution.deciding import NextAction, decide
+from localpuppet.rollout.execution.deciding import NextAction, decide, late
 from localpuppet.rollout.execution.events import (
     ChangesPredicted,
     ChecksEnded,
@@ -46,9 +46,8 @@ from localpuppet.rollout.execution.events import (
     StagingEnded,
 )
 from localpuppet.rollout.execution.nodes import NodeRunAnswer, Problems, RolloutNodes
+from localpuppet.rollout.execution.selecting import can_do_without, why_not_ready
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
-from localpuppet.rollout.execution.until import late
 
 LOOKS = 5  # how often a node compares again because its last comparison is too old
 AGAIN = 2.0  # seconds until an unresponsive node is asked again

@@ -42,12 +42,15 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.nodes import (
     HOLD,
+    MAX_REASON,
+    PATIENCE,
     NodeRunAnswer,
     NodeRunReport,
     Problems,
     StagingResult,
+    line,
+    problem_of,
 )
-from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
 
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")

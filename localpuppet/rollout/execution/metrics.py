@@ -12,8 +12,8 @@ from localpuppet.base.formats.prometheus import parse_samples, show_samples
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import write_durably
 from localpuppet.rollout.execution.events import RolloutEnding
-from localpuppet.rollout.execution.progress_states import ProgressState
 from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.execution.state import ProgressState
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 _HELP = {

@@ -4,13 +4,19 @@ Implementation: `fleet.FleetNodes`.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, NodeRunEnded
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.client import NodeAnswer
+
 
 Problems = Mapping[NodeName, str]
 HOLD = 600.0  # seconds until a hold expires that is not renewed
@@ -120,3 +126,19 @@ class RolloutNodes(Protocol):
 
     def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield the nodes' reports of runs that may have ended, without an end."""
+
+
+PATIENCE = 20.0  # seconds for a reply
+MAX_REASON = 300
+
+
+def line(value: Json) -> str:
+    """Return a text of a node as one line of up to `MAX_REASON`; empty if it is not a text."""
+    return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
+
+
+def problem_of(answer: "NodeAnswer") -> str:
+    """Return why a request failed, one line."""
+    if answer.reply is None:
+        return answer.problem
+    return line(answer.reply.error or "")

@@ -1,15 +1,102 @@
-"""The options of a rollout."""
+"""The options of a rollout: as people write them, in words, and the release to deliver."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
-from localpuppet.fleet.requests.arguments import MAX_HOLD
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.plans.check import Check
+from localpuppet.fleet.requests.arguments import MAX_HOLD, Deploy, DeployAction, RolloutReference
+from localpuppet.node.enc.document import Classes
+from localpuppet.rollout.plans.site import Check, shown
+
+_AMOUNT = re.compile(r"([0-9]{1,6})(%?)\Z")
+
+
+class Amount(Value):
+    """A number of nodes, absolute or as a percentage."""
+
+    number: int
+    percent: bool
+
+    @classmethod
+    def parse(cls, text: str, *, what: str, minimum: int = 1) -> "Amount":
+        """Parse an amount.
+
+        Args:
+            text: The amount as a person wrote it.
+            what: The option or field, for messages.
+            minimum: The smallest number that is allowed.
+
+        Raises:
+            InvalidInputError: The text is not an amount, is below the minimum, or is above 100%.
+        """
+        match = _AMOUNT.match(text)
+        if not match:
+            raise InvalidInputError(
+                f"{text[:40]!r} is not a number of nodes", where=what, hint="write 3 or 25%"
+            )
+        amount = cls(number=int(match[1]), percent=bool(match[2]))
+        if amount.number < minimum or (amount.percent and amount.number > 100):
+            most = " to 100%" if amount.percent else " or more"
+            raise InvalidInputError(f"is {text}, must be {minimum}{most}", where=what)
+        return amount
+
+    def of(self, total: int) -> int:
+        """Return the number of nodes out of `total`; a percentage is rounded down."""
+        return total * self.number // 100 if self.percent else self.number
+
+    def __str__(self) -> str:
+        return f"{self.number}{'%' * self.percent}"
+
+
+class Delivery(Value):
+    """What each node takes before it runs.
+
+    Attributes:
+        layers: Layers that replace those of the nodes' inputs; empty to keep them.
+        classes: Classes and parameters that override those of the inputs.
+        allow_older: Whether the release may be older than what a node runs.
+    """
+
+    release: ReleasePath
+    layers: tuple[str, ...] = ()
+    classes: Classes = field(default_factory=dict)
+    allow_older: bool = False
+
+    def __post_init__(self) -> None:
+        """Reject a delivery that no node would take, before the rollout begins.
+
+        Raises:
+            InvalidInputError: See `Deploy`.
+        """
+        self.ask(DeployAction.STAGE, serial=1, rollout=None)
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """The rights that each node's policy must grant."""
+        return self.ask(DeployAction.STAGE, serial=1, rollout=None).rights
+
+    def ask(self, deed: DeployAction, *, serial: int, rollout: RolloutReference | None) -> Deploy:
+        """Return the request for a node.
+
+        Raises:
+            InvalidInputError: No node would take it; see `Deploy`.
+        """
+        return Deploy(
+            release=self.release,
+            action=deed,
+            serial=serial,
+            layers=self.layers,
+            classes=self.classes,
+            allow_older=self.allow_older,
+            rollout=rollout,
+        )
+
 
 NONE = Amount(number=0, percent=False)
 TIMEOUT = 3600.0
@@ -93,3 +180,66 @@ class RolloutOptions(Value):
                 f"is more than {show_duration(MAX_HOLD)}, the longest hold",
                 where="--investigate",
             )
+
+
+_ON_FAILURE = {
+    OnFailure.PAUSE: "pauses after too many failures",
+    OnFailure.ROLLBACK: "rolls the release back after too many failures",
+}
+_PAUSE = {
+    PauseAfter.CANARIES: "pauses after the canaries of each group",
+    PauseAfter.GROUPS: "pauses after each group",
+}
+
+
+def describe_options(options: RolloutOptions) -> tuple[str, ...]:
+    """Return a phrase for each option that differs from the default, without the release."""
+    return (*_pace(options), *_failures(options), *_runs(options))
+
+
+def _pace(options: RolloutOptions) -> Iterator[str]:
+    if options.canary:
+        noun = "canary" if options.canary == 1 else "canaries"
+        yield f"{options.canary} {noun} in each group"
+    if options.batch is not None:
+        yield f"batches of {_nodes(options.batch)}"
+    if options.window is not None:
+        yield f"at most {_count(options.window)} at a time"
+    if options.one_at_a_time_by is not None:
+        yield f"one value of {options.one_at_a_time_by} at a time"
+    if options.until is not None:
+        yield f"starts no run that would end after {options.until:%Y-%m-%d %H:%M UTC}"
+
+
+def _failures(options: RolloutOptions) -> Iterator[str]:
+    if options.max_failures != NONE:
+        yield f"{_nodes(options.max_failures)} may fail"
+    if options.on_failure in _ON_FAILURE:
+        yield _ON_FAILURE[options.on_failure]
+    yield from (_PAUSE[point] for point in options.pause)
+    if options.pause_at_most != PAUSE_AT_MOST:
+        yield f"stops after a pause of {show_duration(options.pause_at_most)}"
+    if options.investigate is not None:
+        yield f"keeps failed nodes on hold for {show_duration(options.investigate)}"
+    if options.skip_unready:
+        yield "skips nodes that are not ready"
+    yield from (f"check after each run: {shown(check)}" for check in options.checks)
+
+
+def _runs(options: RolloutOptions) -> Iterator[str]:
+    if options.noop:
+        yield "changes nothing"
+    if options.tags:
+        yield f"only resources tagged {', '.join(options.tags)}"
+    if options.timeout != TIMEOUT:
+        yield f"waits at most {show_duration(options.timeout)} for each run"
+    if options.delivery is not None and options.delivery.allow_older:
+        yield "accepts a release that is older than that of a node"
+
+
+def _nodes(amount: Amount) -> str:
+    return f"{amount} of the nodes" if amount.percent else _count(amount.number)
+
+
+def _count(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"

@@ -9,7 +9,6 @@ from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import PropertyChange
-from localpuppet.rollout.execution.approving import approval_of
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
@@ -27,14 +26,15 @@ from localpuppet.rollout.execution.events import (
     RolloutTakenOver,
 )
 from localpuppet.rollout.execution.nodes import HOLD
-from localpuppet.rollout.execution.progress_states import (
+from localpuppet.rollout.execution.selecting import approval_of
+from localpuppet.rollout.execution.state import (
     ProgressState,
     ProgressStates,
+    RolloutState,
     count_states,
     of_group,
     word_of_ending,
 )
-from localpuppet.rollout.execution.state import RolloutState
 
 RUNNING = "running"
 PAUSED = "paused"

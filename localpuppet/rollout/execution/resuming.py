@@ -31,12 +31,21 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
 from localpuppet.fleet.requests.request import Arguments, requesting_rollout
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
-from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.execution.checkpoints import (
+    PublishedCheckpoint,
+    RolloutCheckpoint,
+    RolloutCheckpoints,
+    Summary,
+)
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver
-from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, owned, resumable
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.replies import PATIENCE
+from localpuppet.rollout.execution.journal import (
+    JournalReader,
+    Journals,
+    JournalWriter,
+    owned,
+    resumable,
+)
+from localpuppet.rollout.execution.nodes import PATIENCE
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 

@@ -1,19 +1,25 @@
-"""Diagrams of boxes and edges, and their DOT text for Graphviz; used for plans and kicks.
+"""Diagrams of plans and kicks: boxes and edges, and their DOT text for Graphviz.
 
 - Equal vertices share a box: they have equal keys, and the same vertices before and after them.
 - The size of a diagram is limited.
 - DOT text for people (`dot_text`) has names, each one escaped. DOT text for the layout
   (`dot_sizes`) has only sizes and numbers: no text of another node reaches the program `dot`.
+
+Runs of a group are equal, and share a box, if they have the same applications and the same runs
+before and after them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from unicodedata import east_asian_width
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.value import Value
+from localpuppet.fleet.roles.links import LinkReason
+from localpuppet.fleet.roles.relations import NOBODY, Relations, Role
+from localpuppet.rollout.plans.plan import Plan, Run
 
 # `dot` needs 1 s for random edges up to these limits, and minutes for twice as many.
 MAX_BOXES = 60
@@ -319,3 +325,176 @@ def _escaped(text: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
+
+
+MAX_APPLICATIONS = 4  # that a box names
+MAX_COMPONENTS = 3  # of an application
+AGAIN = "again"
+
+
+def plan_diagram(plan: Plan) -> Diagram:
+    """Return the diagram of a plan."""
+    runs = plan.runs
+    arrows = [*_repeats(runs), *_waits(runs)]
+    every = fold([(run.group, run.total, *run.by_application()) for run in runs], arrows)
+    links = {(link.group, link.node) for link in plan.chain if len(plan.chain) > 1}
+    chain = {vertex for vertex, run in enumerate(runs) if (run.group, run.node) in links}
+    classes = keep_classes(every, lambda members: not chain.isdisjoint(members))
+    boxes = [
+        _box([runs[vertex] for vertex in members], is_marked=not chain.isdisjoint(members))
+        for members in classes
+    ]
+
+    def is_drawn(start: int, end: int, arrow: Arrow) -> bool:
+        again = arrow.kinds == (AGAIN,)
+        return boxes[start].rank < boxes[end].rank and (
+            again or boxes[start].nodes != boxes[end].nodes
+        )
+
+    steps = set(pairwise(number for number, box in enumerate(boxes) if MARKED in box.kinds))
+    edges = [
+        replace(edge, kinds=(*edge.kinds, MARKED)) if (edge.start, edge.end) in steps else edge
+        for edge in join(classes, arrows, is_drawn)
+    ]
+    counts = [(len(plan.nodes), "node"), (len(plan.groups), "group")]
+    words = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts]
+    return make_diagram(
+        f"{plan.environment}: {', '.join(words)}",
+        boxes,
+        edges,
+        left_out=len(every) - len(classes),
+        heads=[f"Group {number}" for number in range(1, len(plan.groups) + 1)],
+        notes=[(MARKED, "Red: the longest chain of runs")] if chain else (),
+    )
+
+
+def _repeats(runs: Sequence[Run]) -> Iterator[Arrow]:
+    """Yield an arrow from each run of a node to its next one."""
+    last: dict[NodeName, int] = {}
+    for vertex, run in enumerate(runs):
+        if run.node in last:
+            starts, ends = frozenset((last[run.node],)), frozenset((vertex,))
+            yield Arrow(starts=starts, ends=ends, kinds=(AGAIN,), label="runs again")
+        last[run.node] = vertex
+
+
+def _waits(runs: Sequence[Run]) -> Iterator[Arrow]:
+    """Yield an arrow for each capability that a run waits for."""
+    produced: dict[str, set[int]] = {}
+    consumed: dict[str, set[int]] = {}
+    for vertex, run in enumerate(runs):
+        for component in run.components:
+            for name in component.produces:
+                produced.setdefault(name, set()).add(vertex)
+            for name in component.consumes:
+                consumed.setdefault(name, set()).add(vertex)
+    for name, producers in produced.items():
+        starts, ends = frozenset(producers), frozenset(consumed.get(name, ()))
+        if ends and (starts != ends or len(ends) > 1):
+            yield Arrow(starts=starts, ends=ends, label=name, details=(name,))
+
+
+def _box(runs: Sequence[Run], *, is_marked: bool) -> Box:
+    """Return the box of some equal runs."""
+    first = runs[0]
+    names: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for application, components in run.by_application().items():
+            names.setdefault(application, {}).update(dict.fromkeys(components))
+    lines = [_application(application, [*parts]) for application, parts in names.items()]
+    if len(lines) > MAX_APPLICATIONS:
+        kept = MAX_APPLICATIONS - 1
+        lines = [*lines[:kept], f"{len(lines) - kept} more applications"]
+    which = f" (run {first.number} of {first.total})" if first.total > 1 else ""
+    return Box(
+        title=f"{len(runs)} nodes" if len(runs) > 1 else f"{first.node}{which}",
+        nodes=tuple(sorted(run.node for run in runs)),
+        lines=tuple(lines),
+        rank=first.group,
+        kinds=(*[AGAIN] * (first.total > 1), *[MARKED] * is_marked),
+    )
+
+
+def _application(name: str, components: Sequence[str]) -> str:
+    left = len(components) - MAX_COMPONENTS
+    more = f" and {left} more" if left > 0 else ""
+    return f"{name}: {', '.join(components[:MAX_COMPONENTS])}{more}"
+
+
+MAX_CYCLES = 12  # that are named below the diagram
+LOST = "lost"  # the kind of a box that a kick finds no node for
+_WORDS = {
+    LinkReason.KICK: "kicks",
+    LinkReason.QUERY: "is in a query of",
+    LinkReason.COLLECT: "exports to",
+    LinkReason.TRIGGER: "triggered",
+}
+
+
+def kick_diagram(relations: Relations) -> Diagram:
+    """Return the diagram of some relations.
+
+    Nodes without a role become one box if the same roles make them run, and they make the same
+    roles run.
+    """
+    roles = relations.roles
+    vertex = {role.name: number for number, role in enumerate(roles)}
+    steps = {step for cycle in relations.cycles for step in pairwise(cycle.path)}
+    arrows = [
+        Arrow(
+            starts=frozenset((vertex[edge.start],)),
+            ends=frozenset((vertex[edge.end],)),
+            kinds=(str(edge.by), *[MARKED] * ((edge.start, edge.end) in steps)),
+            label=str(edge.by),
+            details=(f"{edge.start} {_WORDS[edge.by]} {edge.end}", *edge.texts),
+        )
+        for edge in relations.edges
+    ]
+    every = fold(["" if _is_node(role) else role.name for role in roles], arrows)
+    looping = {vertex[name] for step in steps for name in step}
+    classes = keep_classes(every, lambda members: not looping.isdisjoint(members))
+    boxes = [
+        _box_of_kick_diagram(
+            [roles[number] for number in members], is_marked=not looping.isdisjoint(members)
+        )
+        for members in classes
+    ]
+    named = [len(role.nodes) for role in roles if role.nodes]
+    return make_diagram(
+        f"Which roles make which others run: {len(named)} roles, {sum(named)} nodes",
+        boxes,
+        join(classes, arrows, lambda start, end, arrow: True),
+        left_out=len(every) - len(classes),
+        notes=_notes(relations),
+    )
+
+
+def _is_node(role: Role) -> bool:
+    """Return whether a role is a node that has no role."""
+    return [*map(str, role.nodes)] == [role.name]
+
+
+def _box_of_kick_diagram(roles: Sequence[Role], *, is_marked: bool) -> Box:
+    """Return the box of a role, or of some nodes without a role."""
+    name, nodes = roles[0].name, tuple(node for role in roles for node in role.nodes)
+    if len(roles) > 1:
+        title = f"{len(nodes)} nodes"
+    elif len(nodes) > 1:
+        title = f"{name} ({len(nodes)} nodes)"
+    else:
+        title = name.removeprefix(NOBODY)
+    lines = ("no role",) if _is_node(roles[0]) else () if nodes else ("no node matches",)
+    kinds = (*[LOST] * (not nodes), *[MARKED] * is_marked)
+    return Box(title=title, nodes=nodes, lines=lines, kinds=kinds)
+
+
+def _notes(relations: Relations) -> list[tuple[str, str]]:
+    cycles = relations.cycles
+    notes = [(MARKED, f"Cycle: {one_line(cycle.shown)}") for cycle in cycles[:MAX_CYCLES]]
+    if len(cycles) > MAX_CYCLES:
+        notes.append((MARKED, f"{len(cycles) - MAX_CYCLES} more cycles"))
+    if not relations.edges:
+        notes.append(("", "No node kicks, asks about, collects from or triggers another node."))
+    if relations.unanswered:
+        notes.append(("", f"{relations.unanswered} kicks and queries took too long to evaluate"))
+    return notes

@@ -19,9 +19,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.value import Value
 from localpuppet.fleet.roles.links import JUNCTION, Graph, loop_through
-from localpuppet.rollout.plans.check import to_json
 from localpuppet.rollout.plans.levels import LevelSchedule, LoopError, turns
-from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
+from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent, to_json
 
 SHOWN = 12  # steps of a circle in a message
 

@@ -5,7 +5,7 @@ A name server that does not answer is an error; "no such record" is an empty lis
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.plans.service import Record
+from localpuppet.rollout.plans.site_file import Record
 
 try:
     import dns.exception

@@ -1,4 +1,4 @@
 """Build the parts of a rollout from the settings.
 
-acts: `rollout`, `site_server`.
+acts: `rollout`.
 """

@@ -1,14 +1,16 @@
-"""The parts of a rollout: journals, checkpoints on the bus, nodes, and the signals that stop it.
+"""The parts of a rollout: journals, checkpoints on the bus, nodes, sites, and signals.
 
 `FleetRollouts` reads journals and checkpoints; only `RolloutController` carries rollouts out.
 """
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import (
@@ -25,11 +27,16 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
+from localpuppet.node.enc.https import Https
+from localpuppet.node.enc.input import Fetch
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics
-from localpuppet.rollout.execution.checking import CheckRunner
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-from localpuppet.rollout.execution.checkpoints import CheckpointKeeper, RolloutCheckpoints
+from localpuppet.rollout.execution.checking import CheckRunner, Probing
+from localpuppet.rollout.execution.checkpoints import (
+    CheckpointKeeper,
+    RolloutCheckpoint,
+    RolloutCheckpoints,
+)
 from localpuppet.rollout.execution.commands.command import (
     BusCommandReader,
     CommandSender,
@@ -51,13 +58,12 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.executing import Execution
 from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, resumable
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.probing import Probing
+from localpuppet.rollout.execution.journal import JournalReader, Journals, JournalWriter, resumable
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.resuming import TakeoverCheck, head_of, take_up
+from localpuppet.rollout.execution.selecting import can_do_without, why_not_ready
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
+from localpuppet.rollout.plans.site_file import Record, ServiceFetch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
@@ -449,3 +455,44 @@ class RolloutController:
             )
         except StateError as error:
             self._note(f"warning: the metrics cannot be written: {error}")
+
+
+def site_server(
+    node: NodeWiring,
+    *,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    default: str = "",
+) -> Fetch:
+    """Return a client for Puppet servers, with the node's own certificate by default.
+
+    Args:
+        node: The parts of the node.
+        ca: The trusted authorities; `None` for those of the node's identity, `https_ca`, or the
+            system's.
+        certificate: A client certificate; requires `key`.
+        key: Its key.
+        default: The server, `HOST:PORT`, for a service without SRV records.
+    """
+    own = peers(node).identity
+    shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
+    return ServiceFetch(
+        lambda seconds: Https(
+            ca=ca or own.ca or node.settings.https_ca,
+            timeout=seconds,
+            certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+        ),
+        look_up=_look_up,
+        timeout=node.settings.https_timeout,
+        now=node.clock.monotonic,
+        draw=secrets.randbelow,
+        default=default,
+    )
+
+
+def _look_up(name: str) -> Sequence[Record]:
+    """Return SRV records; dnspython (100 ms or more) is imported when first needed."""
+    from localpuppet.rollout.plans.srv_records import look_up
+
+    return look_up(name)

@@ -22,7 +22,7 @@ from localpuppet.web.dashboard.template_renderer import NotThereError
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"
 
-# Returns a diagram as SVG with links to the pages of nodes, as `rollout.plans.graphviz.draw_svg`
+# Returns a diagram as SVG with links to the pages of nodes, as `rollout.plans.svg.draw_svg`
 # does.
 Draw = Callable[[Diagram, str], str]
 

@@ -21,8 +21,7 @@ from localpuppet.fleet.bus.key_value import (
     entries,
 )
 from localpuppet.fleet.bus.outage import cancel_all
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 
 AGAIN = 5.0  # seconds until an unreachable bus is watched again

@@ -8,7 +8,7 @@ from shlex import join
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import shown_names
-from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.options import Amount
 
 Groups = Sequence[Sequence[NodeName]]
 # Fields of the form that are options of 'localpuppet rollout run'.

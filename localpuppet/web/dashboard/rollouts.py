@@ -17,10 +17,9 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.execution.events import RolloutEnded
-from localpuppet.rollout.execution.journal import JournalReader
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import JournalReader, Journals
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
 from localpuppet.web.dashboard.memory import DashboardStore

@@ -17,8 +17,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_
 from localpuppet.fleet.wiring.puppet_calls import own_words
 from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
-from localpuppet.rollout.execution.journal import resumable
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals, resumable
 from localpuppet.web.dashboard.actions import (
     NEEDS,
     Action,

@@ -6,7 +6,6 @@ import pytest
 
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
     LastRunsReported,
@@ -19,7 +18,8 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
+from localpuppet.rollout.execution.options import Delivery
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import Node
 from tests.rigs.terminal import in_terminal

@@ -4,11 +4,9 @@ from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
-from localpuppet.rollout.execution.checkpoint import (
-    RolloutCheckpoint,
-)
 from localpuppet.rollout.execution.checkpoints import (
     PublishedCheckpoint,
+    RolloutCheckpoint,
     RolloutCheckpoints,
 )
 from localpuppet.rollout.execution.events import (
@@ -16,7 +14,7 @@ from localpuppet.rollout.execution.events import (
     NodeRun,
     NodeRunsStarted,
 )
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.resuming import ResumedRollout, take_up
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.identities import Person, person, verifier

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.events import Event, LastRunsReported
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from tests.rollout.execution.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"

@@ -38,7 +38,7 @@ from localpuppet.rollout.execution.nodes import (
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.plans.check import Check
+from localpuppet.rollout.plans.site import Check
 from tests.doubles.simulated_loop import run_simulated
 
 ID = RolloutId("20261122T110000Z-0123")

@@ -7,15 +7,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.approving import (
-    approval_of,
-    find,
-    not_approvable,
-    refuse_other,
-)
-from localpuppet.rollout.execution.changes.approval import MAX_ALL
+from localpuppet.rollout.execution.approval import MAX_ALL
 from localpuppet.rollout.execution.deciding import decide
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     NodeResult,
     NodeRun,
@@ -23,7 +16,13 @@ from localpuppet.rollout.execution.events import (
     RolloutEnded,
     RolloutEnding,
 )
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.options import Delivery, RolloutOptions
+from localpuppet.rollout.execution.selecting import (
+    approval_of,
+    find,
+    not_approvable,
+    refuse_other,
+)
 from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.changes.foretold import SALT, change, foretold
 from tests.rollout.execution.simulated import began, node

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint, Summary
 from localpuppet.rollout.execution.events import Event, NodeRun, NodeRunsStarted, RolloutResumed
 from tests.rollout.execution.simulated import ID, began, node
 

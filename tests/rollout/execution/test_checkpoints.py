@@ -14,14 +14,12 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.checkpoint import (
+from localpuppet.rollout.execution.checkpoints import (
     MAX_INFLATED,
     MAX_PACKED,
+    CheckpointKeeper,
     RolloutCheckpoint,
     Summary,
-)
-from localpuppet.rollout.execution.checkpoints import (
-    CheckpointKeeper,
 )
 from localpuppet.rollout.execution.commands.command import RolloutCommand, look
 from localpuppet.rollout.execution.events import (
@@ -33,7 +31,7 @@ from localpuppet.rollout.execution.events import (
     RolloutResumed,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.resuming import head_of
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.checkpoint_site import (

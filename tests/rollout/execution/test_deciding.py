@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.deciding import NextAction, decide
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
@@ -20,7 +19,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
+from localpuppet.rollout.execution.options import Amount, OnFailure, PauseAfter, RolloutOptions
 from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 

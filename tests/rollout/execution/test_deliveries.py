@@ -14,9 +14,9 @@ from localpuppet.fleet.requests.repeating import TOO_OLD
 from localpuppet.fleet.requests.request import Arguments
 from localpuppet.rollout.execution import deliveries
 from localpuppet.rollout.execution.deliveries import Deliveries
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
+from localpuppet.rollout.execution.options import Delivery
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.answering import replied
 from tests.rollout.execution.simulated import ID, began, node

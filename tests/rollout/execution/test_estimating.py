@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import (
     LastRunsReported,
     NodeResult,
@@ -15,6 +13,8 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutStopped,
 )
+from localpuppet.rollout.execution.options import Amount
+from localpuppet.rollout.execution.reporting.view import seconds_left
 from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 

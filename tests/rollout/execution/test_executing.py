@@ -7,7 +7,6 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import (
     NodeRun,
@@ -17,6 +16,7 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.nodes import NodeRunAnswer, Problems
+from localpuppet.rollout.execution.options import Amount
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     NodeRunsStarted,
     RolloutBegan,
@@ -15,7 +13,7 @@ from localpuppet.rollout.execution.events import (
     RolloutResumed,
     RolloutTakenOver,
 )
-from localpuppet.rollout.execution.options import OnFailure
+from localpuppet.rollout.execution.options import Amount, Delivery, OnFailure
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated

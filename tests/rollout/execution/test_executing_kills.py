@@ -6,10 +6,8 @@ from functools import partial
 import pytest
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.changes.comparing import compare
+from localpuppet.rollout.execution.approval import compare
 from localpuppet.rollout.execution.commands.command import about
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     NodeResult,
@@ -19,7 +17,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.options import OnFailure, PauseAfter
+from localpuppet.rollout.execution.options import Amount, Delivery, OnFailure, PauseAfter
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.changes.foretold import approved, change, foretold

@@ -7,7 +7,6 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.records import from_record, to_record
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     NodeRun,
     NodeRunsStarted,
@@ -16,10 +15,9 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.nodes import NodeRunReport
-from localpuppet.rollout.execution.options import OnFailure, RolloutOptions
-from localpuppet.rollout.execution.progress_states import ProgressState, ProgressStates
+from localpuppet.rollout.execution.options import Delivery, OnFailure, RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.state import ProgressState, ProgressStates, RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,

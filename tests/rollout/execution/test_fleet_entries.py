@@ -13,7 +13,6 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, announce
 from localpuppet.fleet.requests.arguments import step_uuid
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ExportDependency,
     NodeResult,
@@ -23,6 +22,7 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.fleet import FleetNodes
 from localpuppet.rollout.execution.nodes import NodeRunReport
+from localpuppet.rollout.execution.options import Delivery
 from tests.doubles.identities import person, trusting, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock

@@ -14,7 +14,6 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
@@ -36,9 +35,8 @@ from localpuppet.rollout.execution.events import (
     from_dict,
     to_dict,
 )
-from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, resumable
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
+from localpuppet.rollout.execution.journal import JournalReader, Journals, JournalWriter, resumable
+from localpuppet.rollout.execution.options import Amount, OnFailure, PauseAfter, RolloutOptions
 from localpuppet.rollout.execution.report import RUNNING
 from tests.rollout.execution.simulated import ID, began, node
 

@@ -12,7 +12,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.events import RolloutResumed
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.rollout.execution.killed_beginnings import AT, BEGAN, ELSEWHERE, MOST, WAYS
 from tests.rollout.execution.simulated import ID, began

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.execution.probing import Probing
-from localpuppet.rollout.plans.check import Check
+from localpuppet.rollout.execution.checking import Probing
+from localpuppet.rollout.plans.site import Check
 from tests.rigs.node import REPOSITORY
 from tests.rigs.tls import Authority
 from tests.rigs.waiting import wait_until
@@ -20,7 +20,7 @@ from tests.rigs.waiting import wait_until
 # Does the check that its arguments are.
 OPERATOR = """
 import asyncio, sys
-from localpuppet.rollout.execution.probing import Probing
+from localpuppet.rollout.execution.checking import Probing
 asyncio.run(Probing(ca=None).problem(tuple(sys.argv[1:]), seconds=1000.0))
 """
 LONG = 300.0

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.execution.commands.command import RolloutCommand, look
 from localpuppet.rollout.execution.events import (
     ChecksEnded,

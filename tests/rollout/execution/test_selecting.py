@@ -14,9 +14,8 @@ from localpuppet.rollout.execution.selecting import (
     only,
     places_of,
 )
-from localpuppet.rollout.plans.check import Check
 from localpuppet.rollout.plans.plan import PlanSelection, make_plan
-from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
+from localpuppet.rollout.plans.site import Check, EnvironmentSite, SiteComponent
 from tests.rollout.execution.simulated import node
 
 

@@ -1,7 +1,7 @@
 """The reasons that a rollout reports for nodes that are not ready."""
 
+from localpuppet.rollout.execution.selecting import why_not_ready
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.unready import why_not_ready
 from tests.rollout.execution.simulated import began, node
 
 

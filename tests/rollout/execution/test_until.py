@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.rollout.execution.deciding import late, parse_until
 from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, RolloutEnding
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.until import late, parse_until
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     BEGINNING,

@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.rollout.plans.check import (
+from localpuppet.rollout.plans.site import (
     MAX_CHECK,
     Check,
     on_node,

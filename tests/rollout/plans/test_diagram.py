@@ -17,10 +17,10 @@ from localpuppet.rollout.plans.diagram import (
     Diagram,
     dot_sizes,
     dot_text,
+    kick_diagram,
+    plan_diagram,
 )
-from localpuppet.rollout.plans.graphviz import BOUNDS, draw_svg
-from localpuppet.rollout.plans.kick_diagram import kick_diagram
-from localpuppet.rollout.plans.plan_diagram import plan_diagram
+from localpuppet.rollout.plans.svg import BOUNDS, draw_svg
 from tests.fleet.roles.test_relations import asks, node, of, role
 from tests.rollout.plans.test_plan import LAMP, part, plan, site
 

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.plans.service import (
+from localpuppet.rollout.plans.site_file import (
     DEFAULT,
-    MOST,
     Record,
     ServiceFetch,
     in_order,
     site_url,
+)
+from localpuppet.rollout.plans.site_file import (
+    SERVICE_MOST as MOST,
 )
 from tests.doubles.ports import FakeClock
 

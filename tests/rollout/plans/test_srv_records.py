@@ -13,7 +13,7 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.plans.service import Record
+from localpuppet.rollout.plans.site_file import Record
 from localpuppet.rollout.plans.srv_records import look_up
 
 RECORDS = {

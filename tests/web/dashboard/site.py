@@ -36,8 +36,8 @@ from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.plans.graphviz import draw_svg
+from localpuppet.rollout.execution.journal import Journals
+from localpuppet.rollout.plans.svg import draw_svg
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.access.sessions import Sessions

@@ -10,10 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath, RolloutId
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.journal import Journals
+from localpuppet.rollout.execution.options import Delivery, RolloutOptions
 from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from localpuppet.web.dashboard.actions import MAX_NODES
 from tests.doubles.ports import FakeClock

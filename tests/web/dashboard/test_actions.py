@@ -5,7 +5,6 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
     NodeRun,
@@ -16,7 +15,7 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.options import Delivery, RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.actions import (
     Action,

@@ -16,7 +16,7 @@ import pytest
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import RolloutBegan
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet

@@ -17,7 +17,7 @@ from localpuppet.rollout.execution.events import (
     NodeRunsStarted,
     RolloutBegan,
 )
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text

@@ -10,8 +10,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint, RolloutCheckpoints, Summary
 from localpuppet.rollout.execution.events import (
     Event,
     NodeResult,
@@ -22,7 +21,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts

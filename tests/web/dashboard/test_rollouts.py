@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.web.dashboard.rollouts import Rollouts
 from tests.web.dashboard.site import Site

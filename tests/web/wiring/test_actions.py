@@ -11,7 +11,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.web.dashboard.rollout_start import RolloutStart
 from localpuppet.web.wiring.actions import BEGINS, SigningActor

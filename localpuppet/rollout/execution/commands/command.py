@@ -33,7 +33,7 @@ from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
 from localpuppet.fleet.requests.request import MAX_LIFETIME, Caller, lifetime_problem
 from localpuppet.fleet.trust.quota import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
-from localpuppet.rollout.execution.changes.comparing import DIGITS, UnapprovedChange
+from localpuppet.rollout.execution.approval import DIGITS, UnapprovedChange
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.events import (
     ChangesApproved,

@@ -1,5 +1,4 @@
 """A rollout in the words and bars that people read, and its report as an HTML file.
 
-decides: `report_page`, `time_line`, `view`.
-private: `option_words`.
+decides: `report_page`, `view`.
 """

@@ -9,10 +9,10 @@ from typing import Any
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.rollout.execution.progress_states import ProgressState
 from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
-from localpuppet.rollout.execution.reporting.time_line import TimeLine
+from localpuppet.rollout.execution.reporting.report_page import TimeLine
 from localpuppet.rollout.execution.reporting.view import GroupView, NodeRunView, RolloutView
+from localpuppet.rollout.execution.state import ProgressState
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
-from localpuppet.rollout.execution.changes.approval import Approval
+from localpuppet.rollout.execution.approval import Approval
 from localpuppet.rollout.execution.events import RolloutBegan
 from tests.rollout.execution.simulated import ID
 

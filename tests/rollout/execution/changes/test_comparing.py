@@ -3,8 +3,7 @@
 import pytest
 
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.changes.approval import digest_of
-from localpuppet.rollout.execution.changes.comparing import UnapprovedChange, compare
+from localpuppet.rollout.execution.approval import UnapprovedChange, compare, digest_of
 from localpuppet.rollout.execution.events import RolloutBegan, from_dict, to_dict
 from localpuppet.rollout.execution.options import RolloutOptions
 from tests.rollout.execution.changes.foretold import approval, change, foretold

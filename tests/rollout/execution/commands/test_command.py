@@ -12,7 +12,6 @@ from localpuppet.rollout.execution.commands.command import (
     meaning,
     refusal,
 )
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
     RolloutEnded,
@@ -20,7 +19,7 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import OnFailure
+from localpuppet.rollout.execution.options import Delivery, OnFailure
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import Notes, SimulatedNodes, began, new, node, words

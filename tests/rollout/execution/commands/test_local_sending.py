@@ -23,8 +23,7 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.journal import JournalWriter
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals, JournalWriter
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import ID, began

@@ -12,8 +12,7 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
+from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoint
 from localpuppet.rollout.execution.commands.command import (
     WORDS,
     BusCommandReader,
@@ -25,7 +24,7 @@ from localpuppet.rollout.execution.commands.command import (
     digest_of,
 )
 from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock

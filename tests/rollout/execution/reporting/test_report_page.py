@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import parse_time
-from localpuppet.rollout.execution.changes.comparing import compare
-from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.approval import compare
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
@@ -22,7 +21,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutPaused,
 )
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.options import Delivery, RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.reporting.report_page import page
 from tests.rollout.execution.changes.foretold import approved, change, foretold

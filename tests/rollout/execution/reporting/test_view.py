@@ -10,8 +10,6 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_time
 from localpuppet.rollout.cli.rollout_text import how_far
-from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     Event,
@@ -31,13 +29,18 @@ from localpuppet.rollout.execution.events import (
     RolloutStopped,
     StagingEnded,
 )
-from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
-from localpuppet.rollout.execution.progress_states import OPEN, ProgressState
+from localpuppet.rollout.execution.options import (
+    Amount,
+    Delivery,
+    OnFailure,
+    PauseAfter,
+    RolloutOptions,
+    describe_options,
+)
 from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.reporting.option_words import describe_options
-from localpuppet.rollout.execution.reporting.time_line import WIDTH, TimeLine
+from localpuppet.rollout.execution.reporting.report_page import WIDTH, TimeLine
 from localpuppet.rollout.execution.reporting.view import RolloutView
-from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.state import OPEN, ProgressState, RolloutState
 from tests.rollout.execution.simulated import began, node
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
-from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from tests.web.dashboard.browser.chromium import Browser
 from tests.web.dashboard.site import PlayedActor, Served, Site, status
