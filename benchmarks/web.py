@@ -38,7 +38,7 @@ from fleets import usage
 from web_fleet import EVERY, Told, fleet, remember, root_of
 from web_pages import OpenPages, Visitor, chromium
 
-from localpuppet.web.dashboard.shared_answers import FRESH
+from localpuppet.web.dashboard.live import FRESH
 from tests.rigs.node import Node
 
 CHANGES = 10

@@ -3,12 +3,11 @@
 It receives ports and plain values, as the agent does, and reads no settings. Templates are in
 `templates/`, and files for browsers in `static/`.
 
-decides: `actions`, `report`, `rollout_start`, `run_results`.
-acts: `app`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
-  `staged`, `view_context`.
+decides: `actions`, `report`, `run_results`.
+acts: `app`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `remote_rollouts`,
+  `rollout_actions`, `rollouts`, `staged`, `view_context`.
 touches the world: `memory`.
 inner packages: `history`, `lists`, `tables`.
 private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
-  `pages`, `pictures`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
-  `shared_answers`, `template_renderer`.
+  `pages`, `pictures`, `rollout_action_views`, `template_renderer`.
 """

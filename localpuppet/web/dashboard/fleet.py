@@ -26,7 +26,7 @@ from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]

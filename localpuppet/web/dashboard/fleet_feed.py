@@ -22,8 +22,7 @@ from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.history.intake import HistoryIntake
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50

@@ -22,8 +22,8 @@ from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
+from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
-from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.tables import audit_table, run_queries
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
 from localpuppet.web.dashboard.tables.run_queries import RunFilter

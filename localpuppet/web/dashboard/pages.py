@@ -38,13 +38,12 @@ from localpuppet.web.dashboard.lists.rollouts import (
     groups_of,
     reported_runs,
 )
-from localpuppet.web.dashboard.live import event_number
+from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import courses
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext

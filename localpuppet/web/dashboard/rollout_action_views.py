@@ -16,8 +16,12 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand, ident
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
 from localpuppet.web.dashboard.actions import MAX_NODES
-from localpuppet.web.dashboard.rollout_actions import RolloutAction, rollout_consequences
-from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
+from localpuppet.web.dashboard.rollout_actions import (
+    Groups,
+    RolloutAction,
+    RolloutStart,
+    rollout_consequences,
+)
 from localpuppet.web.dashboard.template_renderer import NotThereError
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 

@@ -23,8 +23,7 @@ from localpuppet.rollout.execution.journal import JournalReader, Journals
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts, report_of
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, RemoteRollouts, report_of
 from localpuppet.web.dashboard.tables import reported_table
 
 # Seconds between two looks whether a journal has changed.

@@ -15,7 +15,7 @@ from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw
-from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
+from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.staged import StagedReleases
 

@@ -2,10 +2,8 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-decides: `ports`.
-acts: `answering`, `app`, `catalogs`.
+acts: `answering`, `app`, `catalogs`, `questions`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `answer_sharing`, `deadlines`, `endpoints`, `errors`, `metrics`, `parameters`, `questions`,
-  `request_reading`, `turns`.
+private: `endpoints`, `errors`, `metrics`, `request_reading`, `turns`.
 """

@@ -16,12 +16,16 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
-from localpuppet.web.puppetdb.answer_sharing import AnswerKey, AnswerSharing
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, BodyWriter, WrittenAnswer
-from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline
 from localpuppet.web.puppetdb.errors import AbsentError
 from localpuppet.web.puppetdb.questions import Question
-from localpuppet.web.puppetdb.turns import Turns
+from localpuppet.web.puppetdb.turns import (
+    AnswerKey,
+    AnswerSharing,
+    RequestDeadline,
+    SharedDeadline,
+    Turns,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

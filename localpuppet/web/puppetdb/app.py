@@ -27,22 +27,20 @@ from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
-from localpuppet.web.puppetdb.answer_sharing import AnswerKey
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
-from localpuppet.web.puppetdb.deadlines import RequestDeadline
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
 from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
-from localpuppet.web.puppetdb.parameters import RequestParameters
-from localpuppet.web.puppetdb.ports import ApiSources
-from localpuppet.web.puppetdb.questions import Question, question_of
+from localpuppet.web.puppetdb.questions import ApiSources, Question, question_of
 from localpuppet.web.puppetdb.reports.details import with_node_log
 from localpuppet.web.puppetdb.request_reading import (
     BODY_PATIENCE,
+    RequestParameters,
     RequestReading,
     listed,
     segments_below,
 )
+from localpuppet.web.puppetdb.turns import AnswerKey, RequestDeadline
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"

@@ -26,7 +26,7 @@ from localpuppet.web.dashboard.actions import (
     NodeAction,
     NodeVerdict,
 )
-from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
+from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue

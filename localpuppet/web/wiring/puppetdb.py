@@ -63,7 +63,7 @@ class ApiWiring:
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.app import ApiContext, application
         from localpuppet.web.puppetdb.bodies import AnswerBodies
-        from localpuppet.web.puppetdb.ports import ApiSources
+        from localpuppet.web.puppetdb.questions import ApiSources
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
         from localpuppet.web.puppetdb.reports.population import PopulationMetrics
         from localpuppet.web.puppetdb.reports.report_views import ReportViews

@@ -54,7 +54,7 @@ from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
-from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
+from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.view_context import Actor, ViewContext

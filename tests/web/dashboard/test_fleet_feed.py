@@ -31,8 +31,7 @@ from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
-from localpuppet.web.dashboard.history.intake import HistoryIntake
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import audit_table
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter

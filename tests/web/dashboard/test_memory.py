@@ -18,8 +18,8 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, audit
-from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
+from localpuppet.web.dashboard.tables.run_table import parts_of
 from tests.fleet.history.records import a_decision, a_row
 from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id

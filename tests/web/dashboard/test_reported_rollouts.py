@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
 from localpuppet.web.dashboard.tables import reported_table
 from tests.web.dashboard.site import Site, run_id, status, text

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.cli.rollout_run import run_command
-from localpuppet.web.dashboard.rollout_start import RolloutStart
+from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from tests.web.dashboard.site import NAME, PlayedActor, Site, staged, status, text
 
 NODES = (NodeName.parse("db01"), NodeName.parse("web01"))

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.web.dashboard.shared_answers import FRESH, MOST, SharedAnswers
+from localpuppet.web.dashboard.live import FRESH, MOST, SharedAnswers
 from tests.web.dashboard.site import Site
 
 

@@ -23,7 +23,7 @@ from localpuppet.web.access.socket_owner import socket_owner
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.app import ApiContext, application
 from localpuppet.web.puppetdb.bodies import AnswerBodies, AnswerLimits
-from localpuppet.web.puppetdb.ports import ApiSources
+from localpuppet.web.puppetdb.questions import ApiSources
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
 

@@ -8,12 +8,17 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
-from localpuppet.web.puppetdb.answer_sharing import AnswerKey, AnswerSharing
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, WrittenAnswer
-from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline
 from localpuppet.web.puppetdb.endpoints import endpoint_of
-from localpuppet.web.puppetdb.parameters import from_texts
-from localpuppet.web.puppetdb.turns import TurnLimits, Turns
+from localpuppet.web.puppetdb.request_reading import from_texts
+from localpuppet.web.puppetdb.turns import (
+    AnswerKey,
+    AnswerSharing,
+    RequestDeadline,
+    SharedDeadline,
+    TurnLimits,
+    Turns,
+)
 from tests.doubles.ports import FakeClock
 
 MANY = 20

@@ -13,7 +13,7 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand, ident
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.execution.journal import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.web.dashboard.rollout_start import RolloutStart
+from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from localpuppet.web.wiring.actions import BEGINS, SigningActor
 from tests.rigs.node import Node
 

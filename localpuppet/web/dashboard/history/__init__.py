@@ -1,6 +1,5 @@
 """Views over time: charts, and what changed on which node.
 
 decides: `time_chart`.
-acts: `intake`, `views`.
-private: `day_strip`, `heat_map`.
+acts: `views`.
 """

@@ -1,22 +1,184 @@
 """The chart of the overview, the days of a node, and the map of the fleet."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.web.dashboard.history.day_strip import DayCell, day_strip, days_before
-from localpuppet.web.dashboard.history.heat_map import LOOKS, ROLE, heat_map, role_of
+from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard.history.time_chart import ChartRange, TimeChart, time_chart
-from localpuppet.web.dashboard.lists.list_query import MAP, ListQuery
+from localpuppet.web.dashboard.lists.list_query import MAP, ListQuery, runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
+
+DAYS = 14
+# Class and letter of a cell by its worst result.
+_LOOKS = {BAD: ("failed", "F"), CHANGED: ("changed", "C"), GOOD: ("unchanged", "✓")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayCell:
+    """A day.
+
+    Attributes:
+        name: The day, such as `Mon 23`.
+        counts: Runs by `GOOD`, `CHANGED` and `BAD`.
+        style: The class of its worst result; empty without a run.
+        letter: The same as a letter.
+        url: The list of its runs.
+    """
+
+    name: str
+    counts: Mapping[str, int]
+    style: str
+    letter: str
+    url: str
+
+    @property
+    def words(self) -> str:
+        """Return the counts in words."""
+        parts = [f"{self.counts[part]} {part}" for part in PARTS if self.counts[part]]
+        return ", ".join(parts) or "no run"
+
+
+def days_before(now: float) -> Sequence[int]:
+    """Return the numbers of the days of a strip, the oldest first."""
+    return range(day_of(now) - DAYS + 1, day_of(now) + 1)
+
+
+def day_strip(
+    node: str, counts: Mapping[tuple[int, Kind], int], *, now: float
+) -> Sequence[DayCell]:
+    """Return the cells of a node, the oldest first.
+
+    Args:
+        node: The node.
+        counts: Its runs by the number of the day since 1970, UTC, and by result.
+        now: Seconds since 1970, UTC.
+    """
+    sums = {day: Counter[str]() for day in days_before(now)}
+    for (day, kind), number in counts.items():
+        if day in sums:
+            sums[day][kind.part] += number
+    return [_cell(node, day, day_counts) for day, day_counts in sums.items()]
+
+
+def _cell(node: str, day: int, counts: Counter[str]) -> DayCell:
+    worst = next((part for part in PARTS if counts[part]), "")
+    style, letter = _LOOKS.get(worst, ("", "–"))
+    return DayCell(
+        name=f"{datetime.fromtimestamp(day * DAY, UTC):%a %-d}",
+        counts=counts,
+        style=style,
+        letter=letter,
+        url=runs(node=node, since=day * DAY, until=(day + 1) * DAY).url,
+    )
+
+
+# Cells of all groups together, and of one at least; the rest of a group is a number.
+MOST_CELLS, FEWEST = 3_000, 20
+# Groups, the largest.
+MOST_GROUPS = 100
+ROLE = "role"
+# Word and class by `NodeRow.severity`; the style sheet has a letter for each class.
+_HEAT_MAP_LOOKS = (
+    ("failed", "failed"),
+    ("unresponsive", "unresponsive"),
+    ("not trusted", "not-trusted"),
+    ("late", "late"),
+    ("on hold", "on-hold"),
+    ("no good run", "pending"),
+    ("good", "unchanged"),
+)
+_CHANGED = "changed", "changed"
+LOOKS = (*_HEAT_MAP_LOOKS[:-1], _CHANGED, _HEAT_MAP_LOOKS[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCell:
+    """A node.
+
+    Attributes:
+        node: Its name.
+        word: Its state.
+        style: The same as a class.
+    """
+
+    node: str
+    word: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellGroup:
+    """Nodes with something in common.
+
+    Attributes:
+        name: The role or the value of the fact.
+        total: The number of nodes.
+        counts: Nodes by state, in order of urgency.
+        cells: Some of them, the most urgent first.
+        url: The list of the nodes, or empty.
+    """
+
+    name: str
+    total: int
+    counts: Sequence[tuple[str, int]]
+    cells: Sequence[NodeCell]
+    url: str
+
+
+def heat_map(
+    rows: Iterable[NodeRow], *, by: str, name_of: Callable[[NodeRow], str], now: float
+) -> Sequence[CellGroup]:
+    """Return the groups, sorted by name; at most `MOST_GROUPS`, the largest.
+
+    Args:
+        rows: The nodes.
+        by: `ROLE`, or the path of a fact.
+        name_of: Returns the group of a node; empty for none.
+        now: Seconds since 1970, UTC.
+    """
+    groups: dict[str, list[tuple[int, str, NodeCell]]] = {}
+    for row in rows:
+        severity = row.severity(now)
+        changed = severity == len(_HEAT_MAP_LOOKS) - 1 and row.outcome.part == CHANGED
+        word, style = _CHANGED if changed else _HEAT_MAP_LOOKS[severity]
+        cell = NodeCell(node=row.node, word=word, style=style)
+        groups.setdefault(name_of(row), []).append((2 * severity - changed, row.node, cell))
+    largest = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
+    total = sum(len(groups[name]) for name in largest)
+    return [_group(name, groups[name], by, total) for name in sorted(largest)]
+
+
+def role_of(row: NodeRow) -> str:
+    """Return the roles of a node as the name of a group."""
+    return ", ".join(row.roles)
+
+
+def _group(name: str, members: list[tuple[int, str, NodeCell]], by: str, total: int) -> CellGroup:
+    members.sort(key=lambda cell: cell[:2])
+    counts = Counter(cell.word for _, _, cell in members)
+    room = max(FEWEST, MOST_CELLS * len(members) // max(MOST_CELLS, total))
+    single = name and not (by == ROLE and ", " in name) and '"' not in name
+    return CellGroup(
+        name=name,
+        total=len(members),
+        counts=[(word, counts[word]) for word, _ in LOOKS if counts[word]],
+        cells=[cell for _, _, cell in members[:room]],
+        url=ListQuery(q=f'{by}="{name}"').url if single else "",
+    )
+
 
 # Seconds for which the time of a release's first run is used again.
 FIRST_FOR = 60.0

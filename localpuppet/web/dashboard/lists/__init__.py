@@ -2,5 +2,4 @@
 
 decides: `differing`, `drift`, `exporting`, `failures`, `finding`, `list_page`, `list_query`,
   `node_standings`, `releases`, `rollouts`.
-private: `agreement`, `ordered`, `tally`.
 """

@@ -1,10 +1,18 @@
 """The nodes, indexed for lists: sorted in each order, grouped, and counted.
 
+A tag is the same everywhere. If nodes have different bytes of one release, those with the less
+common bytes are wrong; all of them if no bytes are the most common. A rollback is a decision: the
+node has the release that it should have, which is not its input's.
+
+A change costs the logarithm of the number of names (and moves the end of one list). Names with
+equal keys are sorted by name in both directions.
+
 Reading costs by the size of the result, and a change by what changed; neither scans all nodes.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +25,148 @@ from localpuppet.fleet.inventory.node_row import (
     is_older,
 )
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.lists.agreement import Agreement
-from localpuppet.web.dashboard.lists.ordered import Ordered
-from localpuppet.web.dashboard.lists.tally import Tally
+
+SHORT = 12
+_IMMUTABLE = "/tags/"
+
+
+class Agreement:
+    """The nodes with such a release, kept up to date; reading costs by their number."""
+
+    def __init__(self) -> None:
+        self._back: dict[str, NodeRow] = {}
+        self._bytes: dict[str, dict[str, set[str]]] = {}  # release → digest → nodes
+
+    def add(self, row: NodeRow) -> None:
+        """Add a node."""
+        if row.input_release and row.input_release != row.release:
+            self._back[row.node] = row
+        elif _IMMUTABLE in row.release and row.release_digest:
+            self._bytes.setdefault(row.release, {}).setdefault(row.release_digest, set()).add(
+                row.node
+            )
+
+    def remove(self, row: NodeRow) -> None:
+        """Remove a node, with the row with which it was added."""
+        self._back.pop(row.node, None)
+        digests = self._bytes.get(row.release, {})
+        nodes = digests.get(row.release_digest, set())
+        nodes.discard(row.node)
+        if not nodes:
+            digests.pop(row.release_digest, None)
+        if not digests:
+            self._bytes.pop(row.release, None)
+
+    def wrong_releases(self) -> Mapping[str, str]:
+        """Return the nodes with a wrong release, each with the reason."""
+        reasons: dict[str, str] = {}
+        for app, digests in self._bytes.items():
+            usual = _usual(digests)
+            most = f"; most nodes have {usual[:SHORT]}" if usual else ", and nodes differ"
+            for digest in digests.keys() - {usual}:
+                why = f"its {app} is {digest[:SHORT]}{most}"
+                reasons |= dict.fromkeys(digests[digest], why)
+        return reasons
+
+    def rolled_back(self) -> Mapping[str, str]:
+        """Return the nodes that run an earlier release by a decision, each with the decision."""
+        return {node: _decision(row) for node, row in self._back.items()}
+
+
+def _decision(row: NodeRow) -> str:
+    user = f" by {row.rolled_back_by}" if row.rolled_back_by else ""
+    to = f" to {row.release}" if row.release else ""
+    named = f"{row.assigned_by} assigned" if row.assigned_by else "its input names"
+    return f"rolled back{user}{to}; {named} {row.input_release}"
+
+
+def _usual(digests: Mapping[str, set[str]]) -> str:
+    """Return the most common digest; empty without one."""
+    most = max(map(len, digests.values()))
+    usual = [digest for digest, nodes in digests.items() if len(nodes) == most]
+    return usual[0] if len(usual) == 1 else ""
+
+
+class Ordered:
+    """Names by a key; all keys of one order can be compared."""
+
+    def __init__(self) -> None:
+        self._keys: list[Any] = []
+        self._names: dict[Any, list[str]] = {}
+
+    def add(self, key: Any, name: str) -> None:  # noqa: ANN401 - whatever can be compared
+        """Add a new name."""
+        names = self._names.get(key)
+        if names is not None:
+            insort(names, name)
+            return
+        self._names[key] = [name]
+        insort(self._keys, key)
+
+    def remove(self, key: Any, name: str) -> None:  # noqa: ANN401 - as for `add`
+        """Remove an existing name."""
+        names = self._names[key]
+        del names[bisect_left(names, name)]
+        if not names:
+            del self._names[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def of(self, key: Any) -> Sequence[str]:  # noqa: ANN401 - as for `add`
+        """Return the names that have a key, in order."""
+        return self._names.get(key, ())
+
+    def names(self, *, down: bool = False) -> Iterator[str]:
+        """Yield all names; those of the highest key first if `down`."""
+        for key in reversed(self._keys) if down else self._keys:
+            yield from self._names[key]
+
+    def below(self, key: Any) -> list[str]:  # noqa: ANN401 - as for `add`
+        """Return the names whose keys are lower than one."""
+        lower = self._keys[: bisect_left(self._keys, key)]
+        return [name for lower_key in lower for name in self._names[lower_key]]
+
+
+class Tally:
+    """Counts of nodes.
+
+    Attributes:
+        nodes: Their names, sorted.
+        kinds: Counts of their last runs by result.
+        digests: Counts of nodes by digest.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+        self.kinds: Counter[Kind] = Counter()
+        self.digests: Counter[str] = Counter()
+        self._ends: list[float] = []
+
+    @property
+    def last(self) -> float | None:
+        """The end of the last of their runs, seconds since 1970, or `None`."""
+        return self._ends[-1] if self._ends else None
+
+    def add(self, row: NodeRow) -> None:
+        """Count a node."""
+        insort(self.nodes, row.node)
+        self.kinds[row.outcome] += 1
+        if row.release_digest:
+            self.digests[row.release_digest] += 1
+        if row.finished_at is not None:
+            insort(self._ends, row.finished_at)
+
+    def remove(self, row: NodeRow) -> None:
+        """Remove a node from the counts, with the row with which it was added."""
+        del self.nodes[bisect_left(self.nodes, row.node)]
+        self.kinds[row.outcome] -= 1
+        if row.release_digest:
+            self.digests[row.release_digest] -= 1
+            if not self.digests[row.release_digest]:
+                del self.digests[
+                    row.release_digest
+                ]  # a node with ever new digests does not fill the memory
+        if row.finished_at is not None:
+            del self._ends[bisect_left(self._ends, row.finished_at)]
 
 
 class NodeStandings:

@@ -9,8 +9,7 @@ from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, is_older, tag_or
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.lists.list_query import ListQuery
-from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run
-from localpuppet.web.dashboard.lists.tally import Tally
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings, Tally, has_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from localpuppet.rollout.execution.reporting.report_page import TimeLine
 from localpuppet.rollout.execution.reporting.view import GroupView, NodeRunView, RolloutView
 from localpuppet.rollout.execution.state import ProgressState
 from localpuppet.web.dashboard.lists.list_query import ListQuery
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"
 # The state of a rollout that only nodes report: whether it holds one of them.

@@ -1,5 +1,4 @@
 """Tables of the dashboard's memory: each module has the SQL of one kind of data.
 
-decides: `dated`.
 touches the world: `audit_table`, `reported_table`, `run_queries`, `run_table`.
 """

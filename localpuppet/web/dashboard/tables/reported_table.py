@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
 
 MOST_OF_ONE = 100
 MOST = 200_000

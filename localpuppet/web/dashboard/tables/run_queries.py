@@ -14,14 +14,17 @@ from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
-from localpuppet.web.dashboard.tables.dated import MOMENTS, filed, parts_of, run_of
 from localpuppet.web.dashboard.tables.run_table import (
     COUNTS,
     GOOD_KINDS,
     HAS_ID,
     MILLI,
+    MOMENTS,
     RESULTS,
+    filed,
     id_values,
+    parts_of,
+    run_of,
 )
 
 # Pairs of a node and a resource that drift, those that drift most.

@@ -13,8 +13,7 @@ from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables.dated import run_of
-from localpuppet.web.dashboard.tables.run_table import MILLI
+from localpuppet.web.dashboard.tables.run_table import MILLI, run_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.web.dashboard.tables.dated import MOMENTS, number_of, run_of
+from localpuppet.web.dashboard.tables.run_table import MOMENTS, number_of, run_of
 
 _HASH = re.compile(r"([0-9a-f]{19})([0-9a-f]{21})\Z")
 _NODE_DIGITS = 21
@@ -23,7 +23,7 @@ def report_hash(node: str, run: str) -> str:
 
 
 def hash_of(node: str, number: int) -> str:
-    """Return the hash of a report, see `dated.number_of`."""
+    """Return the hash of a report, see `run_table.number_of`."""
     return f"{number:019x}"[::-1] + node_digits(node)
 
 

@@ -37,8 +37,14 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries
-from localpuppet.web.dashboard.tables.dated import MOMENTS, filed, parts_of
-from localpuppet.web.dashboard.tables.run_table import HAS_ID, MILLI, RESULTS
+from localpuppet.web.dashboard.tables.run_table import (
+    HAS_ID,
+    MILLI,
+    MOMENTS,
+    RESULTS,
+    filed,
+    parts_of,
+)
 from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
 from localpuppet.web.puppetdb.reports.report_rows import (

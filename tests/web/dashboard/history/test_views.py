@@ -8,8 +8,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.history.day_strip import day_strip, days_before
-from localpuppet.web.dashboard.history.heat_map import MOST_CELLS, ROLE, heat_map, role_of
+from localpuppet.web.dashboard.history.views import (
+    MOST_CELLS,
+    ROLE,
+    day_strip,
+    days_before,
+    heat_map,
+    role_of,
+)
 from tests.fleet.history.records import a_row
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.past import MOTD, summarise, summary

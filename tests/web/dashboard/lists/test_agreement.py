@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.web.dashboard.lists.agreement import Agreement
+from localpuppet.web.dashboard.lists.node_standings import Agreement
 from tests.fleet.history.records import a_row
 
 APP = "web/tags/r7"

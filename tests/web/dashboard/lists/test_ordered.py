@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.web.dashboard.lists.ordered import Ordered
+from localpuppet.web.dashboard.lists.node_standings import Ordered
 
 KEYS = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(0, 3))
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.web.dashboard.tables.dated import parts_of, run_of
+from localpuppet.web.dashboard.tables.run_table import parts_of, run_of
 
 _ids = st.builds(
     lambda time, digits: RunId(f"{time.year:04}{time:%m%dT%H%M%S.%f}Z-{digits:04x}"),

@@ -13,8 +13,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
-from localpuppet.web.dashboard.tables.dated import parts_of, run_of
-from localpuppet.web.dashboard.tables.run_table import RunTableWriter
+from localpuppet.web.dashboard.tables.run_table import RunTableWriter, parts_of, run_of
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

@@ -11,7 +11,7 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
-from localpuppet.web.puppetdb.ports import ApiSources
+from localpuppet.web.puppetdb.questions import ApiSources
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry

@@ -21,7 +21,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.catalogs import CatalogSource
-from localpuppet.web.puppetdb.ports import ApiSources
+from localpuppet.web.puppetdb.questions import ApiSources
 from localpuppet.web.puppetdb.reports.details import NodeReportDetails
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
