@@ -22,8 +22,7 @@ from localpuppet.node.cli.command import option
 from localpuppet.node.cli.lazy_group import CommandGroup
 
 if TYPE_CHECKING:
-    from localpuppet.node.wiring.node import NodeWiring, SectionReader
-    from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
+    from localpuppet.node.wiring.node import CommandAdditions, Neighbours, NodeWiring, SectionReader
 
 # Title in the help → command → module, in which the function is called COMMAND_command.
 SECTIONS = {

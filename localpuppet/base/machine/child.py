@@ -1,21 +1,149 @@
 """A supervised child: its process group, its output, its cgroup.
 
+That of a run is of version 2. It contains processes that left Puppet's process group. If there is
+no cgroup (no cgroup2, not delegated, not root), localpuppet uses the process group alone.
+
 Shared by children that localpuppet started and those that a fork server made.
 
 A child writes into an anonymous file in memory, not into a pipe. If localpuppet is killed, the
 child continues to write and finishes its run; a closed pipe would kill it in mid-catalog. A full
 disk does not affect it either (ADR 4).
+
+Whatever the command writes, localpuppet holds at most `limit` + 1 bytes, and the kernel a pipe
+buffer.
 """
 
 import contextlib
 import fcntl
 import os
+import secrets
 import signal
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Protocol
 
-from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.ports import ProcessEnd, ProcessId, ProcessTable
+
+# Controller → its files, of version 2 and of version 1 → how often the limit. Swap is memory.
+_FILES: Mapping[str, Mapping[str, int]] = {
+    "memory": {
+        "memory.max": 1,
+        "memory.swap.max": 0,
+        "memory.limit_in_bytes": 1,
+        "memory.memsw.limit_in_bytes": 1,
+    },
+    "pids": {"pids.max": 1},
+}
+_LIMITED = "localpuppet-isolated-"  # then the number of the process that made it
+_PATIENCE = 2.0  # seconds until killed members are gone
+
+
+class Cgroup:
+    """The cgroup of one run, or of one isolated program."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def make(cls, name: str) -> "Cgroup | None":
+        """Return a new group `name` below localpuppet's own; `None` if that is not allowed."""
+        parent = _own_group()
+        if parent is None:
+            return None
+        try:
+            (parent / name).mkdir()
+        except OSError:
+            return None
+        return cls(parent / name)
+
+    @classmethod
+    def limited(cls, limits: Mapping[str, int]) -> "list[Cgroup]":
+        """Return new groups that limit their members in total; remove those of killed processes.
+
+        Args:
+            limits: Controller (`memory`, `pids`) → limit; one that localpuppet may not set is left
+                out.
+        """
+        groups: dict[Path, Cgroup] = {}
+        name = f"{_LIMITED}{os.getpid()}-{secrets.token_hex(4)}"
+        for controller, limit in limits.items():
+            parent = _own_group(controller) or _own_group()
+            if parent is None:
+                continue
+            with contextlib.suppress(OSError):
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            for old in parent.glob(f"{_LIMITED}*"):
+                if not Path("/proc", old.name.split("-")[2]).exists():
+                    with contextlib.suppress(OSError):
+                        old.rmdir()
+            path = parent / name
+            with contextlib.suppress(OSError):
+                path.mkdir(exist_ok=True)
+                for file, times in _FILES[controller].items():
+                    if (path / file).exists():
+                        (path / file).write_text(str(times * limit))
+                groups[path] = cls(path)
+        return list(groups.values())
+
+    @property
+    def processes(self) -> Path:
+        """The file in which a process writes its number to join."""
+        return self._path / "cgroup.procs"
+
+    def add(self, pid: int) -> None:
+        """Add a process; one that has ended is ignored."""
+        with contextlib.suppress(OSError):
+            (self._path / "cgroup.procs").write_text(str(pid))
+
+    def kill(self) -> None:
+        """Kill every member (`child.kill` since Linux 5.14, one by one before)."""
+        try:
+            (self._path / "cgroup.kill").write_text("1")
+        except OSError:
+            with contextlib.suppress(OSError):
+                for pid in (self._path / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Remove the group; members that a run left on purpose (a daemon) move to the parent."""
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                procs = self._path.parent / "cgroup.procs"
+                for pid in self.processes.read_text().split():
+                    with contextlib.suppress(OSError):
+                        procs.write_text(pid)
+                self._path.rmdir()
+            if not self._path.exists():
+                return
+            time.sleep(0.01)  # members that were killed are members until they have ended
+
+
+def _own_group(controller: str = "") -> Path | None:
+    """Return the directory of localpuppet's own cgroup.
+
+    Args:
+        controller: One of version 1; empty for version 2.
+    """
+    try:
+        own = Path("/proc/self/cgroup").read_text("utf-8")
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8")
+    except OSError:
+        return None
+    groups = [line.split(":", 2) for line in own.splitlines()]
+    name = next((path for _, names, path in groups if controller in names.split(",")), None)
+    kind = "cgroup" if controller else "cgroup2"
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        system, _, options = after.split(" ", 2)
+        if name is None or system != kind or controller not in ["", *options.split(",")]:
+            continue
+        top, place = before.split(" ")[3:5]
+        return Path(place, os.path.relpath(name, top))
+    return None
+
 
 CHUNK = 65536
 
@@ -178,3 +306,66 @@ def _free(fd: int, start: int, length: int) -> None:
     ctypes.CDLL(None, use_errno=True).fallocate(
         fd, keep_size | punch_hole, ctypes.c_int64(start), ctypes.c_int64(length)
     )
+
+
+OUTPUT_PIPE_CHUNK = 65536
+
+
+class OutputPipe:
+    """One output stream of a command.
+
+    Args:
+        limit: Maximum number of bytes; one more is kept to detect an overflow.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reader, False)
+        self.ended = False
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that the command writes to."""
+        return self._writer
+
+    def fileno(self) -> int:
+        """Return the descriptor for `select`."""
+        return self._reader
+
+    @property
+    def flooded(self) -> bool:
+        """Whether the output exceeded the limit."""
+        return len(self._kept) > self._limit
+
+    @property
+    def data(self) -> bytes:
+        """The bytes kept: the beginning."""
+        return bytes(self._kept)
+
+    def started(self) -> None:
+        """Close the command's end, once the command has it."""
+        os.close(self._writer)
+        self._writer = -1
+
+    def read(self) -> bool:
+        """Read at most one chunk; return whether there was any."""
+        try:
+            chunk = os.read(self._reader, OUTPUT_PIPE_CHUNK)
+        except BlockingIOError:
+            return False
+        self._kept += chunk[: self._limit + 1 - len(self._kept)]
+        self.ended = not chunk
+        return bool(chunk)
+
+    def drain(self) -> None:
+        """Read what a command left in the pipe, up to the limit: a survivor may write for ever."""
+        while not self.flooded and self.read():
+            pass
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._reader)
+        if self._writer >= 0:
+            os.close(self._writer)

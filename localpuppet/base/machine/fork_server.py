@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import StateError, UnavailableError
-from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.child import SystemChild, make_output, signal_group
+from localpuppet.base.machine.child import Cgroup, SystemChild, make_output, signal_group
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, ProcessId
 from localpuppet.base.machine.processes import SystemProcesses

@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import IO
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.child import OwnGroup
+from localpuppet.base.machine.child import Cgroup, OutputPipe, OwnGroup
 from localpuppet.base.machine.confinement import find_programs, limited, mortal
-from localpuppet.base.machine.output_pipe import OutputPipe
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.child import OwnGroup, SystemChild, make_output
-from localpuppet.base.machine.output_pipe import OutputPipe
+from localpuppet.base.machine.child import Cgroup, OutputPipe, OwnGroup, SystemChild, make_output
 from localpuppet.base.machine.ports import Child, Output
 from localpuppet.base.machine.process_table import SystemProcessTable
 

@@ -12,8 +12,7 @@ import click
 from localpuppet.base.formats.text import one_line, parse_line, shown_names
 from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.cli import render
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
+from localpuppet.node.wiring.node import CommandAddition, CommandAdditions, NodeWiring
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from pathlib import Path
 from localpuppet.base.errors import BusyError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, field_values
-from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
+from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value

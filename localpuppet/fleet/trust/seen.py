@@ -10,8 +10,7 @@
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
+from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.trust.quota import Quota

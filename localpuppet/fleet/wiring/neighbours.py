@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.ports import Neighbours
+from localpuppet.node.wiring.node import Neighbours, NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath

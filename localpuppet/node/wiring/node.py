@@ -1,21 +1,178 @@
-"""Builds the parts that most verbs need from a root and its settings: records, holds, Puppet.
+"""Builds the parts that most verbs need: settings, records, holds, Puppet, layers above.
 
 Each part is built at first use, because `status` needs only a few.
 """
 
 import os
+import pwd
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.value import Value
+from localpuppet.node.enc.instance.source import InstanceSource
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.node import SettingsFile, read_settings
-from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from localpuppet.base.formats.names import NodeName, ReleasePath
+    from localpuppet.base.formats.values import Json
+    from localpuppet.node.enc.instance.data import InstanceData, Service
+    from localpuppet.node.releases.ledger import AppliedElsewhere
+    from localpuppet.node.releases.staged import StagedRelease
+    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.runs.run import Attempt, Status
+    from localpuppet.node.settings.node import Settings
+
+
+class Neighbours:
+    """What other nodes have to do with a run of this node: nothing, if the node is alone."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables by which Puppet code in a run reaches other nodes."""
+        return {}
+
+    @property
+    def certname(self) -> str:
+        """The name by which other nodes know this node; empty for Puppet's own setting."""
+        return ""
+
+    @property
+    def exchange_resources(self) -> bool:
+        """Whether a catalog exports resources and collects those of other nodes."""
+        return False
+
+    def applied_elsewhere(
+        self, app: "ReleasePath", note: Callable[[str], None]
+    ) -> "AppliedElsewhere | None":
+        """Return the release of the same source that this node applied before its reinstallation.
+
+        Args:
+            app: The release of a source of which this node has no record.
+            note: Takes messages for people.
+        """
+        return None
+
+    def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
+        """Return the facts of another node; `None` if it has published none.
+
+        Raises:
+            InvalidInputError: The node is alone.
+            UnavailableError: The other nodes are unreachable.
+        """
+        raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
+
+    def compare_tag(self, staged: "StagedRelease") -> None:
+        """Reject a tag that is new to this node and differs on other nodes.
+
+        Raises:
+            IntegrityError: Other nodes report other commits, and none reports this one.
+        """
+
+    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        """Publish a run that is over; a failure is noted and changes nothing about the run.
+
+        Args:
+            note: Takes messages for people.
+            run: The run.
+            status: Its end.
+        """
+
+    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
+        """Publish an apply that was refused before it had a record; see `after_run`."""
+
+    def after_command(
+        self, note: Callable[[str], None], user: str, action: str, subject: str
+    ) -> None:
+        """Publish that a user changed the holds on this node by a command; see `after_run`.
+
+        Args:
+            note: Takes messages for people.
+            user: The user.
+            action: `disable` or `enable`.
+            subject: What the command was about, in one line.
+        """
+
+
+class CommandAddition(Value):
+    """What a layer above adds to the output of a command.
+
+    Attributes:
+        fields: Further keys of the JSON document.
+        rows: Further rows, each with a label.
+        paragraphs: Further paragraphs.
+        warnings: Further warnings.
+    """
+
+    fields: "Mapping[str, Json]" = field(default_factory=dict)
+    rows: Sequence[tuple[str, str]] = ()
+    paragraphs: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+class CommandAdditions:
+    """What other nodes have to do with commands of this node: nothing, if the node is alone."""
+
+    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+        """Ask other nodes for an action, show their answers, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            action: `status`, `log`, `report`, `disable` or `enable`.
+            as_json: Show the answers as JSON.
+            values: The arguments of the action.
+
+        Raises:
+            InvalidInputError: The node is alone, or an argument is refused.
+        """
+        raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
+
+    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+        """Show the runs of other nodes that they published, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            limit: How many runs of each node to show.
+            as_json: Show them as JSON.
+
+        Raises:
+            InvalidInputError: The node is alone.
+        """
+        raise InvalidInputError("this node has no bus with runs of other nodes", where="--node")
+
+    def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
+        """Return what to add to `status`.
+
+        Args:
+            run: The run that is shown; `None` without one.
+            rolled_back: Whether a rollback is in force.
+        """
+        return CommandAddition()
+
+    def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
+        """Return what to add to `why` of a run, of which `request` is the `request.json`."""
+        return CommandAddition()
+
+    def report(self, run: "RunDirectory") -> CommandAddition:
+        """Return what to add to `report` of a run."""
+        return CommandAddition()
+
+    def check(self) -> CommandAddition:
+        """Return what to add to `check`.
+
+        Raises:
+            LocalpuppetError: A policy is refused, or a record cannot be read.
+        """
+        return CommandAddition()
+
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.clock import SystemClock
@@ -190,7 +347,6 @@ class NodeInputs:
     def instance(self) -> "InstanceSource":
         """The instance data of this machine."""
         # Most inputs are files, and their readers do not pay for clouds.
-        from localpuppet.node.wiring.instance import instance_source
 
         return instance_source(self._node.settings, lambda: self._node.processes.me().boot_id)
 
@@ -198,3 +354,40 @@ class NodeInputs:
         from localpuppet.node.enc.assignment import AssignedRelease
 
         return AssignedRelease(self._node.settings.state).read()
+
+
+def instance_source(settings: "Settings", boot_id: "Callable[[], str]") -> InstanceSource:
+    """Return the source of this node's instance data.
+
+    cloud-init's user data belongs to root; other users read it only if the site sets its
+    directories.
+    """
+    instance = settings.instance
+    looks = instance.asked_for or os.geteuid() == 0
+    return InstanceSource(
+        files=instance.files if looks else None,
+        service=instance.service,
+        ask=partial(_ask, settings),
+        memory=settings.state / "instance" / "answer.json",
+        boot_id=boot_id,
+    )
+
+
+def _ask(settings: "Settings", service: "Service") -> "InstanceData":
+    from localpuppet.node.enc.instance.services import (
+        MetadataClient,
+        ask_service,
+        newest_lease,
+        server_of,
+    )
+
+    lease = partial(newest_lease, settings.instance.leases, owners=_network_users())
+    return ask_service(service, MetadataClient(server_of(service, lease)))
+
+
+def _network_users() -> list[int]:
+    """Return the user of systemd-networkd, who writes its leases; none without one."""
+    try:
+        return [pwd.getpwnam("systemd-network").pw_uid]
+    except KeyError:
+        return []

@@ -1,6 +1,6 @@
-"""Builds what makes releases ready on a node: resolving, staging, Puppet's parser."""
+"""Builds what makes releases ready on a node, and what packages and removes them."""
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.wiring.code_sources import CodeSources
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
+from localpuppet.node.wiring.state import open_good_runs, open_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from localpuppet.base.formats.names import ReleasePath
     from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.releases.garbage import GarbageCollector, Removal
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.interfaces import Parser
+    from localpuppet.node.releases.packages.building import BuiltPackage
     from localpuppet.node.releases.packages.staging import PackageStaging
     from localpuppet.node.releases.packages.tools import SystemPackageTools
     from localpuppet.node.releases.provider import ReleaseProvider
     from localpuppet.node.releases.reading import InterfaceReader
     from localpuppet.node.releases.release import Release
     from localpuppet.node.releases.staging import Approve, ReleaseStaging
-    from localpuppet.node.wiring.mutable_code import MutableCode
+    from localpuppet.node.wiring.code_sources import MutableCode
+
 
 # Types, functions and classes that every run finds after the release's.
 OWN_MODULES = shared_file("modules/localpuppet")
@@ -46,7 +50,7 @@ class ReleaseWiring:
     @cached_property
     def mutable(self) -> "MutableCode":
         """Branches, `trunk` and work trees."""
-        from localpuppet.node.wiring.mutable_code import MutableCode
+        from localpuppet.node.wiring.code_sources import MutableCode
 
         return MutableCode(self._node, self.sources)
 
@@ -200,3 +204,78 @@ def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
 
     installation = find_puppet(node, ask=True)
     return node.settings.site_manifest, installation.hiera_files if installation else []
+
+
+def build_package(
+    node: NodeWiring, path: "ReleasePath", *, form: str, directory: Path, version: str | None
+) -> "BuiltPackage":
+    """Build a package of a release, which is staged first if necessary; see `Packager.build`.
+
+    Raises:
+        LocalpuppetError: The release cannot be staged, or the package cannot be built.
+    """
+    from localpuppet.node.releases.packages.building import Packager
+
+    releases = ReleaseWiring(node)
+    with releases.sources.repository(f"packaging {path}") as repository:
+        staged = releases.package_staging(repository).stage(path)
+        packager = Packager(
+            staging=releases.staging(repository),
+            store=releases.sources.store,
+            repository=repository,
+            tools=releases.package_tools(),
+            directories=node.settings.packages,
+        )
+        return packager.build(staged, form=form, directory=directory, version=version)
+
+
+def remove_unneeded(node: NodeWiring, *, dry_run: bool) -> "Removal":
+    """Remove staged releases and trees that no run or rollback needs, and return them.
+
+    Args:
+        node: The parts of the node.
+        dry_run: Remove nothing.
+
+    Raises:
+        BusyError: Another process stages, or a run is being prepared.
+        InvalidInputError: An input is invalid, so that its release could not be kept.
+    """
+    releases = ReleaseWiring(node)
+    garbage, store = _garbage_collector(node, releases), releases.sources.store
+    with ExitStack() as locks:
+        locks.callback(store.locks.take_for_changes().release)
+        if not dry_run:
+            locks.callback(store.locks.take_for_removal().release)
+        removal = garbage.plan(_named_apps(node), now=node.clock.now().timestamp())
+        if not dry_run:
+            garbage.remove(removal)
+    return removal
+
+
+def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
+    """Return the releases that the inputs in the root name, and the assigned one."""
+    from localpuppet.node.enc.assignment import AssignedRelease
+
+    settings = node.settings
+    inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
+    assigned = AssignedRelease(settings.state).read()
+    reader = NodeInputs(node).reader
+    named = [reader.app(path) for path in inputs if path.exists()]
+    return named if assigned is None else [*named, assigned.release]
+
+
+def _garbage_collector(node: NodeWiring, releases: ReleaseWiring) -> "GarbageCollector":
+    from localpuppet.node.releases.garbage import GarbageCollector
+    from localpuppet.node.releases.interfaces import Interfaces
+    from localpuppet.node.releases.ledger import Ledger
+
+    settings = node.settings
+    return GarbageCollector(
+        staging=releases.staging(releases.sources.git()),
+        ledger=Ledger(settings.state),
+        good=open_good_runs(node).releases,
+        in_use=open_records(node).in_use,
+        interfaces=Interfaces(settings.state),
+        urls=[source.url for source in settings.sources.values()],
+        keep_staged=settings.keep_staged,
+    )

@@ -9,8 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli.check import check_command
 from localpuppet.node.cli.record.history import report_command, why_command
 from localpuppet.node.cli.status import status_command
-from localpuppet.node.wiring.node import NodePorts, NodeWiring
-from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
+from localpuppet.node.wiring.node import CommandAddition, CommandAdditions, NodePorts, NodeWiring
 from tests.rigs.node import Node
 
 

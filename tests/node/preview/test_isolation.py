@@ -15,7 +15,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine import isolation
-from localpuppet.base.machine.cgroup import Cgroup
+from localpuppet.base.machine.child import Cgroup
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS

@@ -7,8 +7,7 @@ from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
-from localpuppet.node.wiring.node import NodePorts, NodeWiring
-from localpuppet.node.wiring.ports import Neighbours
+from localpuppet.node.wiring.node import Neighbours, NodePorts, NodeWiring
 from localpuppet.node.wiring.run import RunWiring
 from tests.rigs.node import Node
 

@@ -12,8 +12,7 @@ from localpuppet.fleet.settings.peers import PeerSettings
 from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.ports import CommandAddition
+from localpuppet.node.wiring.node import CommandAddition, NodeWiring
 
 
 def check_fleet(node: NodeWiring) -> CommandAddition:

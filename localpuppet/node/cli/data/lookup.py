@@ -131,8 +131,7 @@ def _classify(
         classified = classifier(node, own).classify(source, name)
         node_data = classified.document if document is None else _document(node, document)
         return classified.release, node_data
-    from localpuppet.node.wiring.code_sources import CodeSources
-    from localpuppet.node.wiring.mutable_code import MutableCode
+    from localpuppet.node.wiring.code_sources import CodeSources, MutableCode
     from localpuppet.node.wiring.run import RunWiring
 
     tree = MutableCode(node, CodeSources(node)).work_tree(directory)

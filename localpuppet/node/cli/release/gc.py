@@ -24,7 +24,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
       localpuppet release gc --dry-run       list what gc would remove
       localpuppet release gc
     """
-    from localpuppet.node.wiring.staged_releases import remove_unneeded
+    from localpuppet.node.wiring.releases import remove_unneeded
 
     removal = remove_unneeded(node, dry_run=dry_run)
     if as_json:

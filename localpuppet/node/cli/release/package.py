@@ -43,7 +43,7 @@ def package_command(
       localpuppet release package foo/tags/r2 --format rpm -o dist
       localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
     """
-    from localpuppet.node.wiring.staged_releases import build_package
+    from localpuppet.node.wiring.releases import build_package
 
     own = node.settings.input
     path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
