@@ -46,7 +46,7 @@ FAILURE_CAUSE_DIGITS = 16
 GOOD, CHANGED, BAD = "no change", "changed", "failed"
 PARTS = (BAD, CHANGED, GOOD)
 # Refusals that do not mean a failure: the run takes place later.
-_LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
+LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -288,5 +288,5 @@ def newest(ends: Iterable[RunEnd]) -> RunEnd | None:
 
     A refusal does not count if the run takes place later.
     """
-    counted = (end for end in ends if end.refusal not in _LATER)
+    counted = (end for end in ends if end.refusal not in LATER)
     return max(counted, key=lambda end: end.finished_at, default=None)

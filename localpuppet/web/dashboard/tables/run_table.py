@@ -7,7 +7,8 @@
   once. Runs are clustered by the day on which they ended, so that a day is written and deleted
   together, and the newest are found without an index; see `filed` for the moment of a run. A text
   or profile is deleted with the last day that uses it.
-- Triggers keep the number of runs by day (`tallies`) and each node's newest run (`latest`).
+- Triggers keep the number of runs by day (`tallies`) and each node's newest run (`latest`), which
+  is no refusal because of a hold or of another run.
 - The number of runs by hour and result (`hours`) stays when runs are deleted to make room. A run
   whose summary corrects its result counts once.
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
@@ -22,7 +23,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import LATER, Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 
@@ -73,7 +74,7 @@ MOST_RESOURCES_A_DAY = 1000
 REPEATED_WITHIN = 7
 # Bytes of a text; a longer one would have pages of the file for itself.
 MAX_TEXT_BYTES = 400
-TABLES = """
+TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
     id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
 ) STRICT;
@@ -102,7 +103,8 @@ CREATE TABLE IF NOT EXISTS latest (
 CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
     INSERT INTO tallies VALUES (new.day, new.profile, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1;
-    INSERT INTO latest VALUES (new.node, new.day, new.moment, new.day * 86400000 + new.at)
+    INSERT INTO latest SELECT new.node, new.day, new.moment, new.day * 86400000 + new.at
+        FROM profiles WHERE id = new.profile AND refusal NOT IN ('{LATER[0]}', '{LATER[1]}')
         ON CONFLICT DO UPDATE SET day = excluded.day, moment = excluded.moment,
         ended = excluded.ended WHERE excluded.ended >= ended;
 END;
@@ -117,7 +119,7 @@ CREATE TABLE IF NOT EXISTS resources (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
 ) STRICT, WITHOUT ROWID;
-"""
+"""  # noqa: S608
 # Statements that file runs of format 9 by the day of their end, not by that of their request.
 CONVERSION = f"""
 DROP INDEX long_runs; DROP TRIGGER run_added; DROP TRIGGER run_deleted; DROP TABLE run_changes;
@@ -130,7 +132,10 @@ UPDATE resources SET (day, moment) = (
     AND (day, node, moment) = (resources.day, resources.node, resources.moment));
 UPDATE runs SET day = day + at / 86400000, moment = moment - at / 86400000 * {MOMENTS},
     at = at % 86400000 WHERE at >= 86400000;
-UPDATE latest SET day = ended / 86400000, moment = moment - (ended / 86400000 - day) * {MOMENTS};
+DELETE FROM latest;
+INSERT INTO latest SELECT node, runs.day, moment, max(runs.day * 86400000 + at)
+    FROM runs JOIN profiles ON id = profile WHERE refusal NOT IN ('{LATER[0]}', '{LATER[1]}')
+    GROUP BY node;
 """  # noqa: S608
 # Results of resources, as the table has them: twice the number, and 1 more for drift.
 RESULTS = (

@@ -33,7 +33,7 @@ from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, counts_by
 from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import LATER, Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries
@@ -78,13 +78,15 @@ CREATE TEMP TABLE days AS SELECT DISTINCT day FROM history.tallies;
 CREATE TEMP VIEW numbers AS SELECT id, text FROM history.texts
     UNION ALL SELECT node, certname FROM temp.missing WHERE node < 0;
 """  # noqa: S608
+# A refusal because of a hold or of another run is no report: Puppet sends none either.
+_HAS_REPORT = f"refusal NOT IN ('{LATER[0]}', '{LATER[1]}')"
 _TEXT = "(SELECT text FROM history.texts WHERE id = runs.{0}) AS {0}"
 _RUNS = (
     "SELECT name.text AS certname, {key}, at, outcome, release, environment, commit_id, noop,"  # noqa: S608
     f" corrective, seconds, {', '.join(map(_TEXT.format, ('reason', 'cause', 'counts')))},"
     " CAST({newest} AS INTEGER) AS newest FROM {runs}"
     " CROSS JOIN history.profiles ON profiles.id = runs.profile"
-    " CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {some}"
+    f" CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {_HAS_REPORT} AND {{some}}"
 )
 _KEY = "runs.day, runs.node, runs.moment"
 _LATEST_KEY = "latest.day, latest.node, latest.moment"
@@ -94,8 +96,9 @@ _IS_MISSING = "runs.node IN (SELECT node FROM temp.missing)"
 _PARTS = "outcome, release, environment, commit_id, noop, corrective"
 _TALLIES = (
     f"SELECT {_PARTS}, runs AS number FROM history.tallies JOIN history.profiles ON id = profile"  # noqa: S608
-    f" WHERE runs > 0 UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
-    " JOIN history.profiles ON profiles.id = profile WHERE runs.day IN (SELECT day FROM temp.days)"
+    f" WHERE runs > 0 AND {_HAS_REPORT} UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
+    f" JOIN history.profiles ON profiles.id = profile WHERE {_HAS_REPORT}"
+    " AND runs.day IN (SELECT day FROM temp.days)"
     " AND runs.node IN (SELECT id FROM temp.forgotten)"
     f" UNION ALL SELECT {_PARTS}, 1 FROM temp.missing"
     " WHERE node NOT IN (SELECT id FROM temp.forgotten)"

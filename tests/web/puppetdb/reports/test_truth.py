@@ -176,3 +176,22 @@ def test_a_node_on_time_keeps_the_status_of_its_run() -> None:
     assert row["latest_report_status"] == "unchanged"
     assert row["latest_report_noop"] is True
     assert row["latest_report_noop_pending"] is True
+
+
+def test_a_refusal_because_of_a_hold_is_no_report() -> None:
+    """The lists of nodes do not count it either: the last run stays the last one."""
+    held = RunSummary(
+        run=run_id(NOW - MINUTE),
+        release="web/tags/r8",
+        cause="timer",
+        started_at=NOW - MINUTE,
+        finished_at=NOW - MINUTE,
+        refusal=RefusalKind.ON_HOLD,
+        noop=False,
+        reason="on hold",
+    )
+    played = PlayedRuns([run("a", HOUR_AGO), RunResult.of_summary("a", held)], [node("a")])
+    assert status(played)["latest_report_status"] == "unchanged"
+    counted: Json = ["extract", [["function", "count"], "status"], ["group_by", "status"]]
+    assert played.ask(["from", "reports", counted]) == [{"count": 1, "status": "unchanged"}]
+    assert len(played.ask(["from", "reports"])) == 1
