@@ -213,7 +213,8 @@ class PackageStaging:
             raw = self.supply.files.documents.parse(
                 package.data, schema="package", where=package.file
             )
-            staged = StagedRelease.from_dict(raw)
+            # The time of the commit is the package's own.
+            staged = StagedRelease.from_dict({key: raw[key] for key in raw if key != "time"})
             for name, sha256 in [*staged.modules.items(), *staged.sources.items()]:
                 parse_digest(sha256, where=name)
             for name in staged.sources:
