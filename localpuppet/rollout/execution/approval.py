@@ -108,7 +108,9 @@ def compare(approved: PredictedChanges | None, predicted: PredictedChanges) -> U
 def extend(approved: PredictedChanges | None, difference: UnapprovedChange) -> PredictedChanges:
     """Return the approved changes of a node, extended by a difference."""
     changes = (*(() if approved is None else approved.changes), *difference.others)
-    return PredictedChanges(release=difference.release, total=len(changes), changes=changes)
+    return PredictedChanges(
+        release=difference.release, total=len(changes), changes=tuple(sorted(changes))
+    )
 
 
 def _property(change: PropertyChange) -> tuple[str, str, str]:
