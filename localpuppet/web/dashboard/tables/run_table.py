@@ -74,6 +74,9 @@ MOST_RESOURCES_A_DAY = 1000
 REPEATED_WITHIN = 7
 # Bytes of a text; a longer one would have pages of the file for itself.
 MAX_TEXT_BYTES = 400
+# The condition of a profile whose runs count. A refusal because of a hold or of another run does
+# not: the node runs later, and Puppet sends no report then either.
+IS_COUNTED = f"refusal NOT IN ({', '.join(map(repr, map(str, LATER)))})"
 TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
     id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
@@ -104,7 +107,7 @@ CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
     INSERT INTO tallies VALUES (new.day, new.profile, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1;
     INSERT INTO latest SELECT new.node, new.day, new.moment, new.day * 86400000 + new.at
-        FROM profiles WHERE id = new.profile AND refusal NOT IN ('{LATER[0]}', '{LATER[1]}')
+        FROM profiles WHERE id = new.profile AND {IS_COUNTED}
         ON CONFLICT DO UPDATE SET day = excluded.day, moment = excluded.moment,
         ended = excluded.ended WHERE excluded.ended >= ended;
 END;
@@ -134,7 +137,7 @@ UPDATE runs SET day = day + at / 86400000, moment = moment - at / 86400000 * {MO
     at = at % 86400000 WHERE at >= 86400000;
 DELETE FROM latest;
 INSERT INTO latest SELECT node, runs.day, moment, max(runs.day * 86400000 + at)
-    FROM runs JOIN profiles ON id = profile WHERE refusal NOT IN ('{LATER[0]}', '{LATER[1]}')
+    FROM runs JOIN profiles ON id = profile WHERE {IS_COUNTED}
     GROUP BY node;
 """  # noqa: S608
 # Results of resources, as the table has them: twice the number, and 1 more for drift.

@@ -14,7 +14,7 @@
   null. Its containment path is null, too: only the node has it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
@@ -33,12 +33,13 @@ from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, counts_by
 from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
-from localpuppet.fleet.inventory.run_end import LATER, Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.tables.run_table import (
     HAS_ID,
+    IS_COUNTED,
     MILLI,
     MOMENTS,
     RESULTS,
@@ -78,15 +79,13 @@ CREATE TEMP TABLE days AS SELECT DISTINCT day FROM history.tallies;
 CREATE TEMP VIEW numbers AS SELECT id, text FROM history.texts
     UNION ALL SELECT node, certname FROM temp.missing WHERE node < 0;
 """  # noqa: S608
-# A refusal because of a hold or of another run is no report: Puppet sends none either.
-_HAS_REPORT = f"refusal NOT IN ('{LATER[0]}', '{LATER[1]}')"
 _TEXT = "(SELECT text FROM history.texts WHERE id = runs.{0}) AS {0}"
 _RUNS = (
     "SELECT name.text AS certname, {key}, at, outcome, release, environment, commit_id, noop,"  # noqa: S608
     f" corrective, seconds, {', '.join(map(_TEXT.format, ('reason', 'cause', 'counts')))},"
     " CAST({newest} AS INTEGER) AS newest FROM {runs}"
     " CROSS JOIN history.profiles ON profiles.id = runs.profile"
-    f" CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {_HAS_REPORT} AND {{some}}"
+    f" CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {IS_COUNTED} AND {{some}}"
 )
 _KEY = "runs.day, runs.node, runs.moment"
 _LATEST_KEY = "latest.day, latest.node, latest.moment"
@@ -96,12 +95,20 @@ _IS_MISSING = "runs.node IN (SELECT node FROM temp.missing)"
 _PARTS = "outcome, release, environment, commit_id, noop, corrective"
 _TALLIES = (
     f"SELECT {_PARTS}, runs AS number FROM history.tallies JOIN history.profiles ON id = profile"  # noqa: S608
-    f" WHERE runs > 0 AND {_HAS_REPORT} UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
-    f" JOIN history.profiles ON profiles.id = profile WHERE {_HAS_REPORT}"
+    f" WHERE runs > 0 AND {IS_COUNTED} UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
+    f" JOIN history.profiles ON profiles.id = profile WHERE {IS_COUNTED}"
     " AND runs.day IN (SELECT day FROM temp.days)"
     " AND runs.node IN (SELECT id FROM temp.forgotten)"
     f" UNION ALL SELECT {_PARTS}, 1 FROM temp.missing"
     " WHERE node NOT IN (SELECT id FROM temp.forgotten)"
+)
+# The newest reports of nodes, in the memory with a name.
+_LAST = (
+    "SELECT text, node, ended, outcome FROM {0}.texts"
+    " CROSS JOIN {0}.latest ON latest.node = texts.id"
+    " CROSS JOIN {0}.runs USING (day, node, moment)"
+    " CROSS JOIN {0}.profiles ON profiles.id = runs.profile"
+    " WHERE text IN (SELECT value FROM json_each(?))"
 )
 # The number of resources of the newest run of `certname`.
 _TOTAL = (
@@ -335,7 +342,7 @@ class ReportViews:
         return _TOTAL
 
     def _fill(self, connection: Connection) -> None:
-        rows, now = self.nodes(), self.now()
+        rows = self.nodes()
         known, live = {row.node for row in rows}, connection.execute("SELECT certname FROM live")
         others = known.difference(name for (name,) in live)
         connection.executemany("INSERT INTO temp.others VALUES (?)", [(name,) for name in others])
@@ -345,22 +352,10 @@ class ReportViews:
             " WHERE text IN (SELECT value FROM json_each(?))",
             (away,),
         )
-        waiting = {row.node: row for row in rows if may_miss(row, now)}
-        last = {
-            node: (number, LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED))
-            for node, number, ended, outcome in connection.execute(
-                f"SELECT certname, node, {_ENDED}, outcome FROM ({_runs(latest=True)})"  # noqa: S608
-                " WHERE node IN (SELECT id FROM history.texts"
-                " WHERE text IN (SELECT value FROM json_each(?)))",
-                (compact([*waiting]),),
-            )
-        }
-        missing = []
-        for place, (node, row) in enumerate(waiting.items(), 1):
-            number, newest = last.get(node, (-place, None))
-            report = missing_report(row, newest, now=now)
-            if report is not None:
-                missing.append(_row(report, number))
+        missing = [
+            _row(report, number)
+            for report, number in _missing(connection, rows, now=self.now(), schema="history")
+        ]
         marks = ", ".join("?" * len(_COLUMNS.split(",")))
         connection.executemany(f"INSERT INTO temp.missing VALUES ({marks})", missing)  # noqa: S608
         connection.execute("INSERT INTO temp.days SELECT DISTINCT day FROM temp.missing")
@@ -416,22 +411,36 @@ class ReportViews:
             found = run_queries.of_id(connection, run, node)
             if found is not None:
                 return FoundReport(run=found, is_missing=False)
-            newest = run_queries.of_node(connection, node, limit=1)
-        for row in self.nodes():
-            if row.node == node and may_miss(row, self.now()):
-                last = next(
-                    (
-                        LastReport(
-                            ended=round(one.at * MILLI), failed=STATUS[one.outcome] == FAILED
-                        )
-                        for one in newest
-                    ),
-                    None,
-                )
-                report = missing_report(row, last, now=self.now())
-                if report is not None and report.run == run:
-                    return FoundReport(run=report, is_missing=row.run != run)
+            rows = [row for row in self.nodes() if row.node == node]
+            for report, _ in _missing(connection, rows, now=self.now(), schema="main"):
+                if report.run == run:
+                    return FoundReport(run=report, is_missing=rows[0].run != run)
         return None
+
+
+def _missing(
+    connection: Connection, rows: Iterable[NodeRow], *, now: float, schema: str
+) -> Iterator[tuple[RunResult, int]]:
+    """Yield the reports that nodes should have sent, with the numbers of the nodes.
+
+    Args:
+        connection: The connection.
+        rows: The nodes; one that the memory does not know has a negative number.
+        now: Seconds since 1970, UTC.
+        schema: The memory's name in the connection.
+    """
+    waiting = {row.node: row for row in rows if may_miss(row, now)}
+    last = {
+        node: (number, LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED))
+        for node, number, ended, outcome in connection.execute(
+            _LAST.format(schema), (compact([*waiting]),)
+        )
+    }
+    for place, (node, row) in enumerate(waiting.items(), 1):
+        number, newest = last.get(node, (-place, None))
+        report = missing_report(row, newest, now=now)
+        if report is not None:
+            yield report, number
 
 
 def _runs(*, latest: bool = False, asks: bool = False) -> str:

@@ -195,3 +195,8 @@ def test_a_refusal_because_of_a_hold_is_no_report() -> None:
     counted: Json = ["extract", [["function", "count"], "status"], ["group_by", "status"]]
     assert played.ask(["from", "reports", counted]) == [{"count": 1, "status": "unchanged"}]
     assert len(played.ask(["from", "reports"])) == 1
+    # Nor does it hide the report that the node should have sent since.
+    played.nodes[:] = [node("a", state="unresponsive", received_at=NOW - 30 * MINUTE)]
+    found = played.records.find(str(newest(played)["hash"]))
+    assert found is not None
+    assert found.is_missing
