@@ -152,7 +152,7 @@ class TimeColumn:
     """
 
     sql: str
-    day: str = ""
+    day: str
     is_of_day: bool = True
 
 
@@ -432,9 +432,9 @@ class Compiler:
         sign = "=" if condition.operator is Operator.EQUAL else condition.operator.value
         text = f"{time.sql} * 1000 {sign} {value.microseconds}"
         day = value.microseconds // _DAY
-        if time.day and sign in ("=", ">", ">="):
+        if sign in ("=", ">", ">="):
             text += f" AND {time.day} >= {day}"
-        if time.day and time.is_of_day and sign in ("=", "<", "<="):
+        if time.is_of_day and sign in ("=", "<", "<="):
             text += f" AND {time.day} <= {day}"
         return f"({text})"
 

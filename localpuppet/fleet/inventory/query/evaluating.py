@@ -351,8 +351,10 @@ class _Statement:
     def writing(self) -> Iterator[None]:
         """Allow to create temporary tables; see `QueryContext`."""
         self.connection.execute("PRAGMA query_only = OFF")
-        yield
-        self.connection.execute("PRAGMA query_only = ON")
+        try:
+            yield
+        finally:
+            self.connection.execute("PRAGMA query_only = ON")
 
     def allowed(self, select: Select, column: str) -> Collection[Json] | None:
         """Return values of a column; see `QueryContext`."""
