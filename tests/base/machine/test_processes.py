@@ -12,7 +12,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, Processes
+from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, Processes, RunningProcess
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.waiting import wait_until
@@ -367,16 +367,24 @@ def test_only_the_child_that_is_started_with_a_lock_inherits_it(system: SystemBe
     os.close(lock.fd)
 
 
+def is_sleep(process: RunningProcess | None) -> bool:
+    return process is not None and (process.name, [*process.words]) == (
+        "sleep",
+        ["/bin/sleep", "60"],
+    )
+
+
 def test_a_process_is_younger_than_its_parent() -> None:
     """A reused pid is recognised by this time, compared with those of files."""
     processes = SystemProcesses()
     child = subprocess.Popen(["/bin/sleep", "60"])
     try:
+        # Popen returns as soon as exec has begun: name and words change a moment later.
+        wait_until(lambda: is_sleep(processes.look_up(child.pid)), lambda: "no sleep yet")
         me, started = (processes.look_up(pid) for pid in (os.getpid(), child.pid))
         assert me is not None
         assert started is not None
         assert me.started_at < started.started_at
-        assert (started.name, list(started.words)) == ("sleep", ["/bin/sleep", "60"])
     finally:
         child.kill()
         child.wait()
