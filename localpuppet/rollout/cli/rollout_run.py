@@ -127,7 +127,7 @@ _FAILURES = options(
     ),
     option(
         "--pause",
-        "Pause after the canaries of each group, or after each group (repeatable).",
+        "Pause after each group's canaries, or before each group but the first (repeatable).",
         multiple=True,
         type=click.Choice(["canaries", "groups"]),
     ),
