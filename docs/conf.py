@@ -28,6 +28,7 @@ myst_heading_anchors = 4
 html_theme = "furo"
 html_title = "localpuppet"
 html_static_path: list[str] = []
+html_search_scorer = str(HERE / "search.js")
 html_copy_source = False
 html_show_sphinx = False
 
