@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
-from localpuppet.rollout.execution.commands.command import SignedCommand
+from localpuppet.rollout.checkpoints import RolloutCheckpoint
+from localpuppet.rollout.commands import SignedCommand
 
 
 @pytest.mark.parametrize(

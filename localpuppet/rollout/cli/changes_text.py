@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
-from localpuppet.rollout.execution.approval import UnapprovedChange
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.deciding import approval_of, not_approvable
+from localpuppet.rollout.events import (
     ChangesApproved,
     ChangesPredicted,
     Event,
     NodeRun,
     NodeRunEnded,
 )
-from localpuppet.rollout.execution.selecting import approval_of, not_approvable
-from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.rollout_options import UnapprovedChange
+from localpuppet.rollout.state import RolloutState
 
 SHOWN = 5  # changes of a node while a rollout is running
 

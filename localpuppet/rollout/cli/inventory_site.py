@@ -13,8 +13,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.fleet.inventory.reading import InventoryReader
-    from localpuppet.rollout.plans.derived import DerivedPlan
-    from localpuppet.rollout.plans.plan import Plan
+    from localpuppet.rollout.derived import DerivedPlan
+    from localpuppet.rollout.plan import Plan
 
 INVENTORY = "inventory"
 NOBODY = (
@@ -41,7 +41,7 @@ def inventory_plan(
         InvalidInputError: The inventory has no order, or the selection matches no node.
         UnavailableError: The inventory could not be queried completely.
     """
-    from localpuppet.rollout.plans.plan import PlanSelection, make_plan
+    from localpuppet.rollout.plan import PlanSelection, make_plan
 
     plan = _read(node, _derive)
     for note in plan.notes:
@@ -57,7 +57,7 @@ def inventory_plan(
 
 def _derive(reader: "InventoryReader") -> "DerivedPlan":
     from localpuppet.fleet.roles.links import links_of
-    from localpuppet.rollout.plans.derived import derive
+    from localpuppet.rollout.derived import derive
 
     end = time.monotonic() + LOOK
     links = links_of(reader, lambda: time.monotonic() > end)

@@ -71,8 +71,8 @@ def kicks_command(
     if form == "json":
         render.emit_json(kick_relations.to_dict())
     elif form in ("svg", "dot"):
-        from localpuppet.rollout.plans.diagram import dot_text, kick_diagram
-        from localpuppet.rollout.plans.svg import draw_svg
+        from localpuppet.rollout.diagram import dot_text, kick_diagram
+        from localpuppet.rollout.svg import draw_svg
 
         draw = draw_svg if form == "svg" else dot_text
         render.emit(draw(kick_diagram(kick_relations)).removesuffix("\n"))

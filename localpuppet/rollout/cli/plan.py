@@ -10,7 +10,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.plans.plan import Plan
+    from localpuppet.rollout.plan import Plan
 
 
 @command(
@@ -63,8 +63,8 @@ def show(plan: "Plan", form: str | None) -> None:
             render.emit(line)
         return
     if form in ("svg", "dot"):
-        from localpuppet.rollout.plans.diagram import dot_text, plan_diagram
-        from localpuppet.rollout.plans.svg import draw_svg
+        from localpuppet.rollout.diagram import dot_text, plan_diagram
+        from localpuppet.rollout.svg import draw_svg
 
         draw = draw_svg if form == "svg" else dot_text
         render.emit(draw(plan_diagram(plan)).removesuffix("\n"))

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.rollout.plans.plan import Plan, Run
-from localpuppet.rollout.plans.site import SiteComponent
+from localpuppet.rollout.plan import Plan, Run
+from localpuppet.rollout.site import SiteComponent
 
 MOST_COMPONENTS = 20  # of a run, at a terminal
 MOST_NAMES = 4

@@ -10,10 +10,10 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.wiring.fleet import run
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.cli.rollout_text import coloured, failures, head, header, how_far, outcome
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
-from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
-from localpuppet.rollout.execution.reporting.view import RolloutView
+from localpuppet.rollout.rollout_report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
+from localpuppet.rollout.rollout_view import RolloutView
 from localpuppet.rollout.wiring.rollout import FleetRollouts, known_head, known_heads
 
 SHOWN, MOST = 20, 500

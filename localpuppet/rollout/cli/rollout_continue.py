@@ -14,9 +14,9 @@ from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-    from localpuppet.rollout.execution.journal import JournalReader
-    from localpuppet.rollout.execution.state import RolloutState
+    from localpuppet.rollout.commands import RolloutCommand, SentCommand
+    from localpuppet.rollout.journal import JournalReader
+    from localpuppet.rollout.state import RolloutState
     from localpuppet.rollout.wiring.rollout import FleetRollouts
 
 
@@ -86,7 +86,7 @@ def send_and_show_how_to_follow(
         UnavailableError: The controller did not reply.
     """
     from localpuppet.base.errors import InvalidInputError
-    from localpuppet.rollout.execution.commands.command import check_not_over
+    from localpuppet.rollout.commands import check_not_over
     from localpuppet.rollout.wiring.rollout import FleetRollouts
 
     rollouts = FleetRollouts(node)
@@ -125,7 +125,7 @@ def say(
         UnavailableError: The controller did not reply.
     """
     from localpuppet.fleet.wiring.fleet import machine_name, run
-    from localpuppet.rollout.execution.commands.command import SentCommand
+    from localpuppet.rollout.commands import SentCommand
 
     if journal is None:
         whose = None if owner is None else SignerName.parse(owner)
@@ -141,7 +141,7 @@ def say(
 async def _send_here(journal: "JournalReader", sent: "SentCommand") -> None:
     """Send a command on this machine, and show that it waits for the controller."""
     from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.execution.commands.local_sending import send_here
+    from localpuppet.rollout.commands import send_here
 
     async with shown(render.observer(quiet=False, title="waiting for the controller")):
         await send_here(journal, sent)
@@ -162,7 +162,7 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
       localpuppet rollout continue 20261122T110000Z-0a1b
       localpuppet rollout continue 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
+    from localpuppet.rollout.commands import RolloutCommand, identify_pause
 
     send_and_show_how_to_follow(
         node, RolloutCommand.CONTINUE, rollout, operator, about=identify_pause
@@ -187,7 +187,7 @@ def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -
       localpuppet rollout pause 20261122T110000Z-0a1b
       localpuppet rollout pause 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.rollout.execution.commands.command import RolloutCommand
+    from localpuppet.rollout.commands import RolloutCommand
 
     send_and_show_how_to_follow(node, RolloutCommand.PAUSE, rollout, operator)
     render.emit("paused: running nodes finish, and 'localpuppet rollout continue' continues it")
@@ -212,7 +212,7 @@ def rollback_command(
       localpuppet rollout rollback 20261122T110000Z-0a1b --yes
       localpuppet rollout rollback 20261122T110000Z-0a1b --dry-run
     """
-    from localpuppet.rollout.execution.commands.command import RolloutCommand
+    from localpuppet.rollout.commands import RolloutCommand
 
     if dry_run or not yes:
         rollout, step = _describe_rollback(node, rollout, operator)
@@ -234,13 +234,13 @@ def _describe_rollback(
         UnavailableError: The bus is unreachable.
     """
     from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.rollout.execution.commands.command import (
+    from localpuppet.rollout.commands import (
         RolloutCommand,
         SentCommand,
         check_not_over,
         refusal,
     )
-    from localpuppet.rollout.execution.state import RolloutState
+    from localpuppet.rollout.state import RolloutState
     from localpuppet.rollout.wiring.rollout import FleetRollouts
 
     rollouts = FleetRollouts(node)
@@ -290,7 +290,7 @@ def approve_command(
       localpuppet rollout approve --difference 1d899382700659a1 \
           20261122T110000Z-0a1b web01.example.com
     """
-    from localpuppet.rollout.execution.commands.command import RolloutCommand
+    from localpuppet.rollout.commands import RolloutCommand
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
@@ -301,7 +301,7 @@ def approve_command(
 def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
     """Show what a node would change, and return what the approval refers to."""
     from localpuppet.rollout.cli import changes_text
-    from localpuppet.rollout.execution.commands.command import about
+    from localpuppet.rollout.commands import about
 
     waiting = {turn.node: turn for turn in state.differing}
     if name not in waiting:

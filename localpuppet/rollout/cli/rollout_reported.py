@@ -15,8 +15,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from localpuppet.rollout.execution.journal import JournalReader, Journals
-    from localpuppet.rollout.execution.report import RolloutReport
+    from localpuppet.rollout.journal import JournalReader, Journals
+    from localpuppet.rollout.rollout_report import RolloutReport
 
 LOOK = 0.5  # seconds between two looks at the journal
 SHOWN = 20
@@ -54,8 +54,8 @@ def status_command(
     """
     from localpuppet.rollout.cli import rollout_bus
     from localpuppet.rollout.cli.rollout_text import failures, head, header, how_far, outcome
-    from localpuppet.rollout.execution.report import INTERRUPTED, OVERTAKEN
-    from localpuppet.rollout.execution.reporting.view import RolloutView
+    from localpuppet.rollout.rollout_report import INTERRUPTED, OVERTAKEN
+    from localpuppet.rollout.rollout_view import RolloutView
 
     if watch and (as_json or operator is not None):
         raise click.UsageError("--watch excludes --json and --operator")
@@ -145,13 +145,13 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
       localpuppet rollout report --html > report.html
     """
     from localpuppet.rollout.cli.rollout_text import full
-    from localpuppet.rollout.execution.reporting.view import RolloutView
+    from localpuppet.rollout.rollout_view import RolloutView
 
     report, now = _journal(node, rollout).report(), node.clock.now()
     if form == "json":
         render.emit_json(report.to_dict())
     elif form == "html":
-        from localpuppet.rollout.execution.reporting.report_page import page
+        from localpuppet.rollout.report_page import page
 
         render.emit(page(report, now).removesuffix("\n"))
     else:

@@ -29,12 +29,11 @@ from localpuppet.rollout.cli.site_options import (
 )
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.approval import Approval
-    from localpuppet.rollout.execution.events import RolloutBegan
-    from localpuppet.rollout.execution.journal import JournalReader
-    from localpuppet.rollout.execution.options import Delivery, RolloutOptions
-    from localpuppet.rollout.execution.selecting import Groups, RolloutSelection
-    from localpuppet.rollout.plans.site import Check
+    from localpuppet.rollout.deciding import Groups, RolloutSelection
+    from localpuppet.rollout.events import RolloutBegan
+    from localpuppet.rollout.journal import JournalReader
+    from localpuppet.rollout.rollout_options import Approval, Delivery, RolloutOptions
+    from localpuppet.rollout.site import Check
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
 
@@ -165,17 +164,17 @@ def selected(
     Raises:
         InvalidInputError: The site is rejected, or the selection matches no node.
     """
-    from localpuppet.rollout.execution import selecting
+    from localpuppet.rollout import deciding
 
     if given["order"] == "none":
         selection = _one_group(node, given, again)
     else:
-        selection = selecting.of_plan(read_plan(node, given))
-        selection = selection if again is None else selecting.only(selection, again)
+        selection = deciding.of_plan(read_plan(node, given))
+        selection = selection if again is None else deciding.only(selection, again)
     without, nodes = names_in(given["without"]), {*itertools.chain(*selection.groups)}
     if given["source"] is None and not given["nodes"] and again is None:
         refuse_unlisted(node, nodes, without)
-    return selecting.only(selection, nodes - {*without}) if without else selection
+    return deciding.only(selection, nodes - {*without}) if without else selection
 
 
 def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
@@ -184,7 +183,7 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
     Raises:
         InvalidInputError: A node does not have the fact.
     """
-    from localpuppet.rollout.execution.selecting import places_of
+    from localpuppet.rollout.deciding import places_of
 
     if fact is None:
         return {}
@@ -194,7 +193,7 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
 def _one_group(
     node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
 ) -> "RolloutSelection":
-    from localpuppet.rollout.execution.selecting import one_group
+    from localpuppet.rollout.deciding import one_group
 
     query, roles, nodes = given["query"], given["roles"], given["nodes"]
     if given["source"] is not None or given["instances"]:
@@ -226,7 +225,7 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
     Raises:
         InvalidInputError: An option is invalid, or contradicts another.
     """
-    from localpuppet.rollout.execution.options import (
+    from localpuppet.rollout.rollout_options import (
         NONE,
         PAUSE_AT_MOST,
         TIMEOUT,
@@ -260,13 +259,13 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
 
 
 def _until(node: NodeWiring, text: str | None) -> "datetime | None":
-    from localpuppet.rollout.execution.deciding import parse_until
+    from localpuppet.rollout.rollout_options import parse_until
 
     return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
 
 
 def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
-    from localpuppet.rollout.execution.options import Delivery
+    from localpuppet.rollout.rollout_options import Delivery
 
     if given["release"] is None:
         if given["values"] is not None or given["allow_older"]:
@@ -287,7 +286,7 @@ def _seconds(given: dict[str, Any], name: str) -> float | None:
 
 
 def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
-    from localpuppet.rollout.plans.site import MAX_CHECKS, parse_text
+    from localpuppet.rollout.site import MAX_CHECKS, parse_text
 
     if len(texts) > MAX_CHECKS:
         raise InvalidInputError(f"at most {MAX_CHECKS} are allowed", where="--check")
@@ -302,8 +301,8 @@ def options_of_parent(
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
     """
-    from localpuppet.rollout.execution.events import REPEATED
-    from localpuppet.rollout.execution.report import RolloutReport
+    from localpuppet.rollout.events import REPEATED
+    from localpuppet.rollout.rollout_report import RolloutReport
 
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
@@ -357,7 +356,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
       localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
     """
     from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.rollout.execution.events import RolloutBegan
+    from localpuppet.rollout.events import RolloutBegan
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
     rollouts = FleetRollouts(node)
@@ -396,7 +395,7 @@ def _approval(
     rollouts: "FleetRollouts", digest: str | None, groups: "Groups", options: "RolloutOptions"
 ) -> "Approval | None":
     """Return the approval that a digest names, if one is given, for the same plan."""
-    from localpuppet.rollout.execution.selecting import find, refuse_other
+    from localpuppet.rollout.deciding import find, refuse_other
 
     if digest is None:
         return None

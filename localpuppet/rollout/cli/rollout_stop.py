@@ -37,7 +37,7 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
     """
     from localpuppet.fleet.wiring.fleet import run
     from localpuppet.rollout.cli.rollout_text import outcome
-    from localpuppet.rollout.execution.commands.command import RolloutCommand, check_not_over
+    from localpuppet.rollout.commands import RolloutCommand, check_not_over
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
     rollouts = FleetRollouts(node)

@@ -11,8 +11,8 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.node.cli import render, render_run
 from localpuppet.rollout.cli import changes_text
-from localpuppet.rollout.execution.deciding import too_much
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.deciding import too_much
+from localpuppet.rollout.events import (
     ChecksEnded,
     Event,
     NodeResult,
@@ -28,15 +28,15 @@ from localpuppet.rollout.execution.events import (
     RolloutStopped,
     StagingEnded,
 )
-from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.report import (
+from localpuppet.rollout.rollout_options import OnFailure
+from localpuppet.rollout.rollout_report import (
     OVERTAKEN,
     PAUSED,
     RUNNING,
     RolloutReport,
     show_counts,
 )
-from localpuppet.rollout.execution.reporting.view import (
+from localpuppet.rollout.rollout_view import (
     NodeRunView,
     RolloutView,
     pause_end,
@@ -44,7 +44,7 @@ from localpuppet.rollout.execution.reporting.view import (
     time_left,
     tone_of,
 )
-from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.state import RolloutState
 
 ASKING = "asking whether all are ready"
 SHOWN = 10  # node names in a line

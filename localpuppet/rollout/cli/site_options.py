@@ -15,7 +15,7 @@ from localpuppet.node.cli.command import option, options
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.plans.plan import Plan
+    from localpuppet.rollout.plan import Plan
 
 SITE = "Site"  # the title of these options in the help
 _SELECTION = options(
@@ -76,8 +76,8 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
     Raises:
         InvalidInputError: The site is rejected, has no order, or the selection matches no node.
     """
-    from localpuppet.rollout.plans.plan import PlanSelection, make_plan
-    from localpuppet.rollout.plans.site_file import DEFAULT, OWN, place, read_site, site_url
+    from localpuppet.rollout.plan import PlanSelection, make_plan
+    from localpuppet.rollout.site_file import DEFAULT, OWN, place, read_site, site_url
 
     source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
     if source is None:

@@ -30,14 +30,14 @@ from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
 from localpuppet.node.enc.https import Https
 from localpuppet.node.enc.input import Fetch
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.execution import metrics
-from localpuppet.rollout.execution.checking import CheckRunner, Probing
-from localpuppet.rollout.execution.checkpoints import (
+from localpuppet.rollout import report_page
+from localpuppet.rollout.checking import CheckRunner, Probing
+from localpuppet.rollout.checkpoints import (
     CheckpointKeeper,
     RolloutCheckpoint,
     RolloutCheckpoints,
 )
-from localpuppet.rollout.execution.commands.command import (
+from localpuppet.rollout.commands import (
     BusCommandReader,
     CommandSender,
     JournalCommandReader,
@@ -45,7 +45,8 @@ from localpuppet.rollout.execution.commands.command import (
     TimestampedJournal,
     look,
 )
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.deciding import can_do_without, why_not_ready
+from localpuppet.rollout.events import (
     ChangesApproved,
     Event,
     RolloutBegan,
@@ -56,14 +57,13 @@ from localpuppet.rollout.execution.events import (
     RolloutStopped,
     RolloutTakenOver,
 )
-from localpuppet.rollout.execution.executing import Execution
-from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.journal import JournalReader, Journals, JournalWriter, resumable
-from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.resuming import TakeoverCheck, head_of, take_up
-from localpuppet.rollout.execution.selecting import can_do_without, why_not_ready
-from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.plans.site_file import Record, ServiceFetch
+from localpuppet.rollout.executing import Execution
+from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter, resumable
+from localpuppet.rollout.resuming import TakeoverCheck, head_of, take_up
+from localpuppet.rollout.rollout_nodes import FleetNodes
+from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.site_file import Record, ServiceFetch
+from localpuppet.rollout.state import RolloutState
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
@@ -450,8 +450,10 @@ class RolloutController:
         """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
             report = RolloutReport.of(journal.events(), taken=running)
-            metrics.update(
-                metrics.file_beside(self._node.settings.metrics), report, now=self._node.clock.now()
+            report_page.update(
+                report_page.file_beside(self._node.settings.metrics),
+                report,
+                now=self._node.clock.now(),
             )
         except StateError as error:
             self._note(f"warning: the metrics cannot be written: {error}")
@@ -493,6 +495,6 @@ def site_server(
 
 def _look_up(name: str) -> Sequence[Record]:
     """Return SRV records; dnspython (100 ms or more) is imported when first needed."""
-    from localpuppet.rollout.plans.srv_records import look_up
+    from localpuppet.rollout.site_file import look_up
 
     return look_up(name)

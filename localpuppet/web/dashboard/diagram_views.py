@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.fleet.roles.relations import relations
-from localpuppet.rollout.plans.diagram import kick_diagram, plan_diagram
-from localpuppet.rollout.plans.plan import Plan
+from localpuppet.rollout.diagram import kick_diagram, plan_diagram
+from localpuppet.rollout.plan import Plan
 from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.lists.list_query import PLAN, ListQuery
 from localpuppet.web.dashboard.pictures import Pictures

@@ -22,9 +22,9 @@ from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 from localpuppet.fleet.roles.links import Links, links_of
-from localpuppet.rollout.plans.derived import derive
-from localpuppet.rollout.plans.plan import Plan, PlanSelection, make_plan
-from localpuppet.rollout.plans.site import EnvironmentSite
+from localpuppet.rollout.derived import derive
+from localpuppet.rollout.plan import Plan, PlanSelection, make_plan
+from localpuppet.rollout.site import EnvironmentSite
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from localpuppet.base.formats.records import from_record
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
 from localpuppet.node.runs.run_replies import RunReport
-from localpuppet.rollout.execution.reporting.report_page import TimeLine
-from localpuppet.rollout.execution.reporting.view import RolloutView
+from localpuppet.rollout.report_page import TimeLine
+from localpuppet.rollout.rollout_view import RolloutView
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard.action_views import ActionViews

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.rollout.plans.diagram import Diagram, dot_text
-from localpuppet.rollout.plans.svg import STYLE
+from localpuppet.rollout.diagram import Diagram, dot_text
+from localpuppet.rollout.svg import STYLE
 from localpuppet.web.dashboard.template_renderer import NotThereError
 
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"
 
-# Returns a diagram as SVG with links to the pages of nodes, as `rollout.plans.svg.draw_svg`
+# Returns a diagram as SVG with links to the pages of nodes, as `rollout.diagram.draw_svg`
 # does.
 Draw = Callable[[Diagram, str], str]
 

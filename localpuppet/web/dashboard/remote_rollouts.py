@@ -32,8 +32,8 @@ from localpuppet.fleet.inventory.node_row import HoldView, run_id_of
 from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.hold import rollout_of
 from localpuppet.node.runs.run import Outcome
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint, RolloutCheckpoints
-from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.run_results import KEPT
 
 AGAIN = 5.0  # seconds until an unreachable bus is watched again

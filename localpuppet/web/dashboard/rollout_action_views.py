@@ -12,8 +12,8 @@ from starlette.responses import Response
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
-from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.rollout.commands import RolloutCommand, identify_pause
+from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
 from localpuppet.web.dashboard.actions import MAX_NODES
 from localpuppet.web.dashboard.rollout_actions import (

@@ -9,9 +9,9 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.execution.options import Amount
-from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
-from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.rollout_options import Amount
+from localpuppet.rollout.rollout_report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.state import RolloutState
 from localpuppet.web.dashboard.actions import ActionWord
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint
-from localpuppet.rollout.execution.events import RolloutEnded
-from localpuppet.rollout.execution.journal import JournalReader, Journals
-from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.rollout.checkpoints import RolloutCheckpoint
+from localpuppet.rollout.events import RolloutEnded
+from localpuppet.rollout.journal import JournalReader, Journals
+from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, RemoteRollouts, report_of

@@ -24,7 +24,7 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.history.audit_record import AuditDecision
 from localpuppet.fleet.inventory.run_end import PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
-from localpuppet.rollout.execution.reporting.view import tone_of
+from localpuppet.rollout.rollout_view import tone_of
 from localpuppet.web.dashboard.actions import SENT, Action
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.ports import Clock, Log
-from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRule
 from localpuppet.web.dashboard.actions import ActionOutcome, NodeAction

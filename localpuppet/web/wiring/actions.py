@@ -16,8 +16,8 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_name
 from localpuppet.fleet.wiring.puppet_calls import own_words
 from localpuppet.node.wiring.node import program_environment
-from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
-from localpuppet.rollout.execution.journal import Journals, resumable
+from localpuppet.rollout.commands import RolloutCommand, SentCommand, refusal
+from localpuppet.rollout.journal import Journals, resumable
 from localpuppet.web.dashboard.actions import (
     NEEDS,
     Action,

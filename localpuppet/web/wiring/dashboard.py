@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.trust.signing import Verifier
-    from localpuppet.rollout.execution.journal import Journals
+    from localpuppet.rollout.journal import Journals
     from localpuppet.web.dashboard.fleet import Fleet
     from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
@@ -132,7 +132,7 @@ class DashboardWiring:
             listening: The sockets.
             leave: Ends the dashboard.
         """
-        from localpuppet.rollout.plans.svg import draw_svg
+        from localpuppet.rollout.svg import draw_svg
         from localpuppet.web.access.serving import serve
         from localpuppet.web.dashboard.app import application
         from localpuppet.web.dashboard.inventory_questions import Inventory
@@ -211,7 +211,7 @@ def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
         InvalidInputError: The file is invalid.
     """
     from localpuppet.base.machine.reloaded_files import ReloadedFiles
-    from localpuppet.rollout.plans.site_file import read_site
+    from localpuppet.rollout.site_file import read_site
     from localpuppet.web.dashboard.inventory_questions import SiteInventory
 
     read = ReloadedFiles([file], lambda: read_site(str(file), node.documents))

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.events import (
     Event,
     LastRunsReported,
     NodeResult,
@@ -18,14 +18,14 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import Delivery
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import Delivery
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import Node
 from tests.rigs.terminal import in_terminal
 from tests.rigs.waiting import wait_until
-from tests.rollout.execution.changes.foretold import SALT, approved
-from tests.rollout.execution.simulated import ID, began, node
+from tests.rollout.foretold import SALT, approved
+from tests.rollout.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 NODES = (node(1), node(2))

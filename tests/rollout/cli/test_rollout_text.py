@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from localpuppet.rollout.cli.rollout_text import how_far, outcome
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.events import (
     Event,
     LastRunsReported,
     NodeResult,
@@ -15,10 +15,10 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.state import RolloutState
-from tests.rollout.execution.simulated import began, node
+from localpuppet.rollout.rollout_options import OnFailure
+from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.state import RolloutState
+from tests.rollout.simulated import began, node
 
 FIRST, SECOND = NodeRun(1, node(1)), NodeRun(1, node(2))
 

@@ -34,10 +34,10 @@ from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
-from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.plans.svg import draw_svg
+from localpuppet.rollout.checkpoints import RolloutCheckpoints
+from localpuppet.rollout.commands import RolloutCommand
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.access.sessions import Sessions

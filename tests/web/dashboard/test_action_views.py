@@ -10,9 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath, RolloutId
-from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import Delivery, RolloutOptions
+from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPaused
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
 from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from localpuppet.web.dashboard.actions import MAX_NODES
 from tests.doubles.ports import FakeClock

@@ -5,7 +5,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.events import (
     Event,
     NodeRun,
     NodeRunsStarted,
@@ -15,8 +15,8 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import Delivery, RolloutOptions
-from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
+from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.dashboard.actions import (
     Action,
     ActionOutcome,

@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.events import RolloutBegan
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.commands import RolloutCommand
+from localpuppet.rollout.events import RolloutBegan
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.events import (
     Event,
     NodeResult,
     NodeRun,
@@ -17,8 +17,8 @@ from localpuppet.rollout.execution.events import (
     NodeRunsStarted,
     RolloutBegan,
 )
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
 

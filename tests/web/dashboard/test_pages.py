@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.reloaded_files import ReloadedFiles
-from localpuppet.rollout.plans.diagram import Diagram
-from localpuppet.rollout.plans.site_file import read_site
-from localpuppet.rollout.plans.svg import draw_svg
+from localpuppet.rollout.diagram import Diagram
+from localpuppet.rollout.site_file import read_site
+from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.rules import HEADERS
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry

@@ -10,8 +10,8 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.rollout.execution.checkpoints import RolloutCheckpoint, RolloutCheckpoints, Summary
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints, Summary
+from localpuppet.rollout.events import (
     Event,
     NodeResult,
     NodeRun,
@@ -21,14 +21,14 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollouts import KnownRollout, Rollouts
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.rollout.execution.simulated import ID, began, node
+from tests.rollout.simulated import ID, began, node
 from tests.web.dashboard.site import NAME, PlayedActor, Site
 from tests.web.dashboard.test_action_views import token
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.events import RolloutBegan, RolloutEnded, RolloutEnding
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.web.dashboard.rollouts import Rollouts
 from tests.web.dashboard.site import Site
 

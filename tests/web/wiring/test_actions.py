@@ -9,10 +9,10 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
-from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.commands import RolloutCommand, identify_pause
+from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPaused
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from localpuppet.web.wiring.actions import BEGINS, SigningActor
 from tests.rigs.node import Node

@@ -9,10 +9,10 @@ from typing import Any
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
-from localpuppet.rollout.execution.reporting.report_page import TimeLine
-from localpuppet.rollout.execution.reporting.view import GroupView, NodeRunView, RolloutView
-from localpuppet.rollout.execution.state import ProgressState
+from localpuppet.rollout.report_page import TimeLine
+from localpuppet.rollout.rollout_report import PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView
+from localpuppet.rollout.state import ProgressState
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
 

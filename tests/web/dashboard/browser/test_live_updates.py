@@ -10,9 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
-from localpuppet.rollout.execution.journal import Journals
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.events import RolloutBegan, RolloutEnded, RolloutEnding
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from tests.web.dashboard.browser.chromium import Browser
 from tests.web.dashboard.site import PlayedActor, Served, Site, status
 

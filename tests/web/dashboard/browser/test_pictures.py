@@ -8,7 +8,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
-from localpuppet.rollout.plans.site import EnvironmentSite as PlannedSite
+from localpuppet.rollout.site import EnvironmentSite as PlannedSite
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import Browser

@@ -2,7 +2,7 @@
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import parse_time
-from localpuppet.rollout.execution.events import (
+from localpuppet.rollout.events import (
     Event,
     NodeResult,
     NodeRun,
@@ -13,9 +13,9 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.reporting.view import RolloutView
+from localpuppet.rollout.rollout_options import RolloutOptions
+from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.rollout_view import RolloutView
 from localpuppet.web.dashboard.lists.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,

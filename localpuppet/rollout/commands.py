@@ -1,0 +1,580 @@
+"""The rollout commands: when they are possible, the event of each, and their way to the controller.
+
+A new command is a member of `RolloutCommand`, its conditions in `refusal`, and its event in
+`meaning`.
+
+    the command is in the journal -> the process reads it -> its event is in the journal
+
+Write access to the journal is the only permission that this needs.
+"""
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, ClassVar
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.formats.names import NodeName, RolloutId, SignerName, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, Key, Message
+from localpuppet.base.formats.text import parse_line, shown_names
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
+from localpuppet.fleet.requests import client
+from localpuppet.fleet.requests.arguments import MAX_EPOCH
+from localpuppet.fleet.requests.client import Replies
+from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
+from localpuppet.fleet.requests.request import MAX_LIFETIME, Caller, lifetime_problem
+from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
+from localpuppet.rollout.checkpoints import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.events import (
+    ChangesApproved,
+    Event,
+    NodeRun,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutStopped,
+    to_dict,
+)
+from localpuppet.rollout.journal import JournalReader, JournalWriter
+from localpuppet.rollout.rollout_options import DIGITS, UnapprovedChange
+from localpuppet.rollout.state import RolloutState
+
+MAX_COMMAND = 4 * 1024  # bytes of the claims
+MAX_MACHINE = 253  # characters
+MAX_EVENTS = 10_000_000
+SCHEMA = 1
+LOOK = 1.0  # seconds between two looks at the journal
+AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
+# Commands that are remembered until they expire.
+WORDS = Quota(shared=200, reserve=50, few=5, each=20)
+PATIENCE = 20.0  # seconds for a reply
+# Checkpoints lag behind: how often to look for a pause, and the seconds in between.
+LOOKS, PACE = 5, 1.0
+
+
+class RolloutCommand(StrEnum):
+    """A rollout command."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    ROLLBACK = "rollback"
+    APPROVE = "approve"
+
+
+class SentCommand(Value):
+    """A command that an operator sent.
+
+    Attributes:
+        machine: The name of their machine, one line.
+        about: For `APPROVE`, the node and the digest of the approved difference, separated by a
+            space; for `CONTINUE`, the pause that it ends; empty for other commands.
+    """
+
+    command: RolloutCommand
+    caller: str
+    machine: str
+    about: str = ""
+
+    @property
+    def who(self) -> str:
+        """The operator and their machine."""
+        return f"{self.caller} on {self.machine}"
+
+
+def refusal(sent: SentCommand, state: RolloutState) -> str:
+    """Return why a command is not possible in a state, one line; empty if it is."""
+    if state.over is not None:
+        return f"is over: {state.over.ending}"
+    if state.stopped is not None:
+        return f"is already ending: {state.stopped.reason}"
+    if sent.command is RolloutCommand.APPROVE:
+        return "" if _approved(sent, state) else _not_differing(sent, state)
+    if sent.command is RolloutCommand.PAUSE and state.paused is not None:
+        return f"is already paused: {state.paused.reason}"
+    if sent.command is RolloutCommand.CONTINUE and state.paused is None:
+        return "is not paused"
+    if (
+        sent.command is RolloutCommand.CONTINUE
+        and state.differing
+        and state.paused
+        and state.paused.needs_approval
+    ):
+        nodes = shown_names(sorted(turn.node for turn in state.differing))
+        return f"waits until what {nodes} would change is approved"
+    if sent.command is RolloutCommand.CONTINUE and sent.about != identify_pause(state):
+        return "paused again since then: check what it waits for now"
+    if sent.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
+        return "delivers no release: there is nothing to roll back"
+    return ""
+
+
+def check_not_over(command: RolloutCommand, state: RolloutState) -> None:
+    """Reject a command that comes after the end of a rollout, and name the command for that.
+
+    Raises:
+        InvalidInputError: The rollout is over.
+    """
+    if state.over is None:
+        return
+    rollout, hint = state.began.id, ""
+    if command is RolloutCommand.ROLLBACK and state.began.options.delivery is not None:
+        (before,) = state.previous if len(state.previous) == 1 else ("APP/tags/OLD",)
+        hint = (
+            f"'localpuppet rollout run --release {before} --allow-older --nodes NAMES' takes nodes"
+            f" back: 'localpuppet rollout report {rollout}' has their names"
+        )
+    elif state.resumable and command in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+        hint = f"run 'localpuppet rollout resume {rollout}'"
+    raise InvalidInputError(f"is over: {state.over.ending}", where=str(rollout), hint=hint)
+
+
+def _approved(sent: SentCommand, state: RolloutState) -> NodeRun | None:
+    """Return the node run whose difference is approved; `None` if no difference matches."""
+    for turn, difference in state.differing.items():
+        if sent.about == about(turn.node, difference):
+            return turn
+    return None
+
+
+def _not_differing(sent: SentCommand, state: RolloutState) -> str:
+    node = sent.about.partition(" ")[0]
+    if not node:
+        return "the approval names no node: approve it on the machine that controls the rollout"
+    if any(turn.node == node for turn in state.differing):
+        return f"the changes of {node} differ now: read the new difference"
+    return f"{node} does not wait for an approval"
+
+
+def about(node: NodeName, difference: UnapprovedChange) -> str:
+    """Return the `about` of an approval."""
+    return f"{node} {difference.digest}"
+
+
+def identify_pause(state: RolloutState) -> str:
+    """Return the number and the digest of the current pause; empty without one."""
+    if state.paused is None:
+        return ""
+    text = json.dumps(to_dict(state.paused), sort_keys=True)
+    return f"{state.pauses} {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
+
+
+def meaning(sent: SentCommand, state: RolloutState) -> Event:
+    """Return the event of a command that `refusal` accepts; a pause without its time."""
+    if (turn := _approved(sent, state)) is not None:
+        return ChangesApproved(
+            node_run=turn, difference=state.differing[turn].digest, approved_by=sent.who
+        )
+    if sent.command is RolloutCommand.CONTINUE:
+        return RolloutContinued(caller=sent.caller, machine=sent.machine)
+    if sent.command is RolloutCommand.PAUSE:
+        return RolloutPaused(reason=f"paused by {sent.who}", requested_by=sent.who)
+    if sent.command is RolloutCommand.ROLLBACK:
+        return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {sent.who}")
+    return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {sent.who}")
+
+
+_KNOWN = {str(command): command for command in RolloutCommand}
+Take = Callable[[SentCommand], str]
+
+
+def digest_of(events: Sequence[tuple[str, Event]]) -> str:
+    """Return the digest of events in a journal: `sha256:` and hexadecimal digits."""
+    text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def parse_machine(text: str) -> str:
+    """Parse the name of a machine.
+
+    Raises:
+        InvalidInputError: The text is not one line, or is too long.
+    """
+    if len(text) > MAX_MACHINE:
+        raise InvalidInputError(f"is longer than {MAX_MACHINE} characters", where="machine")
+    return parse_line(text, what="machine")
+
+
+def _command(text: str) -> RolloutCommand:
+    update = "update localpuppet on the machine that controls the rollout"
+    return parse_choice(RolloutCommand, text, what="a command that this version knows", hint=update)
+
+
+class SignedCommand(Message):
+    """A rollout command on the bus.
+
+    Attributes:
+        caller: The sender (claim `iss`, a caller id).
+        receiver: The controller of the rollout (claim `aud`, a caller id).
+        iat: When it was sent, seconds since 1970.
+        exp: When it expires, seconds since 1970.
+        owner: The caller of the rollout.
+        events: How many events from the first the sender knew; 0 if the checkpoint had none.
+        digest: Their digest, see `digest_of`.
+        machine: The name of the sender's machine.
+        about: What it refers to, see `SentCommand`; empty for most commands.
+    """
+
+    SCHEMA: ClassVar = SCHEMA
+    WHERE: ClassVar = "command"
+    LIMIT: ClassVar = MAX_COMMAND
+    caller: Annotated[Caller, Key("iss")]
+    receiver: Annotated[Caller, Key("aud")]
+    iat: Annotated[int, AllowedRange(minimum=0)]
+    exp: Annotated[int, AllowedRange(minimum=0)]
+    jti: Annotated[str, parse_uuid]
+    owner: Caller
+    rollout: RolloutId
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
+    events: Annotated[int, AllowedRange(minimum=0, maximum=MAX_EVENTS)]
+    digest: Annotated[str, partial(parse_line, what="digest")]
+    command: Annotated[RolloutCommand, _command]
+    machine: Annotated[str, parse_machine]
+    about: Annotated[str, partial(parse_line, what="about")] = ""
+
+    @property
+    def sent_command(self) -> SentCommand:
+        """The command and its sender."""
+        return SentCommand(
+            command=self.command, caller=self.caller.caller, machine=self.machine, about=self.about
+        )
+
+
+def stale(
+    spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]
+) -> str:
+    """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
+    if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
+        return problem
+    if spoken.epoch != epoch:
+        return f"was resumed: the command is for epoch {spoken.epoch}, this is {epoch}"
+    known = events[: spoken.events]
+    if (len(known), digest_of(known)) != (spoken.events, spoken.digest):
+        return "continued in another way than the sender knows"
+    return ""
+
+
+class JournalCommandReader:
+    """Receives the commands of users who can write the journal, on this machine.
+
+    Args:
+        look: Seconds between two looks.
+    """
+
+    def __init__(self, journal: JournalWriter, *, machine: str, look: float = LOOK) -> None:
+        self._journal = journal
+        self._machine = machine
+        self._look = look
+
+    async def hear(self, take: Take) -> None:
+        """Deliver commands; see `notes.EventRecorder`.
+
+        Commands of later versions are left out, so that they do not end the rollout.
+        """
+        last = 0
+        while True:
+            for number, command, caller, about in self._journal.commands_after(last):
+                last = number
+                if (known := _KNOWN.get(command)) is not None:
+                    take(
+                        SentCommand(
+                            command=known, caller=caller, machine=self._machine, about=about
+                        )
+                    )
+            await asyncio.sleep(self._look)
+
+
+@dataclass(slots=True, eq=False)
+class BusCommandReader:
+    """Receives commands from other machines.
+
+    Attributes:
+        signer: The controller of the rollout.
+        denied: Returns why a signer other than the rollout's caller and its controller may not
+            send commands; empty if they may.
+    """
+
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    journal: JournalReader
+    denied: Callable[[SignerName], str]
+    clock: Clock
+    # (sender, id) -> expiry
+    _received: dict[tuple[SignerName, str], int] = field(default_factory=dict, init=False)
+
+    async def hear(self, take: Take) -> None:
+        """Deliver commands; see `notes.EventRecorder`.
+
+        Returns if the bus denies watching; the journal's commands still arrive.
+        """
+        prefix = layout.commands_to(self.signer.name)
+        began = RolloutState.of(event for _, event in self.journal.events()).began
+        while True:
+            try:
+                watching = self.kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
+                async with aclosing(watching) as changes:
+                    async for change in changes:
+                        for entry in entries(change):
+                            await self._receive_one(entry.value, began, take)
+            except RefusedError:
+                return
+            except UnavailableError:
+                await asyncio.sleep(AGAIN)
+
+    async def _receive_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
+        spoken = self._believed(token, began)
+        if spoken is None:
+            return
+        problem = self._problem(spoken) or take(spoken.sent_command)
+        reply = answer(
+            self.signer,
+            spoken,
+            problem or {"command": str(spoken.command)},
+            clock=self.clock,
+        )
+        # The bus may deny a reply to this sender; the commands of others must still arrive.
+        with suppress(RefusedError):
+            await client.reply(
+                self.kv, reply, caller=spoken.caller, node=self.signer.name, request=spoken.jti
+            )
+
+    def _believed(self, token: bytes, began: RolloutBegan) -> SignedCommand | None:
+        """Return the command if it is signed by its sender, for this rollout, and new; else `None`.
+
+        Other messages get no reply.
+        """
+        try:
+            signed = self.verifier.verify(token, MessageKind.COMMAND)
+            spoken = SignedCommand.parse(signed.payload)
+        except LocalpuppetError:
+            return None
+        meant = (spoken.owner.caller, spoken.rollout) == (began.caller, began.id)
+        if spoken.caller != signed.signer or spoken.receiver != self.signer.name or not meant:
+            return None
+        now = int(self.clock.now().timestamp())
+        self._received = {which: until for which, until in self._received.items() if until > now}
+        which = (spoken.caller, spoken.jti)
+        own = sum(caller == spoken.caller for caller, _ in self._received)
+        if which in self._received or not WORDS.has_room(own=own, total=len(self._received)):
+            return None
+        self._received[which] = min(spoken.exp, now + MAX_LIFETIME)
+        return spoken
+
+    def _problem(self, spoken: SignedCommand) -> str:
+        """Return why a command is rejected, one line; empty if it is not."""
+        if spoken.caller not in (self.signer.name, spoken.owner) and (
+            denied := self.denied(spoken.caller)
+        ):
+            return denied
+        now = int(self.clock.now().timestamp())
+        events = self.journal.events()
+        epoch = RolloutState.of(event for _, event in events).epoch
+        return stale(spoken, now=now, epoch=epoch, events=events)
+
+
+async def look(
+    heads: RolloutCheckpoints,
+    rollout: RolloutId | None,
+    command: RolloutCommand,
+    *,
+    pace: float = PACE,
+) -> PublishedCheckpoint:
+    """Return the checkpoint of the rollout that a command is for, with the pause that it ends.
+
+    Raises:
+        IntegrityError: See `RolloutCheckpoints.read`.
+        InvalidInputError: The rollout is unknown, over, or does not wait for this command.
+    """
+    for _ in range(LOOKS):
+        published = await heads.find(rollout)
+        events = [event for _, event in published.head.events]
+        state = RolloutState.of(events) if events else None
+        if state is not None and state.epoch == published.head.epoch:  # not yet resumed
+            check_not_over(command, state)
+        if command not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+            return published
+        if state is None:
+            raise InvalidInputError(
+                "has a journal that is too large for the bus, so this machine cannot show why it"
+                " waits",
+                where=str(published.head.rollout),
+                hint=f"decide on the machine of {published.signer} that controls it, or stop it",
+            )
+        if state.waits:
+            return published
+        await asyncio.sleep(pace)
+    raise InvalidInputError("is not paused", where=str(published.head.rollout))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSender:
+    """Sends commands in the name of one signer."""
+
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    clock: Clock
+    machine: str
+
+    async def say(
+        self,
+        command: RolloutCommand,
+        *,
+        owner: SignerName,
+        to: PublishedCheckpoint,
+        about: str = "",
+    ) -> None:
+        """Send a command and wait until the rollout's journal has it.
+
+        Args:
+            command: The command.
+            owner: The caller of the rollout.
+            to: The current checkpoint of the rollout.
+            about: What the command refers to, see `SentCommand`.
+
+        Raises:
+            InvalidInputError: The controller rejected it, with the reason.
+            UnavailableError: No reply: the command may still be carried out.
+        """
+        spoken = replace(self._spoken(command, owner, to), about=about)
+        token = self.signer.sign(spoken.to_payload(), MessageKind.COMMAND)
+        place = layout.commands_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+        problem = f"its controller did not reply within {PATIENCE:g} s"
+        try:
+            async with (
+                asyncio.timeout(PATIENCE),
+                Replies(self.kv, self.signer.name, to.signer) as replies,
+                aclosing(
+                    replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
+                ) as tokens,
+            ):
+                async for answer_token in tokens:
+                    try:
+                        reply = read_answer(self.verifier, answer_token, spoken, clock=self.clock)
+                    except LocalpuppetError as error:
+                        problem = f"rejected an untrusted reply: {error}"
+                        continue
+                    if not reply.ok:
+                        raise InvalidInputError(reply.error or "", where=str(spoken.rollout))
+                    return
+        except TimeoutError:
+            raise UnavailableError(
+                problem,
+                where=str(spoken.rollout),
+                hint="its controller may be gone: its holds expire, and"
+                " 'localpuppet rollout resume' continues it",
+            ) from None
+
+    def _spoken(
+        self, command: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
+    ) -> SignedCommand:
+        now = int(self.clock.now().timestamp())
+        return SignedCommand(
+            caller=self.signer.name,
+            receiver=to.signer,
+            iat=now,
+            exp=now + LIFE,
+            jti=str(uuid.uuid4()),
+            owner=owner,
+            rollout=to.head.rollout,
+            epoch=to.head.epoch,
+            events=len(to.head.events),
+            digest=digest_of(to.head.events),
+            command=command,
+            machine=self.machine,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedJournal:
+    """A journal whose events have the time of their writing."""
+
+    journal: JournalWriter
+    clock: Clock
+    _: KW_ONLY
+    changed: Callable[[], None]
+    ears: Sequence[JournalCommandReader | BusCommandReader]
+
+    def append(self, *events: Event) -> None:
+        """Append events; see `notes.EventRecorder`."""
+        self.journal.append(*events, at=show_time(self.clock.now()))
+        self.changed()
+
+    def now(self) -> datetime:
+        """Return the time; see `notes.EventRecorder`."""
+        return self.clock.now()
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver commands; see `notes.EventRecorder`."""
+        async with asyncio.TaskGroup() as group:
+            for ear in self.ears:
+                group.create_task(ear.hear(take))
+
+
+# Seconds until a command counts as not received. A controller reads no commands while it asks and
+# holds nodes at its start, which takes less.
+LOCAL_PATIENCE = 60.0
+LOCAL_PACE = 0.25  # seconds between two looks
+
+
+def _is_meant(expected: Event, event: Event) -> bool:
+    """Return whether an event is the expected one, apart from the time of a pause."""
+    if isinstance(expected, RolloutPaused) and isinstance(event, RolloutPaused):
+        return replace(event, since=expected.since) == expected
+    return event == expected
+
+
+async def send_here(journal: JournalReader, sent: SentCommand) -> None:
+    """Send a command and wait until its event is in the journal.
+
+    Raises:
+        InvalidInputError: It is rejected, or another decision came first.
+        UnavailableError: The process ended, or did not read the command in time.
+    """
+    before = [event for _, event in journal.events()]
+    state = RolloutState.of(before)
+    where = str(state.began.id)
+    if problem := refusal(sent, state):
+        raise InvalidInputError(problem, where=where)
+    expected = meaning(sent, state)
+    journal.say(sent.command, sent.caller, sent.about)
+    try:
+        async with asyncio.timeout(LOCAL_PATIENCE):
+            while True:
+                await asyncio.sleep(LOCAL_PACE)
+                taken = journal.taken  # before the look: what it wrote before it ended counts
+                events = [event for _, event in journal.events()]
+                if any(_is_meant(expected, event) for event in events[len(before) :]):
+                    return
+                if problem := refusal(sent, RolloutState.of(events)):
+                    raise InvalidInputError(problem, where=where)
+                if not taken:
+                    raise UnavailableError(
+                        "its controller ended before it received the command",
+                        where=where,
+                        hint=f"run 'localpuppet rollout resume {where}'",
+                    )
+    except TimeoutError:
+        raise UnavailableError(
+            f"its controller did not receive the command within {LOCAL_PATIENCE:g} s, but"
+            " still may",
+            where=where,
+            hint=f"see 'localpuppet rollout status {where}'",
+        ) from None

@@ -1,0 +1,412 @@
+"""Stage, apply, confirm and withdraw a rollout's release on nodes, by signed requests.
+
+A node counts as rolled back only after it reports, signed, that this rollout's run applied the
+previous release. Its agreement to go back is not enough.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.base.value import Value
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
+from localpuppet.fleet.requests.arguments import (
+    Deploy,
+    DeployAction,
+    RolloutReference,
+    StatusRequest,
+)
+from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
+from localpuppet.fleet.requests.repeating import (
+    AssignmentReport,
+    deployed,
+    next_serials,
+    reported_assignment,
+)
+from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout.events import (
+    LastRunsReported,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutBegan,
+)
+from localpuppet.rollout.rollout_options import Delivery
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.client import NodeAnswer
+
+
+Problems = Mapping[NodeName, str]
+
+
+class NodeRunAnswer(Value):
+    """The answer of a node that was asked to run.
+
+    Attributes:
+        end: The result, if the run is over or the node refused it.
+        problem: Why there is no answer, or no comparison, one line; otherwise empty.
+        predicted_changes: The changes that the node reports, if it compared.
+        look_again: Whether the node did not run because its last comparison is too old.
+    """
+
+    end: NodeRunEnded | None = None
+    problem: str = ""
+    predicted_changes: PredictedChanges | None = None
+    look_again: bool = False
+
+
+class NodeRunReport(Value):
+    """A report that a node sent without a request.
+
+    Attributes:
+        node_run: The node run; it may have ended.
+        end: The complete result; `None` if the node has to be asked for it.
+    """
+
+    node_run: NodeRun
+    end: NodeRunEnded | None = None
+
+
+class StagingResult(Value):
+    """The result of staging a release on nodes.
+
+    Attributes:
+        serials: Node → the serial of its assignment, newer than the node's own.
+        problems: Node → why it cannot take the release.
+    """
+
+    serials: Mapping[NodeName, int]
+    problems: Problems
+
+
+class RolloutNodes(Protocol):
+    """The nodes of a fleet, for one rollout.
+
+    No method raises because of a single node or an unreachable bus: an unresponsive node is a
+    result.
+    """
+
+    async def ready(self, nodes: Collection[NodeName]) -> Problems:
+        """Return the nodes that cannot take part, each with the reason; nothing changes."""
+
+    def last_runs(self) -> LastRunsReported:
+        """Return what the nodes that `ready` asked report of their last runs.
+
+        Up to five durations of a node. Nodes without good runs or reports are left out.
+        """
+
+    async def hold(
+        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
+        """Put nodes on hold for a number of seconds (`None`: `HOLD`), or renew their holds.
+
+        Returns:
+            The nodes that are not on hold, with the reason.
+        """
+
+    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        """Release nodes; return those that did not confirm it, with the reason."""
+
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
+        """Stage the rollout's release on nodes without applying it."""
+
+    async def start(
+        self,
+        turn: NodeRun,
+        *,
+        epoch: int,
+        serial: int,
+        after: tuple[AwaitedEntry, ...],
+        looked: int = 0,
+    ) -> NodeRunAnswer:
+        """Ask a node to run, or for the result of that run: a node runs once for each step.
+
+        If the rollout has a release, the node first switches to it; in the step after the last
+        group it first switches back.
+
+        Args:
+            turn: The node run.
+            epoch: The rollout's epoch.
+            serial: The serial of the release's assignment on the node; 0 without a release.
+            after: Inventory entries of other nodes to wait for before running. Nodes of earlier
+                versions do not wait.
+            looked: The step of the comparison whose changes are approved; 0 without approvals.
+        """
+
+    async def look(
+        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+    ) -> NodeRunAnswer:
+        """Ask a node what a run would change, with noop, or for the result of that question.
+
+        `step` identifies the comparison; `ends` reports it like a run.
+        """
+
+    def ends(self) -> AsyncGenerator[NodeRunReport, None]:
+        """Yield the nodes' reports of runs that may have ended, without an end."""
+
+
+PATIENCE = 20.0  # seconds for a reply
+MAX_REASON = 300
+
+
+def line(value: Json) -> str:
+    """Return a text of a node as one line of up to `MAX_REASON`; empty if it is not a text."""
+    return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
+
+
+def problem_of(answer: "NodeAnswer") -> str:
+    """Return why a request failed, one line."""
+    if answer.reply is None:
+        return answer.problem
+    return line(answer.reply.error or "")
+
+
+# Seconds between requests for a nonce; after these the node run is requested again.
+PAUSES = (0.1, 0.2, 0.4, 0.8)
+# How often to ask a node that begins no confirmation before its result is accepted.
+PATIENT = 10
+_LEFT = (Stage.ROLLED_BACK, Stage.ROLLBACK_FAILED, Stage.SUPERSEDED)
+_OWED = "it does not wait for a confirmation yet"
+TRIES = 3  # how often an unresponsive node is asked to stage the release
+AGAIN = 2.0  # seconds between them
+
+
+@dataclass(slots=True, eq=False)
+class Confirmations:
+    """Confirms the release of one rollout on its nodes."""
+
+    client: "RequestClient"
+    _: KW_ONLY
+    began: RolloutBegan
+    delivery: "Delivery"
+    _owed: dict[str, int] = field(default_factory=dict, init=False)
+
+    async def confirm(
+        self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
+    ) -> NodeRunAnswer:
+        """Return the result of a node run once its release is confirmed, or the node left it.
+
+        Args:
+            end: The result of the run, whether successful or not.
+            rollout: The rollout's identity for requests.
+            serial: The serial of the release's assignment on the node.
+        """
+        problem = _OWED
+        for pause in PAUSES:
+            status = await status_of(self.client, end.node_run.node)
+            if isinstance(status, NodeRunAnswer):
+                return status
+            confirmation = reported_confirmation(status, serial=serial, rollout=self.began.id)
+            if confirmation is None or confirmation.stage is Stage.CONFIRMED:
+                return NodeRunAnswer(end=end)
+            if confirmation.stage in _LEFT:
+                return _left(end, confirmation, status)
+            if confirmation.nonce:
+                args = Deploy(
+                    release=self.delivery.release,
+                    action=DeployAction.CONFIRM,
+                    serial=serial,
+                    rollout=rollout,
+                    nonce=confirmation.nonce,
+                )
+                answer = await self.client.ask(end.node_run.node, "deploy", args, patience=PATIENCE)
+                if answer.ok:
+                    return NodeRunAnswer(end=end)
+                problem = problem_of(answer)
+            else:
+                problem = confirmation.reason or (
+                    _OWED if confirmation.stage is None else f"it is {confirmation.stage}"
+                )
+            await asyncio.sleep(pause)
+        if problem == _OWED and self._is_tired_of(end):
+            return NodeRunAnswer(end=end)
+        return NodeRunAnswer(problem=f"its release is not confirmed: {problem}")
+
+    def _is_tired_of(self, end: NodeRunEnded) -> bool:
+        """Return whether a node failed to begin a confirmation `PATIENT` times.
+
+        The node probably has no record of the run.
+        """
+        asked = self._owed[end.node_run.node] = self._owed.get(end.node_run.node, 0) + 1
+        return asked >= PATIENT
+
+
+async def status_of(
+    client: "RequestClient", node: "NodeName"
+) -> Mapping[str, Json] | NodeRunAnswer:
+    """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
+    answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
+    if answer.reply is None or not answer.ok:
+        return NodeRunAnswer(problem=problem_of(answer))
+    return answer.reply.result
+
+
+def _left(
+    end: NodeRunEnded, confirmation: ConfirmationReport, status: Mapping[str, Json]
+) -> NodeRunAnswer:
+    """Return the result of a node run after the node reported that it left the release."""
+    if confirmation.stage is Stage.SUPERSEDED:
+        return _ended(end, NodeResult.FAILED, f"was taken from the release: {confirmation.reason}")
+    if confirmation.stage is Stage.ROLLBACK_FAILED:
+        return _ended(
+            end, NodeResult.ROLLBACK_FAILED, f"could not roll back: {confirmation.reason}"
+        )
+    back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+    if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
+        return NodeRunAnswer(problem="reports a rollback, but no run of the previous release")
+    return _ended(
+        end,
+        NodeResult.ROLLED_BACK,
+        f"rolled back to {line(last.get('release'))}: {confirmation.reason}",
+    )
+
+
+def _ended(end: NodeRunEnded, result: NodeResult, reason: str) -> NodeRunAnswer:
+    return NodeRunAnswer(end=replace(end, result=result, reason=reason[:MAX_REASON]))
+
+
+class Deliveries:
+    """Delivers the release of one rollout."""
+
+    def __init__(self, client: RequestClient, *, began: RolloutBegan, delivery: Delivery) -> None:
+        self._client = client
+        self._began = began
+        self._delivery = delivery
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._confirmations = Confirmations(client, began=began, delivery=delivery)
+        self._took: set[tuple[NodeName, DeployAction]] = set()
+
+    async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
+        """Return the nodes whose policy or version rejects the release, each with the reason."""
+        may = StatusRequest(may=self._delivery.rights)
+        _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
+        able = [node for node in nodes if node not in old]
+        answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
+        problems = {node: problem_of(old[node]) for node in nodes if node in old}
+        for node in able:
+            if why := _denied(answers[str(node)]):
+                problems[node] = why
+        return problems
+
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
+        """Stage the release on nodes; see `RolloutNodes.stage`."""
+        try:
+            serials, silent = await next_serials(
+                self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
+            )
+        except UnavailableError as error:
+            return StagingResult(serials={}, problems=dict.fromkeys(nodes, str(error)))
+        problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
+
+        async def stage_on(node: NodeName) -> str:
+            async with self._slots:
+                return await self._staged(node, epoch, serials[node])
+
+        others = [node for node in nodes if node not in problems]
+        results = await asyncio.gather(*map(stage_on, others))
+        problems |= {node: why for node, why in zip(others, results, strict=True) if why}
+        able = {node: serials[node] for node in others if node not in problems}
+        return StagingResult(serials=able, problems=problems)
+
+    async def _staged(self, node: NodeName, epoch: int, serial: int) -> str:
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                answer = await self._ask(node, DeployAction.STAGE, epoch, serial)
+            except UnavailableError as error:
+                problem = str(error)
+            else:
+                if answer.reply is not None:
+                    return "" if answer.ok else problem_of(answer)
+                problem = answer.problem
+            await asyncio.sleep(AGAIN)
+        return problem
+
+    async def move(self, turn: NodeRun, *, epoch: int, serial: int) -> NodeRunAnswer | None:
+        """Switch a node to the release, or back from it, before its run.
+
+        Returns:
+            `None` if the node switched; otherwise the reason, or the result of its run.
+        """
+        deed = DeployAction.ROLL_BACK if self._is_back(turn) else DeployAction.APPLY
+        if (turn.node, deed) in self._took:
+            return None
+        async with self._slots:
+            answer = await self._ask(turn.node, deed, epoch, serial)
+        if answer.reply is None:
+            return NodeRunAnswer(problem=answer.problem)
+        if not answer.ok:
+            end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
+            return NodeRunAnswer(end=end)
+        if (
+            deed is DeployAction.ROLL_BACK
+            and (missing := await self._check_reported(turn, serial)) is not None
+        ):
+            return missing
+        self._took.add((turn.node, deed))
+        return None
+
+    async def confirm(self, end: NodeRunEnded, *, epoch: int, serial: int) -> NodeRunAnswer:
+        """Return the result of a node run after its release is confirmed; see `Confirmations`."""
+        if not self._is_back(end.node_run):
+            if end.outcome in ("", DROPPED):  # nothing ran
+                return NodeRunAnswer(end=end)
+            rollout = claim_of(self._began, self._client, epoch=epoch)
+            return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
+        if end.result is not NodeResult.SUCCEEDED:
+            return NodeRunAnswer(end=end)
+        return await self._came_back(end)
+
+    async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
+        """Return the result of a rollback run, verified with the node's own status."""
+        status = await status_of(self._client, end.node_run.node)
+        if isinstance(status, NodeRunAnswer):
+            return status
+        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+        if last.get("run") == end.run and back and last.get("release") == back.get("release"):
+            return NodeRunAnswer(end=replace(end, reason=""))
+        release = line(str(last.get("release") or "nothing"))
+        reason = f"its newest run is of {release}, not of the release that the rollback restores"
+        return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
+
+    def _is_back(self, turn: NodeRun) -> bool:
+        return turn.step > len(self._began.groups)
+
+    async def _check_reported(self, turn: NodeRun, serial: int) -> NodeRunAnswer | None:
+        """Return `NOT_REACHED` if a node reports that it never took the release.
+
+        The caller has asked the node to leave the release before.
+        """
+        status = await status_of(self._client, turn.node)
+        if isinstance(status, NodeRunAnswer):
+            return status
+        if reported_assignment(status) == AssignmentReport(serial=serial, rollout=self._began.id):
+            return None
+        return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
+
+    async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:
+        rollout = claim_of(self._began, self._client, epoch=epoch)
+        args = self._delivery.ask(deed, serial=serial, rollout=rollout)
+        return await deployed(self._client, node, args, patience=self._began.options.timeout)
+
+
+def claim_of(began: RolloutBegan, client: RequestClient, *, epoch: int) -> RolloutReference:
+    """Return the rollout's identity for requests, also if another caller began the rollout."""
+    caller = "" if began.caller == client.caller else began.caller
+    return RolloutReference(id=began.id, epoch=epoch, caller=caller)
+
+
+def _denied(answer: NodeAnswer) -> str:
+    if answer.reply is None or not answer.ok:
+        return problem_of(answer)
+    for why in mapping_of(answer.reply.result.get("denied")).values():
+        return line(str(why))
+    return ""

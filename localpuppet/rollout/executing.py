@@ -1,0 +1,534 @@
+"""Carry a rollout out: ask nodes, receive their results, and record each event before acting on it.
+
+    ready? -> hold -> stage -> (start -> end -> check)* -> release
+
+- An event is in the journal before anything is done because of it.
+- All nodes are released however this work ends, unless the process is killed or another
+  controller takes the rollout over. After a kill, `run` with the journal's state continues.
+- A node run may wait for the inventory entries of its node's producers.
+- Holds are renewed while the rollout runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
+from localpuppet.rollout.checking import CheckRunner
+from localpuppet.rollout.commands import SentCommand, meaning, refusal
+from localpuppet.rollout.deciding import NextAction, can_do_without, decide, late, why_not_ready
+from localpuppet.rollout.deliveries import NodeRunAnswer, Problems, RolloutNodes
+from localpuppet.rollout.events import (
+    ChangesPredicted,
+    ChecksEnded,
+    Event,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodeRunsWithdrawn,
+    NodeRunUnanswered,
+    NodesSkipped,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
+    StagingEnded,
+)
+from localpuppet.rollout.rollout_options import compare
+from localpuppet.rollout.state import RolloutState
+
+LOOKS = 5  # how often a node compares again because its last comparison is too old
+AGAIN = 2.0  # seconds until an unresponsive node is asked again
+# Seconds without a report until the node is asked: reports can be lost in an outage.
+NEWS = 300.0
+# Seconds between renewals of holds; a hold lasts five times as long (`events.HOLD`).
+RENEW = 120.0
+_NEXT_EPOCH = RolloutResumed()  # the next epoch, of an unnamed controller
+LETTING_GO = 2  # how often a node is asked to release its hold
+
+
+def awaited_by(state: RolloutState, turn: NodeRun) -> tuple[AwaitedEntry, ...]:
+    """Return the entries that a node run waits for, in the order in which their nodes ended."""
+    if turn.step == state.step_back:
+        return ()
+    makers = state.makers_for(turn.node)
+    entries: list[AwaitedEntry] = []
+    for node, entry in reversed(state.entries.items()):
+        if node != turn.node and any(node in some for some in makers):
+            entries.append(entry)
+        if len(entries) == MAX_AWAITED:
+            break
+    return tuple(reversed(entries))
+
+
+@dataclass(slots=True, eq=False)
+class NodeRunStarter:
+    """The node runs that one process controls."""
+
+    state: RolloutState
+    nodes: RolloutNodes
+    on_event: Callable[[Event], None]
+    _news: dict[NodeRun, asyncio.Event] = field(default_factory=dict, init=False)
+    _ends: dict[NodeRun, NodeRunEnded] = field(default_factory=dict, init=False)
+    _undecided: dict[NodeRun, tuple[int, asyncio.Event]] = field(default_factory=dict, init=False)
+
+    def look_again(self) -> None:
+        """Wake the node runs whose changes are approved by now."""
+        for turn, (step, decided) in self._undecided.items():
+            if self.state.is_decided(turn, step):
+                decided.set()
+
+    async def follow(self) -> None:
+        """Receive the nodes' reports, for as long as this is awaited."""
+        async for news in self.nodes.ends():
+            if news.node_run in self._news:
+                if news.end is not None:
+                    self._ends[news.node_run] = news.end
+                self._news[news.node_run].set()
+
+    async def take(self, turn: NodeRun) -> None:
+        """Have a node run, after its changes are approved if the rollout has an approval.
+
+        A node runs only soon after the comparison. If it is too late, it compares again.
+        """
+        stale = False
+        for _ in range(LOOKS):
+            if not await self._clear(turn, again=stale):
+                return
+            end, stale = await self._run(turn)
+            if not stale:
+                break
+        self.on_event(end)
+
+    async def _clear(self, turn: NodeRun, *, again: bool) -> bool:
+        """Have a node compare until all its changes are approved; return whether it may run.
+
+        An operator approves an earlier comparison, so the node compares once more after that.
+        """
+        while again or self.state.looks(turn):
+            again = False
+            step, decided = self.state.look_step(turn), asyncio.Event()
+            seen = await self._look(turn, step)
+            self._undecided[turn] = step, decided
+            self.on_event(seen)
+            if isinstance(seen, NodeRunEnded):
+                return False
+            await decided.wait()
+        return True
+
+    async def _run(self, turn: NodeRun) -> tuple[NodeRunEnded, bool]:
+        """Return the result of a run, and whether the node refused because of an old comparison."""
+        state = self.state
+
+        async def start() -> NodeRunAnswer:
+            answer = await self.nodes.start(
+                turn,
+                epoch=state.epoch,
+                serial=state.serials.get(turn.node, 0),
+                after=awaited_by(state, turn),
+                looked=state.looked.get(turn, 0),
+            )
+            is_new = bool(answer.problem) != (turn in state.unanswered)
+            if turn.step == state.step_back and answer.end is None and is_new:
+                self.on_event(NodeRunUnanswered(node_run=turn, problem=answer.problem))
+            return answer
+
+        end, asked = await self._ask(turn, start)
+        return replace(end, node_run=turn), asked is not None and asked.look_again
+
+    async def _look(self, turn: NodeRun, step: int) -> ChangesPredicted | NodeRunEnded:
+        """Return the comparison of a node's changes with the approval, or why it failed."""
+
+        async def look() -> NodeRunAnswer:
+            return await self.nodes.look(
+                turn, epoch=self.state.epoch, step=step, after=awaited_by(self.state, turn)
+            )
+
+        end, asked = await self._ask(NodeRun(step, turn.node), look)
+        if end.result is not NodeResult.SUCCEEDED:
+            return replace(end, node_run=turn, reason=f"before its run, with noop: {end.reason}")
+        if self.state.began.approval is None or asked is None or asked.predicted_changes is None:
+            return NodeRunEnded(
+                node_run=turn,
+                result=NodeResult.FAILED,
+                reason="did not report what it would change",
+            )
+        if not asked.predicted_changes.whole:
+            reason = (
+                f"would change {asked.predicted_changes.total} properties: too many to be approved"
+            )
+            return NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
+        difference = compare(self.state.may_change(turn), asked.predicted_changes)
+        return ChangesPredicted(node_run=turn, difference=difference)
+
+    async def _ask(
+        self, turn: NodeRun, ask: Callable[[], Awaitable[NodeRunAnswer]]
+    ) -> tuple[NodeRunEnded, NodeRunAnswer | None]:
+        """Ask a node repeatedly until it reports a result or the timeout is over.
+
+        Most nodes are asked once: their own report has the complete result.
+        """
+        seconds = self.state.began.options.timeout
+        news = self._news[turn] = asyncio.Event()
+        problem = ""
+        try:
+            async with asyncio.timeout(seconds):
+                while turn not in self._ends:
+                    news.clear()
+                    asked = await ask()
+                    if asked.end is not None:
+                        return asked.end, asked
+                    problem = asked.problem
+                    await wait_first(news, seconds=AGAIN if problem else NEWS)
+                return self._ends.pop(turn), None
+        except TimeoutError:
+            reason = f"did not report within {show_duration(seconds)} how its run ended"
+            if problem:
+                reason += f": {problem}"
+            return NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, reason=reason), None
+        finally:
+            del self._news[turn]
+
+
+class EventRecorder(Protocol):
+    """Records the events of a rollout, and receives commands for it."""
+
+    def append(self, *events: Event) -> None:
+        """Append events: all are on the disk afterwards, or none is and this raises."""
+
+    def now(self) -> datetime:
+        """Return the time that the next event gets, UTC."""
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver operators' commands, for as long as this is awaited.
+
+        Args:
+            take: Takes a command; returns why it is rejected, or empty once it is recorded.
+        """
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """Controls one rollout in this process."""
+
+    state: RolloutState
+    _: KW_ONLY
+    notes: EventRecorder
+    nodes: RolloutNodes
+    checks: CheckRunner
+    on_event: Callable[[Event], None]
+    # `None`: look again
+    _events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue, init=False)
+    _taking: NodeRunStarter = field(init=False)
+    _holding: bool = field(default=False, init=False)
+    _interrupted: bool = field(default=False, init=False)
+    _hurried: bool = field(default=False, init=False)
+    _patience: asyncio.Task[None] | None = field(default=None, init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _checking: set[NodeRun] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._taking = NodeRunStarter(self.state, self.nodes, self._events.put_nowait)
+
+    def stop(self, why: str) -> None:
+        """Start no further nodes; running ones finish and are checked."""
+        self._events.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why))
+
+    def hand_over(self, to: RolloutTakenOver | None = None) -> None:
+        """Keep the nodes on hold when this process ends: another controller has the rollout.
+
+        Args:
+            to: The other controller, if a node reported it.
+        """
+        self._holding = False
+        if to is not None and self.state.overtaken is None:
+            self._note(to)
+
+    def interrupt(self, why: str) -> None:
+        """Stop as `stop` does; the second call does not wait for running nodes."""
+        self._hurried = self._interrupted
+        self._interrupted = True
+        self.stop(why)
+
+    async def run(self, *, resume: bool, by: RolloutResumed = _NEXT_EPOCH) -> RolloutEnded:
+        """Carry the rollout out and return its end.
+
+        Args:
+            resume: Whether an earlier process began it; that one may have been killed at any point.
+            by: The new epoch and its controller, when resuming.
+
+        Raises:
+            UnavailableError: The bus did not answer whether the nodes are ready; nothing changed.
+        """
+        try:
+            return await self._run(resume=resume, by=by)
+        except BaseException:
+            if self._holding:  # also if the journal cannot be written any more
+                await self.nodes.release(self._held, epoch=self.state.epoch)
+            raise
+
+    async def give_up(self, why: str) -> RolloutEnded:
+        """End a rollout that an earlier process left, and release its nodes.
+
+        Node runs without a known result stay open: they may still be running.
+        """
+        return await self._let_go(RolloutEnding.STOPPED, why)
+
+    async def give_back(self) -> RolloutEnded:
+        """Release the nodes that a finished rollout kept, or that did not confirm their release.
+
+        Nodes that do not confirm it now can be asked again.
+        """
+        over = self.state.over
+        if over is None:
+            raise AssertionError("a rollout keeps its nodes until it is over")
+        asked = sorted({*over.held_for_investigation, *over.still_held})
+        left = await self.nodes.release(asked, epoch=self.state.epoch)
+        kept = tuple(node for node in over.held_for_investigation if node in left)
+        over = replace(over, held_for_investigation=kept, still_held=left)
+        self._note(over)
+        return over
+
+    async def _run(self, *, resume: bool, by: RolloutResumed) -> RolloutEnded:
+        if resume:
+            self._note(by)
+        if (over := await self._prepare(resume=resume)) is not None:
+            return over
+        async with asyncio.TaskGroup() as group:
+            around = [
+                group.create_task(self._taking.follow()),
+                group.create_task(self._renew()),
+                group.create_task(self.notes.hear(self._take_word)),
+            ]
+            over = await self._stage(resume=resume)
+            if over is None:
+                await self._drive(group)
+            for task in (*around, *self._tasks):
+                task.cancel()
+        if over is not None:
+            return over
+        stopped = self.state.stopped
+        if stopped is None:
+            return await self._let_go(RolloutEnding.DONE, "")
+        return await self._let_go(stopped.ending, stopped.reason)
+
+    def _note(self, *events: Event) -> None:
+        if not events:
+            return
+        self.notes.append(*events)
+        for event in events:
+            self.state.take(event)
+            self.on_event(event)
+        self._taking.look_again()
+
+    @property
+    def _held(self) -> list[NodeName]:
+        return [node for node in self.state.nodes if node not in self.state.skipped]
+
+    async def _prepare(self, *, resume: bool) -> RolloutEnded | None:
+        """Hold all nodes; return the end of the rollout if that fails."""
+        left = [node for node, result in self.state.results().items() if result is None]
+        self._holding = resume
+        problems = await self._ready(left, resume=resume)
+        reported = self.nodes.last_runs()
+        if reported.durations or reported.releases:
+            self._note(reported)
+        if not self._skip(problems):
+            return await self._refuse(problems, resume=resume, held=resume)
+        self._holding = True
+        problems = await self.nodes.hold(self._held, epoch=self.state.epoch)
+        problems = {node: why for node, why in problems.items() if node in left}
+        if not self._skip(problems):
+            return await self._refuse(problems, resume=resume, held=True)
+        return None
+
+    async def _ready(self, nodes: Collection[NodeName], *, resume: bool) -> Problems:
+        try:
+            return await self.nodes.ready(nodes)
+        except UnavailableError as error:
+            if not resume:  # an earlier rollout can be resumed when the bus is reachable again
+                self._note(
+                    RolloutEnded(ending=RolloutEnding.NOT_READY, reason=str(error), still_held={})
+                )
+            raise
+
+    def _skip(self, problems: Mapping[NodeName, str]) -> bool:
+        """Leave out nodes that are not ready if options and state allow it; return whether so."""
+        if not problems:
+            return True
+        if not can_do_without(self.state, problems):
+            return False
+        self._note(NodesSkipped(reasons=dict(sorted(problems.items()))))
+        return True
+
+    async def _refuse(
+        self, problems: Mapping[NodeName, str], *, resume: bool, held: bool
+    ) -> RolloutEnded:
+        ending = RolloutEnding.STOPPED if resume else RolloutEnding.NOT_READY
+        why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
+        if held:
+            return await self._let_go(ending, why)
+        over = RolloutEnded(ending=ending, reason=why, still_held={})
+        self._note(over)
+        return over
+
+    async def _stage(self, *, resume: bool) -> RolloutEnded | None:
+        """Stage the release on all nodes before one changes; return the end if that fails."""
+        if self.state.began.options.delivery is None or self.state.serials:
+            return None
+        left = [node for node, result in self.state.results().items() if result is None]
+        staging = asyncio.create_task(self.nodes.stage(left, epoch=self.state.epoch))
+        try:
+            while not staging.done():
+                hearing = asyncio.create_task(self._events.get())
+                await asyncio.wait([staging, hearing], return_when=asyncio.FIRST_COMPLETED)
+                if not hearing.cancel():
+                    self._hear([hearing.result()])
+                if self.state.stopped is not None:
+                    return None
+        finally:
+            staging.cancel()
+        staged = staging.result()
+        if not self._skip(staged.problems):
+            return await self._refuse(staged.problems, resume=resume, held=True)
+        if staged.problems:  # these nodes are left out, and on hold until now
+            await self.nodes.release(staged.problems, epoch=self.state.epoch)
+        self._note(StagingEnded(serials=staged.serials))
+        return None
+
+    async def _drive(self, group: asyncio.TaskGroup) -> None:
+        """Start what is due and take events until nothing is running and nothing is due."""
+        for turn in self.state.running:
+            self._begin(group, turn)
+        events: list[Event | None] = []
+        while True:
+            while not self._events.empty():
+                events.append(self._events.get_nowait())
+            self._hear(events)
+            events = []
+            now = decide(self.state)
+            self._be_patient(group)
+            if (decision := self._decision(now)) is not None:
+                self._note(decision)
+                continue
+            self._act(group, now)
+            if now.over:
+                return
+            events = [await self._events.get()]
+
+    def _decision(self, now: NextAction) -> Event | None:
+        """Return the event about the whole rollout that must be recorded before acting."""
+        if now.stop:
+            return RolloutStopped(ending=RolloutEnding.FAILED, reason=now.stop)
+        if now.withdraw:
+            return NodeRunsWithdrawn(node_runs=now.withdraw)
+        ends = self.state.stopped is not None or self.state.goes_back
+        if not ends and (why := late(self.state, now.start, self.notes.now())):
+            return RolloutStopped(ending=RolloutEnding.STOPPED, reason=why)
+        return None if now.pause is None else replace(now.pause, since=self.notes.now())
+
+    def _act(self, group: asyncio.TaskGroup, now: NextAction) -> None:
+        """Start the node runs and the checks that are due."""
+        if now.start:
+            self._note(NodeRunsStarted(node_runs=now.start))
+            for turn in now.start:
+                self._begin(group, turn)
+        for turn in now.check:
+            if turn not in self._checking:
+                self._checking.add(turn)
+                self._tasks.append(group.create_task(self._check(turn)))
+
+    def _hear(self, events: Sequence[Event | None]) -> None:
+        """Record events that arrived together, with one write for the results of many nodes."""
+        changed = [self.state.as_it_is(event) for event in events if event is not None]
+        self._note(*[event for event in changed if not isinstance(event, RolloutStopped)])
+        if self.state.stopped is None:
+            self._note(*[event for event in changed if isinstance(event, RolloutStopped)][:1])
+        if self._hurried:
+            if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
+                self._note(NodeRunsWithdrawn(node_runs=tuple(looking)))
+            for turn in self.state.running:
+                self._note(
+                    NodeRunEnded(
+                        node_run=turn, result=NodeResult.UNRESPONSIVE, reason="was not awaited"
+                    )
+                )
+            for turn in self.state.unchecked:
+                self._note(ChecksEnded(node_run=turn, problem="its checks were not awaited"))
+
+    def _be_patient(self, group: asyncio.TaskGroup) -> None:
+        """Start or cancel the deadline of a pause."""
+        if self.state.paused is None:
+            if self._patience is not None:
+                self._patience.cancel()
+            self._patience = None
+        elif self._patience is None:
+            self._patience = group.create_task(self._lose_patience(self.state.paused))
+            self._tasks.append(self._patience)
+
+    async def _lose_patience(self, paused: RolloutPaused) -> None:
+        """Stop the rollout at the pause's deadline, counted from the start of the pause."""
+        seconds = self.state.began.options.pause_at_most
+        now = self.notes.now()
+        gone = (now - (paused.since or now)).total_seconds()
+        await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
+        self.stop(f"no decision within {show_duration(seconds)}: {paused.reason}")
+
+    def _begin(self, group: asyncio.TaskGroup, turn: NodeRun) -> None:
+        self._tasks.append(group.create_task(self._taking.take(turn)))
+
+    async def _check(self, turn: NodeRun) -> None:
+        problem = await self.checks.problem(turn.node, self.state.checks(turn))
+        self._events.put_nowait(ChecksEnded(node_run=turn, problem=problem))
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW)
+            await self.nodes.hold(self._held, epoch=self.state.epoch)
+
+    def _take_word(self, sent: SentCommand) -> str:
+        """Take an operator's command; return why it is rejected, or empty once it is recorded."""
+        if problem := refusal(sent, self.state):
+            return problem
+        event = meaning(sent, self.state)
+        self._note(
+            replace(event, since=self.notes.now()) if isinstance(event, RolloutPaused) else event
+        )
+        self._events.put_nowait(None)
+        return ""
+
+    async def _let_go(self, ending: RolloutEnding, why: str) -> RolloutEnded:
+        kept = await self._keep()
+        left: Mapping[NodeName, str] = dict.fromkeys(
+            [node for node in self._held if node not in kept], ""
+        )
+        for _ in range(LETTING_GO):
+            left = await self.nodes.release(list(left), epoch=self.state.epoch)
+            if not left:
+                break
+        if self.state.began.options.investigate is not None:
+            # They may stay on hold although their reply was lost: `give_back` asks them.
+            kept += tuple(node for node in left if node in self.state.failed)
+        over = RolloutEnded(
+            ending=ending, reason=why, still_held=dict(left), held_for_investigation=kept
+        )
+        self._note(over)
+        return over
+
+    async def _keep(self) -> tuple[NodeName, ...]:
+        """Extend the holds of failed nodes if the options say so; return the confirmed ones."""
+        seconds = self.state.began.options.investigate
+        failed = [node for node in self._held if node in self.state.failed]
+        if seconds is None or not failed:
+            return ()
+        problems = await self.nodes.hold(failed, epoch=self.state.epoch, seconds=seconds)
+        return tuple(node for node in failed if node not in problems)

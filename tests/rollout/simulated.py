@@ -1,0 +1,373 @@
+"""Simulated nodes that keep the promises of real ones, and a journal in memory that can be killed.
+
+A node does each node run at most once, remembers its result, and forgets nothing when the
+controller is killed. A node without a hold of a rollout does not run for that rollout.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.agent.rollout_steps import FRESH
+from localpuppet.fleet.inventory.outbox import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout.checking import CheckRunner
+from localpuppet.rollout.commands import (
+    RolloutCommand,
+    SentCommand,
+    identify_pause,
+)
+from localpuppet.rollout.deliveries import NodeRunAnswer, NodeRunReport, Problems, StagingResult
+from localpuppet.rollout.events import (
+    Event,
+    LastRunsReported,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutBegan,
+    RolloutEnded,
+)
+from localpuppet.rollout.executing import Execution
+from localpuppet.rollout.rollout_options import RolloutOptions
+from localpuppet.rollout.site import Check
+from localpuppet.rollout.state import RolloutState
+from tests.doubles.simulated_loop import run_simulated
+
+ID = RolloutId("20261122T110000Z-0123")
+
+
+# Two hours before clocks in Berlin are set back.
+BEGINNING = datetime(2026, 10, 24, 23, tzinfo=UTC)
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill -9."""
+
+
+def node(number: int) -> NodeName:
+    return NodeName(f"n{number:02}.example.com")
+
+
+def serial_of(name: NodeName) -> int:
+    """Return the serial that a node's assignment is to have: each its own."""
+    return 7 + int(name[1:3])
+
+
+def entry_of(turn: NodeRun) -> AwaitedEntry:
+    """Return the entry that a node publishes after a successful node run."""
+    return AwaitedEntry(node=turn.node, digest=f"{turn.step:064x}", at=float(turn.step))
+
+
+def began(*groups: Iterable[int], **options: object) -> RolloutBegan:
+    """Return the beginning of a rollout over numbered nodes."""
+    return RolloutBegan(
+        id=ID,
+        caller="choria=alice",
+        groups=tuple(tuple(node(one) for one in group) for group in groups),
+        options=RolloutOptions(**options),  # type: ignore[arg-type]
+        title="test",
+    )
+
+
+class Notes:
+    """A journal in memory.
+
+    Args:
+        kill_at: The process is killed at this write, counted from 0; never for `None`.
+        written: Whether that write is on the disk by then.
+    """
+
+    def __init__(self, *, kill_at: int | None = None, written: bool = False) -> None:
+        self.events: list[Event] = []
+        self.writes = 0
+        self.kill_at = kill_at
+        self.written = written
+        self.words: list[tuple[RolloutCommand, str]] = []
+        self.approve: Callable[[], str] | None = None  # what is approved again and again
+        self.refused: list[str] = []  # why each command was refused; empty for accepted ones
+        self.always_continue = False
+        self.killed = False
+
+    def append(self, *events: Event) -> None:
+        if self.killed:
+            raise Killed
+        dies = self.writes == self.kill_at
+        self.writes += 1
+        if not dies or self.written:
+            self.events += events
+        if dies:
+            self.killed = True
+            raise Killed
+
+    def now(self) -> datetime:
+        """Return the time: that of the loop, after the beginning."""
+        return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time())
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        while True:
+            if self.always_continue:
+                self.words.append((RolloutCommand.CONTINUE, "bob"))
+            if self.approve is not None:
+                said = SentCommand(
+                    command=RolloutCommand.APPROVE, caller="bob", machine="pc", about=self.approve()
+                )
+                self.refused.append(take(said))
+            while self.words:
+                word, caller = self.words.pop(0)
+                ends = word is RolloutCommand.CONTINUE  # the pause of this moment
+                about = identify_pause(RolloutState.of(self.events)) if ends else ""
+                self.refused.append(
+                    take(SentCommand(command=word, caller=caller, machine="pc", about=about))
+                )
+            await asyncio.sleep(1)
+
+
+@dataclass
+class SimulatedNodes:
+    """The nodes.
+
+    Attributes:
+        seconds: How long each node's run takes; 1 for others.
+        bad: The nodes whose runs fail.
+        silent: The nodes that do not answer.
+        deaf_to_ends: The nodes that do not answer when they are to stay on hold, or are released.
+        unready: The nodes that are not ready, with the reason.
+        staged: The nodes that were to have the release, each time, and in which epoch.
+        staging: How long that takes.
+        unstaged: The nodes that cannot, with the reason.
+        back: The step of the rollback runs.
+        stuck: The nodes whose rollback fails.
+        untaken: The nodes that then report that they never applied the release.
+        foreseen: What each node would change.
+        silent_looks: The nodes that do not answer a request for a prediction.
+        looked: The node runs with which nodes predicted that.
+        looked_at: The end of each prediction, by step and node.
+        ran_with: What each run changed.
+        producers: The nodes that others wait for; they are asked for their entry.
+        requests: The number of requests for each node run.
+        after: What each run waited for.
+        ran: The runs, in the order in which they began, with their begin and end.
+    """
+
+    seconds: dict[NodeName, float] = field(default_factory=dict)
+    bad: set[NodeName] = field(default_factory=set)
+    silent: set[NodeName] = field(default_factory=set)
+    deaf_to_ends: set[NodeName] = field(default_factory=set)
+    unready: dict[NodeName, str] = field(default_factory=dict)
+    held: set[NodeName] = field(default_factory=set)
+    staged: list[tuple[set[NodeName], int]] = field(default_factory=list)
+    staging: float = 1.0
+    unstaged: dict[NodeName, str] = field(default_factory=dict)
+    back: int = 0
+    stuck: set[NodeName] = field(default_factory=set)
+    untaken: set[NodeName] = field(default_factory=set)
+    lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
+    kept: dict[NodeName, float] = field(default_factory=dict)
+    holds: int = 0
+    foreseen: dict[NodeName, PredictedChanges] = field(default_factory=dict)
+    silent_looks: set[NodeName] = field(default_factory=set)
+    looked: list[NodeRun] = field(default_factory=list)
+    looked_at: dict[tuple[int, NodeName], float] = field(default_factory=dict)
+    ran_with: dict[NodeRun, PredictedChanges | None] = field(default_factory=dict)
+    producers: set[NodeName] = field(default_factory=set)
+    requests: Counter[NodeRun] = field(default_factory=Counter)
+    after: dict[NodeRun, tuple[AwaitedEntry, ...]] = field(default_factory=dict)
+    ran: dict[NodeRun, tuple[float, float]] = field(default_factory=dict)
+    twice: list[NodeRun] = field(default_factory=list)
+    epoch: int = 0
+    notes: Notes | None = None
+    news: "asyncio.Queue[NodeRunReport]" = field(default_factory=asyncio.Queue)
+
+    def _live(self) -> None:
+        """End what asks, if its process was killed."""
+        if self.notes is not None and self.notes.killed:
+            raise Killed
+
+    async def ready(self, nodes: Collection[NodeName]) -> Problems:
+        self._live()
+        silent = {one: "did not answer" for one in nodes if one in self.silent}
+        return silent | {one: why for one, why in self.unready.items() if one in nodes}
+
+    def last_runs(self) -> LastRunsReported:
+        return LastRunsReported(durations=self.lasted)
+
+    async def hold(
+        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
+        self._live()
+        self.kept = {} if seconds is None else dict.fromkeys(nodes, seconds)
+        self.epoch = max(epoch, self.epoch)
+        self.holds += 1
+        self.held |= set(nodes) - self.silent
+        deaf = self.silent if seconds is None else self.silent | self.deaf_to_ends
+        return {one: "did not answer" for one in nodes if one in deaf}
+
+    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        self._live()
+        deaf = self.silent | self.deaf_to_ends
+        self.held -= set(nodes) - deaf
+        return {one: "did not answer" for one in nodes if one in deaf}
+
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
+        self._live()
+        assert self.staged or not self.ran, "no node has changed"
+        self.staged.append((set(nodes), epoch))
+        await asyncio.sleep(self.staging)
+        problems = {one: why for one, why in self.unstaged.items() if one in nodes}
+        serials = {one: serial_of(one) for one in nodes if one not in problems}
+        return StagingResult(serials=serials, problems=problems)
+
+    async def start(
+        self,
+        turn: NodeRun,
+        *,
+        epoch: int,
+        serial: int,
+        after: tuple[AwaitedEntry, ...] = (),
+        looked: int = 0,
+    ) -> NodeRunAnswer:
+        self._live()
+        self.requests[turn] += 1
+        assert not looked or (looked, turn.node) in self.looked_at
+        self.after[turn] = after
+        assert epoch == self.epoch
+        assert serial == (serial_of(turn.node) if self.staged else 0)
+        if turn.node in self.silent:
+            return NodeRunAnswer(problem="did not answer")
+        now = asyncio.get_running_loop().time()
+        if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
+            end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason="stale")
+            return NodeRunAnswer(end=end, look_again=True)
+        if turn not in self.ran:
+            assert turn.node in self.held
+            self.ran_with[turn] = self.foreseen.get(turn.node)
+            self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
+            asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
+        if now < self.ran[turn][1]:
+            return NodeRunAnswer()
+        return NodeRunAnswer(end=self._end(turn))
+
+    def _tell(self, turn: NodeRun) -> None:
+        """Report that a node run has ended, with its result if nothing else is to be reported."""
+        end = self._end(turn)
+        more = self.staged or turn.node in self.producers | self.silent
+        more = more or end.result is not NodeResult.SUCCEEDED
+        self.news.put_nowait(
+            NodeRunReport(node_run=turn, end=None if more else replace(end, entry=None))
+        )
+
+    def _end(self, turn: NodeRun) -> NodeRunEnded:
+        if turn.step == self.back and turn.node in self.untaken:
+            return NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
+        bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
+        fate, outcome = (NodeResult.FAILED, "failed") if bad else (NodeResult.SUCCEEDED, "changed")
+        entry = None if bad else entry_of(turn)
+        return NodeRunEnded(node_run=turn, result=fate, outcome=outcome, entry=entry)
+
+    async def look(
+        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+    ) -> NodeRunAnswer:
+        self._live()
+        assert (epoch, turn.node in self.held) == (self.epoch, True)
+        assert turn not in self.ran, "a node that predicts has not run"
+        looking = NodeRun(step, turn.node)
+        if turn.node in self.silent_looks:
+            return NodeRunAnswer(problem="did not answer")
+        self.after[looking] = after
+        if looking not in self.looked:
+            self.looked.append(looking)
+            self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
+            asyncio.get_running_loop().call_later(
+                0.5, self.news.put_nowait, NodeRunReport(node_run=looking)
+            )
+            return NodeRunAnswer()
+        end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
+        return NodeRunAnswer(end=end, predicted_changes=self.foreseen[turn.node])
+
+    async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
+        while True:
+            yield await self.news.get()
+
+    def at_once(self) -> int:
+        """Return how many ran at the same time, at most."""
+        begins = [begin for begin, _ in self.ran.values()]
+        return max(sum(b <= at < e for b, e in self.ran.values()) for at in begins)
+
+
+@dataclass
+class SimulatedProbe:
+    """Checks, each of which takes half a second.
+
+    Attributes:
+        bad: The checks that do not pass.
+        up: From when on each check passes; at once for others.
+        tried: The checks that were tried, and when.
+        notes: The journal of the rollout that checks.
+    """
+
+    bad: set[Check] = field(default_factory=set)
+    up: dict[Check, float] = field(default_factory=dict)
+    tried: list[tuple[Check, float]] = field(default_factory=list)
+    notes: Notes | None = None
+    on: int = 0
+    most: int = 0
+
+    async def problem(self, check: Check, *, seconds: float) -> str:
+        if self.notes is not None and self.notes.killed:
+            raise Killed
+        now = asyncio.get_running_loop().time()
+        self.tried.append((check, now))
+        self.on += 1
+        self.most = max(self.most, self.on)
+        await asyncio.sleep(0.5)
+        self.on -= 1
+        return "answered 503" if check in self.bad or now < self.up.get(check, 0.0) else ""
+
+
+def execution(
+    state: RolloutState, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+) -> Execution:
+    """Return a rollout that a process carries out."""
+    checks = CheckRunner(probe or SimulatedProbe())
+    return Execution(state, notes=notes, nodes=nodes, checks=checks, on_event=lambda _: None)
+
+
+def new(
+    first: RolloutBegan, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+) -> Execution:
+    """Return a rollout that begins."""
+    notes.append(first)
+    return execution(RolloutState(first), nodes, notes, probe)
+
+
+async def carry_out(
+    first: RolloutBegan,
+    nodes: SimulatedNodes,
+    notes: Notes | None = None,
+    probe: SimulatedProbe | None = None,
+) -> RolloutState:
+    """Carry a rollout out to its end, and return its state."""
+    work = new(first, nodes, notes or Notes(), probe)
+    over = await work.run(resume=False)
+    assert isinstance(over, RolloutEnded)
+    return work.state
+
+
+def words(state: RolloutState) -> list[str]:
+    """Return how the part of each node ended, by name."""
+    return [str(fate) for fate in state.results().values()]
+
+
+def killed(work: object) -> bool:
+    """Do work; return whether the process ended in it, as by kill -9."""
+    try:
+        run_simulated(work)  # type: ignore[arg-type]
+    except Killed:
+        return True
+    except BaseExceptionGroup as group:
+        assert group.subgroup(Killed) is not None
+        return True
+    return False
