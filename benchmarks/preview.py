@@ -27,6 +27,7 @@ from pathlib import Path
 
 from overhead import DEBIAN_MODULES, SITE
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.preview.finding import CacheFiller
 from localpuppet.node.preview.ports import (
     CompileEngine,
@@ -35,10 +36,9 @@ from localpuppet.node.preview.ports import (
     RawReads,
 )
 from localpuppet.node.preview.revisions import RevisionRange
+from localpuppet.node.preview.workspace import PreviewOrder, PreviewWorkspace
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.preview import PreviewOrder, PreviewWiring, compile_engine
 
 ROLES = 10
 BARS = {
@@ -253,7 +253,7 @@ def command(root: Path, *words: str) -> Callable[[], None]:
 
 
 def compare_cpu(
-    top: Path, wiring: PreviewWiring, pairs: int, compiled: int, *, unshared: bool
+    top: Path, workspace: PreviewWorkspace, pairs: int, compiled: int, *, unshared: bool
 ) -> None:
     """Print the CPU of a catalog beside that of other tools, in turn.
 
@@ -281,7 +281,7 @@ def compare_cpu(
         if shutil.which("octocatalog-diff"):
             measured("octocatalog-diff --catalog-only", partial(quiet, words))
         cpu = measured(
-            f"{compiled} catalogs", partial(compile_all, repository, captures, wiring, compiled)
+            f"{compiled} catalogs", partial(compile_all, repository, captures, workspace, compiled)
         )
         print(f"  {cpu / compiled:.3f} s of CPU for each catalog", flush=True)
 
@@ -292,16 +292,16 @@ def quiet(words: list[str]) -> None:
     subprocess.run(words, check=True, capture_output=True, env=env)
 
 
-def compile_all(repository: Path, captures: Path, wiring: PreviewWiring, count: int) -> None:
+def compile_all(repository: Path, captures: Path, workspace: PreviewWorkspace, count: int) -> None:
     """Compile catalogs into an empty cache."""
     with tempfile.TemporaryDirectory() as scratch:
-        fill(repository, captures, wiring, Path(scratch) / "cache", count, substitute=False)
+        fill(repository, captures, workspace, Path(scratch) / "cache", count, substitute=False)
 
 
 def fill(
     repository: Path,
     captures: Path,
-    wiring: PreviewWiring,
+    workspace: PreviewWorkspace,
     place: Path,
     count: int,
     *,
@@ -314,13 +314,13 @@ def fill(
         nodes=captures,
         cache=place,
     )
-    with wiring.cache(place) as cache:
-        side, _ = wiring.sides(order, cache)
-        engine = wiring.engine(place)
+    with workspace.cache(place) as cache:
+        side, _ = workspace.sides(order, cache)
+        engine = workspace.engine_for(place)
         filler = CacheFiller(
             cache=cache, engine=SubstitutingEngine(engine) if substitute else engine
         )
-        for compiled, _ in filler.compile(side, wiring.nodes(captures, cache)[:count]):
+        for compiled, _ in filler.compile(side, workspace.nodes(captures, cache)[:count]):
             if compiled.impure or compiled.failure:
                 raise SystemExit(f"{compiled.node}: {compiled.impure} {compiled.failure}")
 
@@ -338,17 +338,19 @@ def main() -> None:
         (top / "root").mkdir()
         repository = make_repository(top, given.nodes, unshared=given.unshared)
         captures = make_captures(top / "captures", given.nodes)
-        wiring = PreviewWiring(
-            NodeWiring(str(top / "root")), lambda own, key: compile_engine(own, mark_key=key)
+        workspace = NodeApp(str(top / "root")).preview(
+            lambda own, key: own.compile_engine(mark_key=key)
         )
         for compiled in (20, 100):
             (top / str(compiled)).mkdir()
-            compare_cpu(top / str(compiled), wiring, given.pairs, compiled, unshared=given.unshared)
+            compare_cpu(
+                top / str(compiled), workspace, given.pairs, compiled, unshared=given.unshared
+            )
         begun = time.perf_counter()
         cpu = measured(
             f"first fill of {given.sample} nodes",
             lambda: fill(
-                repository, captures, wiring, top / "sample", given.sample, substitute=False
+                repository, captures, workspace, top / "sample", given.sample, substitute=False
             ),
         )
         share = given.nodes / given.sample / 60
@@ -359,7 +361,7 @@ def main() -> None:
         place = top / "cache"
         measured(
             "substituted fill",
-            lambda: fill(repository, captures, wiring, place, given.nodes, substitute=True),
+            lambda: fill(repository, captures, workspace, place, given.nodes, substitute=True),
         )
         size = sum(path.stat().st_size for path in place.glob("*.db*"))
         bar = 20 if given.unshared else 8

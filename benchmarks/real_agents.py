@@ -24,7 +24,7 @@ from typing import Any
 from fleets import PATIENCE, REPOSITORY
 
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 
 PUPPET = "/usr/bin/puppet"
 SETPRIV = "/usr/bin/setpriv"
@@ -117,7 +117,7 @@ class Node:
             **bus,
         }
         (self.root / "localpuppet.yaml").write_text(json.dumps(settings))
-        self.parts = FleetWiring(NodeWiring(str(self.root)))
+        self.parts = FleetWiring(NodeApp(str(self.root)))
         _ = self.parts.signer  # makes its key
 
     @property

@@ -41,7 +41,7 @@ from simulated_agents import BETWEEN
 
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 
 ENGINES = ("nats-new", "etcd")
 PARTS = ("real", "simulated")
@@ -152,7 +152,7 @@ class Cost:
 def simulated_nodes(at: Store, directory: Path) -> Iterator[Simulated]:
     """Yield simulated nodes."""
     operator = Node(directory, "operator.example.com", at.settings, site="")
-    trusted = FleetWiring(NodeWiring(str(operator.root))).identity.trusted
+    trusted = FleetWiring(NodeApp(str(operator.root))).identity.trusted
     pems = {}
     for name in names(SIMULATED):
         key = Ed25519PrivateKey.generate()

@@ -26,8 +26,7 @@ from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.wiring.agent_child import run_order, warm
 from localpuppet.fleet.wiring.agent_service import start_server
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
-from localpuppet.node.wiring.node import NodePorts, NodeWiring
-from localpuppet.node.wiring.state import open_fork_server
+from localpuppet.node.app import NodeApp, NodePorts
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -36,8 +35,8 @@ class Host:
     """The part of an agent that starts runs."""
 
     def __init__(self, root: str) -> None:
-        self._node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
-        self._place = open_fork_server(self._node)
+        self._node = NodeApp(root, ports=NodePorts(neighbours=FleetNeighbours))
+        self._place = self._node.fork_server
         self._server: KeptProcess | None = None
         warm(self._node)
         self._runner = ForkRunner(partial(run_order, self._node))

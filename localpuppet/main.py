@@ -22,7 +22,7 @@ from localpuppet.node.cli.command import option
 from localpuppet.node.cli.lazy_group import CommandGroup
 
 if TYPE_CHECKING:
-    from localpuppet.node.wiring.node import CommandAdditions, Neighbours, NodeWiring, SectionReader
+    from localpuppet.node.app import CommandAdditions, Neighbours, NodeApp, SectionReader
 
 # Title in the help → command → module, in which the function is called COMMAND_command.
 SECTIONS = {
@@ -108,10 +108,10 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
       localpuppet status --wait              wait for the run, exit by its result
       localpuppet disable -m 'db migration' --for 2h
     """
-    from localpuppet.node.wiring.node import NodePorts, NodeWiring
+    from localpuppet.node.app import NodeApp, NodePorts
 
     ports = NodePorts(sections=_sections, neighbours=_neighbours, additions=_additions)
-    ctx.obj = NodeWiring(root, observe=render.progress, ports=ports)
+    ctx.obj = NodeApp(root, observe=render.progress, ports=ports)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
 
@@ -129,13 +129,13 @@ def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
     return readers
 
 
-def _neighbours(node: "NodeWiring") -> "Neighbours":
+def _neighbours(node: "NodeApp") -> "Neighbours":
     from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 
     return FleetNeighbours(node)
 
 
-def _additions(node: "NodeWiring") -> "CommandAdditions":
+def _additions(node: "NodeApp") -> "CommandAdditions":
     from localpuppet.fleet.cli.additions import FleetAdditions
 
     return FleetAdditions(node)

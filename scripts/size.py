@@ -4,6 +4,7 @@
   where a line of Python ends; in the other kinds, a line counts once for each 120 characters.
 - An SQL text in Python counts a line for each 100 characters, however it is broken into lines.
 - `scripts/size.toml` holds the maximum of each kind. A kind above it fails the check.
+- A Python file, tests included, has at most 600 lines unless `scripts/size.toml` says why.
 - Tests, benchmarks, scripts and documentation do not count.
 
 Example:
@@ -27,6 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATION = ROOT / "scripts/size.toml"
 DIRECTORIES = ("localpuppet/", "modules/localpuppet/", "manifests/", "enc/")
+LISTED = (*DIRECTORIES, "tests/")
 # Texts that are code, by suffix: the kind, and what a comment looks like.
 KINDS = {
     ".rb": ("ruby", re.compile(r"^[ \t]*#.*$", re.MULTILINE)),
@@ -39,6 +41,8 @@ KINDS = {
 }
 ORDER = ("python", "ruby", "javascript", "css", "templates", "sql")
 LINE, SQL_LINE = 120, 100
+# Lines of a Python file with all, and how many files may have more.
+MOST_LINES, MOST_LONG = 600, 10
 SQL = re.compile(r"\s*(SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|DROP|ALTER|WITH|PRAGMA)\s")
 BLANK = {
     tokenize.COMMENT,
@@ -192,6 +196,21 @@ def find_excess(sizes: dict[str, FileSize], maximum: dict[str, int]) -> Iterator
             )
 
 
+def find_long(lines: dict[str, int], reasons: dict[str, str]) -> Iterator[str]:
+    """Yield a message for each Python file that is too long without a reason.
+
+    Args:
+        lines: Lines of files, with docstrings, comments and blanks.
+        reasons: Files that may be longer, with the reason.
+    """
+    for path, many in lines.items():
+        if (many > MOST_LINES) != (path in reasons):
+            problem = f"{many} lines, at most {MOST_LINES}" if many > MOST_LINES else "is not long"
+            yield f"{path}: {problem} (split it by concept, or correct [long] in scripts/size.toml)"
+    if len(reasons) > MOST_LONG:
+        yield f"scripts/size.toml: [long] has more than {MOST_LONG} files"
+
+
 def record(sizes: dict[str, FileSize], text: str) -> str:
     """Return the configuration with each maximum lowered to what the kind has."""
     for kind in ORDER:
@@ -208,16 +227,19 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="lower the recorded maximum")
     arguments = parser.parse_args()
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *DIRECTORIES],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *LISTED],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    sizes = {}
+    sizes, lines = {}, {}
     for path in filter(None, listed.stdout.split("\0")):
         if (ROOT / path).is_file() and Path(path).suffix in {".py", *KINDS}:
-            size = measure(path, (ROOT / path).read_text("utf-8"))
+            text = (ROOT / path).read_text("utf-8")
+            if path.endswith(".py"):
+                lines[path] = text.count("\n")
+            size = None if path.startswith("tests/") else measure(path, text)
             if size:
                 sizes[path] = size
     if arguments.files is not None:
@@ -231,7 +253,8 @@ def main() -> int:
     text = CONFIGURATION.read_text("utf-8")
     if arguments.record:
         CONFIGURATION.write_text(record(sizes, text), "utf-8")
-    excess = list(find_excess(sizes, tomllib.loads(text)["maximum"]))
+    recorded = tomllib.loads(text)
+    excess = [*find_excess(sizes, recorded["maximum"]), *find_long(lines, recorded["long"])]
     for message in excess:
         print(message, file=sys.stderr)
     return 1 if excess else 0

@@ -105,34 +105,3 @@ def test_the_name_of_a_public_class_is_unique() -> None:
                 modules[statement.name].append(str(file.relative_to(ROOT)))
     shared = {name: files for name, files in modules.items() if len(files) > 1}
     assert shared == {}, "rename these classes, each to a domain noun plus its role"
-
-
-MOST_MEMBERS = 10
-
-
-def _public_members(class_: ast.ClassDef) -> set[str]:
-    functions = [
-        node for node in class_.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    attributes = [
-        node.attr
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and ast.unparse(node.value) == "self"
-    ]
-    names = {*attributes, *(function.name for function in functions)}
-    return {name for name in names if not name.startswith("_")}
-
-
-def test_a_class_that_builds_parts_has_few_members() -> None:
-    """A command that takes such a class shows little of what it uses."""
-    classes = [
-        statement
-        for file in ROOT.glob("*/wiring/*.py")
-        for statement in ast.parse(file.read_text()).body
-        if isinstance(statement, ast.ClassDef)
-    ]
-    members = {class_.name: len(_public_members(class_)) for class_ in classes}
-    assert {name: many for name, many in members.items() if many > MOST_MEMBERS} == {}

@@ -95,3 +95,19 @@ def test_a_script_that_prints_a_list_ends_quietly_when_its_reader_closes(
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reasons", "problems"),
+    [
+        (600, {}, 0),
+        (601, {}, 1),
+        (601, {"a.py": "one concept"}, 0),
+        (600, {"a.py": "one concept"}, 1),
+        (601, {"a.py": "", **{f"{number}.py": "" for number in range(10)}}, 1),
+    ],
+)
+def test_a_long_file_needs_a_reason_and_few_have_one(
+    lines: int, reasons: dict[str, str], problems: int
+) -> None:
+    assert len(list(size.find_long({"a.py": lines}, reasons))) == problems

@@ -3,5 +3,6 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses or a
 file there is damaged, and so does parsing if a field is missing or has the wrong type.
 
-packages: `candidates`, `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`, `settings`, `wiring`.
+builds the parts: `app`.
+packages: `candidates`, `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`, `settings`.
 """

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.node.app import NodeApp
 from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.difference import difference
@@ -27,9 +28,8 @@ from localpuppet.node.preview.ports import CompileEngine, CompileRequest, Compil
 from localpuppet.node.preview.release_index import METADATA
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.preview.revisions import RevisionTree
+from localpuppet.node.preview.workspace import PreviewWorkspace
 from localpuppet.node.releases.release import Release
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.preview import PreviewWiring, compile_engine
 
 # Category of a file → the pattern of its name; the first that fits counts.
 CATEGORIES = {
@@ -220,7 +220,7 @@ class MutationProof:
     """Mutates a control repository step by step.
 
     Attributes:
-        wiring: Makes releases.
+        workspace: Makes releases.
         engine: Compiles.
         cache: The cache.
         nodes: The nodes.
@@ -228,7 +228,7 @@ class MutationProof:
         current: The release.
     """
 
-    wiring: PreviewWiring
+    workspace: PreviewWorkspace
     engine: CompileEngine
     cache: PreviewCache
     nodes: Sequence[CapturedNode]
@@ -251,20 +251,20 @@ class MutationProof:
             scratch: A directory for releases and the cache.
             root: The root of a node, for its settings.
         """
-        node = NodeWiring(str(root))
-        wiring = PreviewWiring(node, lambda own, key: compile_engine(own, mark_key=key))
+        node = NodeApp(str(root))
+        workspace = node.preview(lambda own, key: own.compile_engine(mark_key=key))
         places = scratch / "releases"
         places.mkdir(parents=True)
         first = places / _name(0)
         shutil.copytree(repository, first, symlinks=True, ignore=shutil.ignore_patterns(".git"))
         if not (first / "manifest.yaml").exists():
             (first / "manifest.yaml").write_text("moduledir: modules\n")
-        with wiring.cache(scratch / "cache") as cache:
+        with workspace.cache(scratch / "cache") as cache:
             proof = cls(
-                wiring=wiring,
-                engine=wiring.engine(scratch / "cache"),
+                workspace=workspace,
+                engine=workspace.engine_for(scratch / "cache"),
                 cache=cache,
-                nodes=wiring.nodes(nodes, cache),
+                nodes=workspace.nodes(nodes, cache),
                 places=places,
                 current=first,
             )
@@ -275,7 +275,7 @@ class MutationProof:
         """Return a release."""
         revision = PreviewRevision(name=directory.name[-6:])
         tree = RevisionTree(revision=revision, directory=directory, key="")
-        side = self.wiring.side(tree, self.cache)
+        side = self.workspace.side(tree, self.cache)
         return PreviewSide(revision=revision, release=side.release, index=side.index)
 
     def compile_all(self, side: PreviewSide) -> "_Compiles":

@@ -11,9 +11,8 @@ import click
 
 from localpuppet.base.formats.text import one_line, parse_line, shown_names
 from localpuppet.fleet.wiring.confirmations import confirmation_of
+from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.wiring.node import CommandAddition, CommandAdditions, NodeWiring
-from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.search import RejectedResource
@@ -31,7 +30,7 @@ class FleetAdditions(CommandAdditions):
         node: The parts of the node.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
 
     def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
@@ -69,7 +68,7 @@ class FleetAdditions(CommandAdditions):
         from localpuppet.fleet.cli.record.changes import changes
         from localpuppet.fleet.triggers.kicks import kicked_by
 
-        kicked = kicked_by(open_records(self._node), run.id)
+        kicked = kicked_by(self._node.records, run.id)
         confirmation = confirmation_of(self._node)
         mine = confirmation is not None and confirmation.run == run.id
         resources = _resources(run)

@@ -2,8 +2,8 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command(
@@ -13,7 +13,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @flag("--now", "On SIGTERM, end a Puppet run at once.")
 @flag("--debug", "Also log routine drops, and do not limit the number of lines.")
 @click.pass_obj
-def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
+def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
     """Run Puppet for triggers, requests and by a timer.
 
     The agent receives the triggers and requests for this node over the bus. At most one run is

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.fleet.requests.request import PATIENCE
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.requests.client import NodeAnswer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def ask_nodes(
-    node: NodeWiring,
+    node: NodeApp,
     nodes: Sequence[str],
     action: str,
     args: "Arguments",

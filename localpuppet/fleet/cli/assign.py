@@ -8,10 +8,10 @@ import click
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.cli.progress import shown, whom
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.requests.arguments import Deploy
@@ -39,7 +39,7 @@ PATIENCE = "10m"
 )
 @flag("--json as_json", "Print the replies as JSON.")
 @click.pass_obj
-def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Give nodes a release, which each of them then runs.
 
     RELEASE is SOURCE/tags/TAG. The input of each NODE must have 'app: SOURCE/assigned'. Before
@@ -93,7 +93,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     return 0 if all(answer.ok for answer in answers.values()) else 1
 
 
-def read_values(node: NodeWiring, file: Path | None) -> "tuple[tuple[str, ...], Classes]":
+def read_values(node: NodeApp, file: Path | None) -> "tuple[tuple[str, ...], Classes]":
     """Return the layers and classes in a file of values; none without a file."""
     if file is None:
         return (), {}

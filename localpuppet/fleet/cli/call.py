@@ -5,13 +5,13 @@ from functools import partial
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command("call", hidden=True)
 @click.pass_obj
-def call_command(node: NodeWiring) -> None:
+def call_command(node: NodeApp) -> None:
     """Answer one line of JSON on standard input with one on standard output.
 
     For the Puppet modules. Leases need the agent, which renews them.

@@ -8,9 +8,9 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, node_option, option
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command(
@@ -27,7 +27,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def capture_command(
-    node: NodeWiring, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
 ) -> int:
     """Write what the catalogs of nodes depend on.
 
@@ -62,7 +62,7 @@ def capture_command(
     return 1 if problems else 0
 
 
-def _write_own(node: NodeWiring, directory: Path) -> NodeName:
+def _write_own(node: NodeApp, directory: Path) -> NodeName:
     from localpuppet.base.machine.files import make_private
     from localpuppet.fleet.wiring.publishing import capture_keeper
     from localpuppet.node.preview.nodes_directory import write_capture
@@ -73,7 +73,7 @@ def _write_own(node: NodeWiring, directory: Path) -> NodeName:
     return capture.node
 
 
-def _matching(node: NodeWiring, query: str) -> list[NodeName]:
+def _matching(node: NodeApp, query: str) -> list[NodeName]:
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.inventory.reading import UnansweredQuery
     from localpuppet.fleet.wiring.fleet import run
@@ -91,7 +91,7 @@ def _matching(node: NodeWiring, query: str) -> list[NodeName]:
 
 
 def _collect(
-    node: NodeWiring, names: Sequence[NodeName], directory: Path, *, as_json: bool
+    node: NodeApp, names: Sequence[NodeName], directory: Path, *, as_json: bool
 ) -> dict[NodeName, str]:
     from localpuppet.fleet.captures.collecting import collect_captures
     from localpuppet.fleet.cli.progress import shown, whom

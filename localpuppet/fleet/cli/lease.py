@@ -10,9 +10,9 @@ import click
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.leases.command import GuardedCommand
@@ -37,7 +37,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def lease_command(
-    node: NodeWiring, name: str, wait_timeout: str | None, command: tuple[str, ...]
+    node: NodeApp, name: str, wait_timeout: str | None, command: tuple[str, ...]
 ) -> int:
     """Run a command on one node of the fleet at a time.
 

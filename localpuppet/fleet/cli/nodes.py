@@ -23,9 +23,9 @@ from localpuppet.fleet.inventory.node_row import (
     sort_rows,
 )
 from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
@@ -82,7 +82,7 @@ class InventoryListing(Value):
 @flag("--json as_json", "Print JSON; with --watch, one line a change.")
 @click.pass_obj
 def nodes_command(
-    node: NodeWiring,
+    node: NodeApp,
     /,
     following: bool,
     order: str,
@@ -151,7 +151,7 @@ def nodes_command(
 
 
 async def _gathered(
-    node: NodeWiring, expression: str | None, *, needs: bool
+    node: NodeApp, expression: str | None, *, needs: bool
 ) -> tuple[dict[str, dict[str, Any]], InventoryListing]:
     """Return the published states by node, and the inventory.
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
-from localpuppet.node.wiring.node import NodeWiring
 
 HEAD = "# Made by 'localpuppet bus permissions {engine} {file}': change that file, not this one.\n"
 HOW = """\
@@ -19,7 +19,7 @@ HOW = """\
 @click.argument("engine", type=click.Choice(["nats", "etcd"]), metavar="ENGINE")
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj
-def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
+def permissions_command(node: NodeApp, engine: str, roster: Path) -> None:
     """Print the permissions of a roster for NATS or etcd.
 
     ENGINE is nats or etcd. The output is a part of the NATS server's configuration, or a script for

@@ -5,8 +5,8 @@ import click
 from localpuppet.base.formats.names import split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.requests.request import MAX_LIFETIME, PATIENCE
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
-from localpuppet.node.wiring.node import NodeWiring
 
 _JSON = flag("--json as_json", "Print the replies as JSON.")
 
@@ -34,7 +34,7 @@ EXITS = {0: "every node accepted or answered", 1: "a node refused", 69: "a node 
 @_JSON
 @click.pass_obj
 def runonce_command(
-    node: NodeWiring,
+    node: NodeApp,
     nodes: tuple[str, ...],
     noop: bool,
     tags: str | None,
@@ -63,9 +63,7 @@ def runonce_command(
 @_WAIT_TIMEOUT
 @_JSON
 @click.pass_obj
-def last_run_command(
-    node: NodeWiring, nodes: tuple[str, ...], patience: float, as_json: bool
-) -> int:
+def last_run_command(node: NodeApp, nodes: tuple[str, ...], patience: float, as_json: bool) -> int:
     """Ask nodes for the record of their last finished run.
 
     The policy of each node must allow you `last_run_summary`.

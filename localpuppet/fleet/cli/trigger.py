@@ -14,9 +14,9 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
 from localpuppet.fleet.wiring.fleet import fleet_settings
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
@@ -51,7 +51,7 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def trigger_command(
-    node: NodeWiring,
+    node: NodeApp,
     nodes: tuple[str, ...],
     labels: tuple[str, ...],
     ttl: str,

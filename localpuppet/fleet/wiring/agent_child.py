@@ -12,13 +12,11 @@ from localpuppet.fleet.agent.rollout_steps import Deployment
 from localpuppet.fleet.requests.arguments import Compile, DeployAction
 from localpuppet.fleet.wiring.confirmations import is_confirmed
 from localpuppet.fleet.wiring.fleet import fleet_settings
+from localpuppet.node.app import NodeApp
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.run import RunWiring
-from localpuppet.node.wiring.state import open_attempts, open_fork_server
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.preparing import AssignmentService
@@ -39,7 +37,7 @@ class _Begins(SilentObserver):
         self._begun()
 
 
-def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
+def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
     """Apply a release as `localpuppet apply` does, and return the result.
 
     Args:
@@ -59,7 +57,7 @@ def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> R
             causes=order.causes,
             through=order.through,
         )
-        with open_attempts(node).noted(options, source=str(node.settings.input)) as named:
+        with node.attempts.noted(options, source=str(node.settings.input)) as named:
             try:
                 status = _run(node, options, begun, named)
             except (BusyError, OnHoldError) as error:
@@ -70,7 +68,7 @@ def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> R
     return _end(status)
 
 
-def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
+def deploy(node: NodeApp, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
     """Stage, apply or leave a release, and return the result: `OVER` on success.
 
     Args:
@@ -91,7 +89,7 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
     return _done(take)
 
 
-def retreat(node: NodeWiring, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
+def retreat(node: NodeApp, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
     """Go back from a release that was not confirmed, and return the result; see `deploy`.
 
     Args:
@@ -102,9 +100,9 @@ def retreat(node: NodeWiring, order: RetreatOrder, _begun: Callable[[], None]) -
     return _done(lambda: _assigning(node).go_back(left, by=by))
 
 
-def _assigning(node: NodeWiring) -> "AssignmentService":
+def _assigning(node: NodeApp) -> "AssignmentService":
     fresh = node.again()
-    return RunWiring(fresh).assigning(
+    return fresh.assigning(
         confirm=fleet_settings(fresh).agent.confirm or 0.0,
         confirmed=partial(is_confirmed, fresh),
     )
@@ -121,9 +119,7 @@ def _done(work: Callable[[], None]) -> RunCompletion:
     return RunCompletion(result=RequestedRunResult.OVER)
 
 
-def compile_candidate(
-    node: NodeWiring, order: Compile, _begun: Callable[[], None]
-) -> RunCompletion:
+def compile_candidate(node: NodeApp, order: Compile, _begun: Callable[[], None]) -> RunCompletion:
     """Compile two catalogs, and return their differences; see `deploy`.
 
     Args:
@@ -131,7 +127,7 @@ def compile_candidate(
         order: The release of the second catalog.
     """
     try:
-        changes = RunWiring(node.again()).candidate().changes(order.release)
+        changes = node.again().candidate().changes(order.release)
     except LocalpuppetError as error:
         return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
     return RunCompletion(
@@ -140,15 +136,14 @@ def compile_candidate(
 
 
 def _run(
-    node: NodeWiring,
+    node: NodeApp,
     options: RunOptions,
     begun: Callable[[], None],
     named: Callable[[ReleasePath], None],
 ) -> Status:
-    wiring = RunWiring(node)
-    prepared = wiring.preparation().prepare(options, named=named)
-    server = open_fork_server(node) if fleet_settings(node).agent.warm else None
-    supervisor = wiring.supervisor(_Begins(begun), fork_server=server)
+    prepared = node.preparation().prepare(options, named=named)
+    server = node.fork_server if fleet_settings(node).agent.warm else None
+    supervisor = node.supervisor(_Begins(begun), fork_server=server)
     node.processes.watch_signals()
     return supervisor.apply(prepared)
 
@@ -162,7 +157,7 @@ def _end(status: Status) -> RunCompletion:
     )
 
 
-def warm(node: NodeWiring) -> None:
+def warm(node: NodeApp) -> None:
     """Import the modules that a run needs, so that forked children share them."""
     from localpuppet.base.machine import processes
     from localpuppet.node.puppet import fault, probe

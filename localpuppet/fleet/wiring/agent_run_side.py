@@ -53,12 +53,11 @@ from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, known_stores
 from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
 from localpuppet.fleet.wiring.puppet_calls import own_variables, puppet_calls
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.enc.assignment import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.hold import Holds, HoldStatus
 from localpuppet.node.runs.run_replies import NoopReporter
-from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -99,7 +98,7 @@ def run_parts(
     obstacles = RunObstacles(
         held=lambda: HoldStatus.by(holds().active()),
         lacking=entries.lacking,
-        begun=partial(recorded_end, open_records(node)),
+        begun=partial(recorded_end, node.records),
     )
     agent = Agent(
         admission=_admission(fleet, inbox, auditor),
@@ -122,10 +121,10 @@ def run_parts(
         started_at=show_time(node.clock.now()),
         has_entry=lambda: outbox.stamp() > 0,
         holds=holds,
-        records=open_records(node),
-        attempt=open_attempts(node).newest,
+        records=node.records,
+        attempt=node.attempts.newest,
         modules=node.settings.modules,
-        rollback=partial(rollback_in_force, node),
+        rollback=node.rollback_in_force,
         assigned=AssignedRelease(node.settings.state).read,
         run_interval=fleet_settings(node).agent.run_interval,
         confirmation=confirmation.report,
@@ -146,7 +145,7 @@ def run_parts(
         log=describer.log,
         capture=capture_keeper(node).reply,
         catalog=CatalogKeeper(node.settings.state).reply,
-        changes=NoopReporter(node.settings.state, open_records(node)) if ours else None,
+        changes=NoopReporter(node.settings.state, node.records) if ours else None,
         run=request_run,
         changed=agent.recheck,
         deploy=Deployments(
@@ -202,17 +201,17 @@ def run_parts(
 class _KnownHolds:
     """Returns the holds; `puppet agent --disable` counts as soon as Puppet is known."""
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
         self._known: Holds | None = None
 
     def __call__(self) -> Holds:
         if self._known is None or not self._known.with_puppets:
-            self._known = open_holds(self._node, ask=False)
+            self._known = self._node.holds(ask=False)
         return self._known
 
 
-def _runner(node: NodeWiring) -> Runner:
+def _runner(node: NodeApp) -> Runner:
     settings = node.settings
     command = fleet_settings(node).agent.run_cmd
     if command is not None:
@@ -242,7 +241,7 @@ def _keeper(
 ) -> Keeper:
     node = fleet.node
     stores = known_stores(fleet)
-    users = LockUsers(open_records(node), node.processes, log, grace=node.settings.grace)
+    users = LockUsers(node.records, node.processes, log, grace=node.settings.grace)
     session = str(uuid.uuid4())
 
     async def leases() -> Leases:
@@ -286,8 +285,8 @@ def confirming(
         ConfirmationContext(
             memory=ConfirmationMemory(node.settings.state),
             assigned=AssignedRelease(node.settings.state).read,
-            rollback=partial(rollback_in_force, node),
-            records=open_records(node),
+            rollback=node.rollback_in_force,
+            records=node.records,
             holds=holds,
             boot=node.processes.me().boot_id,
             late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
@@ -298,7 +297,7 @@ def confirming(
             ForkRunner(partial(retreat, node)),
             agent=agent,
             inbox=inbox,
-            records=open_records(node),
+            records=node.records,
             holds=holds,
             clock=node.clock,
         ),
@@ -308,7 +307,7 @@ def confirming(
     )
 
 
-def _answers(node: NodeWiring) -> Answers | None:
+def _answers(node: NodeApp) -> Answers | None:
     """Return the check whether a bus server answers; `None` for an engine that is a file."""
     bus = fleet_settings(node).bus
     servers = bus.servers.get(bus.engine)
@@ -318,7 +317,7 @@ def _answers(node: NodeWiring) -> Answers | None:
     return ServerSelector(endpoints, timeout=bus.timeout).answers
 
 
-def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:
+def _command(node: NodeApp, log: Log) -> Callable[[], Awaitable[bool]] | None:
     """Return the call of `confirm_command`; exit code 0 means that this node is online."""
     command = fleet_settings(node).agent.confirm_command
     if command is None:

@@ -38,10 +38,8 @@ from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.publishing import PublishingWiring
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
-from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.run import lean_start
-from localpuppet.node.wiring.state import find_puppet, open_fork_server, open_records
 
 # Seconds between attempts of the network side to reach the run side.
 AGAIN = 1.0
@@ -271,7 +269,7 @@ def _user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
+def start_server(node: NodeApp, limits: ServerLimits = LIMITS) -> KeptProcess:
     """Start a node's fork server.
 
     Args:
@@ -281,8 +279,8 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     Raises:
         LocalpuppetError: The server cannot be started.
     """
-    server = open_fork_server(node)
-    installation = find_puppet(node, ask=False)
+    server = node.fork_server
+    installation = node.find_puppet(ask=False)
     if installation is None:
         raise UnavailableError("Puppet was changed; the next run reads its settings again")
     if len(bytes(server.path)) > MAX_PATH:
@@ -291,7 +289,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     command, env = server_command(
         installation,
         base=program_environment(),
-        lean=lean_start(node, installation),
+        lean=node.lean_start(installation),
         script=shared_file("fork_server.rb"),
         socket=server.path,
         names=server.path.with_suffix(".names"),
@@ -307,12 +305,12 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     return process
 
 
-def warming(node: NodeWiring, agent: Agent, log: Log) -> ForkServerKeeper:
+def warming(node: NodeApp, agent: Agent, log: Log) -> ForkServerKeeper:
     """Return the service that keeps a node's fork server."""
     return ForkServerKeeper(agent, start=partial(start_server, node), log=log)
 
 
-def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
+def reactor(node: NodeApp, agent: Agent, view: View, log: Log) -> Reactor:
     """Return the service that requests a run when an answer to a query of the catalog changes.
 
     Args:
@@ -321,7 +319,7 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
         view: The entries of other nodes.
         log: The log of the service.
     """
-    clock, records = node.clock, open_records(node)
+    clock, records = node.clock, node.records
     collecting = ExportsWiring(node).collecting(agent.me)
     policy, max_stale = peers(node).policy, peers(node).inventory.max_stale
 

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import StateError
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
     from localpuppet.fleet.agent.confirmation.pending import Confirmation
     from localpuppet.node.enc.assignment import Assignment
 
 
-def confirmation_of(node: NodeWiring) -> "Confirmation | None":
+def confirmation_of(node: NodeApp) -> "Confirmation | None":
     """Return the confirmation of the release that was assigned last to a node, if there is one."""
     # Most nodes have none: `status` then saves the imports.
     if not (node.settings.state / "confirmation.json").exists():
@@ -20,7 +20,7 @@ def confirmation_of(node: NodeWiring) -> "Confirmation | None":
     return ConfirmationMemory(node.settings.state).read()
 
 
-def is_confirmed(node: NodeWiring, assignment: "Assignment") -> bool:
+def is_confirmed(node: NodeApp, assignment: "Assignment") -> bool:
     """Return whether an assignment is confirmed; a damaged file means that it is not."""
     from localpuppet.fleet.requests.confirmation import Stage
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.fleet.wiring.fleet import peers
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_records
+from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -29,7 +28,7 @@ class ExportsWiring:
         node: The parts of the node.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
 
     def held(self) -> "HeldExports":
@@ -97,7 +96,7 @@ class ExportsWiring:
         """Return what the collectors of the newest run would collect now, by the current policy."""
         from localpuppet.fleet.exports.recording import read_collected
 
-        records = open_records(self._node)
+        records = self._node.records
         before = read_collected(records.get(None)) if records.ids() else []
         return self.collecting(name).again(before) if before else []
 
@@ -114,7 +113,7 @@ class ExportsWiring:
             lend,
             self.collecting(name),
             max_stale=peers(self._node).inventory.max_stale,
-            records=open_records(self._node),
+            records=self._node.records,
             clock=self._node.clock,
         )
 

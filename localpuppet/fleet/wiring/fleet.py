@@ -23,8 +23,7 @@ from localpuppet.fleet.trust.keys import (
     public_pem,
     read_private,
 )
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_records
+from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -53,7 +52,7 @@ class Identity:
         known_name: The node's name, if it is known already: the network side cannot ask Puppet.
     """
 
-    def __init__(self, node: NodeWiring, *, known_name: NodeName | None = None) -> None:
+    def __init__(self, node: NodeApp, *, known_name: NodeName | None = None) -> None:
         self._node = node
         self._known_name = known_name
         self._settings = peers(node).identity
@@ -174,19 +173,19 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
         raise first_error(group) from group
 
 
-def peers(node: NodeWiring) -> PeerSettings:
+def peers(node: NodeApp) -> PeerSettings:
     """Return how a node deals with other nodes."""
     return node.section(peer_settings)
 
 
-def fleet_settings(node: NodeWiring) -> "FleetSettings":
+def fleet_settings(node: NodeApp) -> "FleetSettings":
     """Return the settings of a node's bus and agent."""
     from localpuppet.fleet.settings.fleet import fleet_settings_of
 
     return node.section(fleet_settings_of)
 
 
-def node_name(node: NodeWiring) -> NodeName:
+def node_name(node: NodeApp) -> NodeName:
     """Return a node's name: from the settings, or Puppet's certname in lower case.
 
     Raises:
@@ -195,9 +194,8 @@ def node_name(node: NodeWiring) -> NodeName:
     """
     if name := fleet_settings(node).node:
         return name
-    from localpuppet.node.wiring.state import require_puppet
 
-    return NodeName.parse(require_puppet(node).settings["certname"].lower())
+    return NodeName.parse(node.require_puppet().settings["certname"].lower())
 
 
 class FleetWiring:
@@ -208,7 +206,7 @@ class FleetWiring:
         name: The node's name, if it is known already.
     """
 
-    def __init__(self, node: NodeWiring, *, name: NodeName | None = None) -> None:
+    def __init__(self, node: NodeApp, *, name: NodeName | None = None) -> None:
         self.node = node
         self._name = name
         self.identity = Identity(node, known_name=name)
@@ -300,18 +298,18 @@ class FleetWiring:
         )
 
 
-def open_held_kicks(node: NodeWiring) -> "HeldKicks":
+def open_held_kicks(node: NodeApp) -> "HeldKicks":
     """Return the kicks that wait until their run is over."""
     from localpuppet.fleet.triggers.kicks import HeldKicks
 
-    return HeldKicks(node.settings.state, open_records(node), node.clock)
+    return HeldKicks(node.settings.state, node.records, node.clock)
 
 
-def paths_of_run(node: NodeWiring, run: str | None) -> Iterable[tuple[NodeName, ...]]:
+def paths_of_run(node: NodeApp, run: str | None) -> Iterable[tuple[NodeName, ...]]:
     """Return the paths along which a run may send triggers; see `paths_of`."""
     from localpuppet.fleet.triggers.sending import paths_of
 
-    return paths_of(open_records(node), run)
+    return paths_of(node.records, run)
 
 
 def ask_agent(socket: Path, line: bytes, *, patience: float) -> "AsyncGenerator[bytes, None]":

@@ -34,7 +34,6 @@ from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Attempt, Status
-from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.fleet.wiring.inventory import Store
@@ -54,7 +53,7 @@ class HistoryWiring:
         self._runs, self._audit = DayLog(state, RUNS), DayLog(state, AUDIT)
         self._logs = (self._runs, self._audit)
         self._published = PublishedDays(state)
-        self._records = open_records(fleet.node)
+        self._records = fleet.node.records
 
     @cached_property
     def _interval(self) -> float | None:

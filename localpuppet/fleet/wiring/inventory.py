@@ -11,9 +11,8 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
+from localpuppet.node.app import NodeApp
 from localpuppet.node.settings.node import FILE
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RunId
@@ -39,7 +38,7 @@ class InventoryWiring:
         fleet: The parts of a fleet node; built on demand.
     """
 
-    def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
+    def __init__(self, node: NodeApp, *, fleet: FleetWiring | None = None) -> None:
         self._node = node
         self._fleet = fleet or FleetWiring(node)
         self._exports = ExportsWiring(node)
@@ -160,7 +159,7 @@ class InventoryWiring:
         return InventoryCalls(
             self._lend(note),
             max_stale=peers(self._node).inventory.max_stale,
-            records=open_records(self._node),
+            records=self._node.records,
             clock=self._node.clock,
         )
 

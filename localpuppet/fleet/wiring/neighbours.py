@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.node.wiring.node import Neighbours, NodeWiring
+from localpuppet.node.app import Neighbours, NodeApp
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
@@ -23,7 +23,7 @@ class FleetNeighbours(Neighbours):
         node: The parts of the node.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
 
     @property

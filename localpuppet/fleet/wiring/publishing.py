@@ -13,7 +13,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, open_held_kicks, peers
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.app import NodeApp, program_environment
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -150,7 +150,7 @@ class PublishingWiring:
         fleet: The parts of a fleet node; built on demand.
     """
 
-    def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
+    def __init__(self, node: NodeApp, *, fleet: FleetWiring | None = None) -> None:
         self._node = node
         self._fleet = fleet or FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
@@ -386,7 +386,7 @@ class PublishingWiring:
         )
 
 
-def capture_keeper(node: NodeWiring) -> "CaptureKeeper":
+def capture_keeper(node: NodeApp) -> "CaptureKeeper":
     """Return the capture of a node's last good run, as its settings limit it."""
     from localpuppet.fleet.captures.keeping import CaptureKeeper, CaptureRules
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, open_held_kicks, peers
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_records
+from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +50,12 @@ def puppet_calls(
         inventory=inventory,
         exports=exports,
         keeper=keeper,
-        records=open_records(fleet.node),
+        records=fleet.node.records,
         name=fleet.signer.name,
     )
 
 
-def own_variables(node: NodeWiring) -> dict[str, str]:
+def own_variables(node: NodeApp) -> dict[str, str]:
     """Return the environment variables by which Puppet code of a run reaches localpuppet."""
     settings = peers(node)
     always = {"LOCALPUPPET_KICK": "always"} if settings.kick_always else {}

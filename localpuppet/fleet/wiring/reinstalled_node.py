@@ -28,8 +28,8 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.puppet_calls import module_words
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.releases.ledger import AppliedElsewhere
-from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -59,7 +59,7 @@ class ReinstalledNode:
         reading: Seconds that the first run waits for an agent that has not read the bus yet.
     """
 
-    def __init__(self, node: NodeWiring, *, reading: float = READING) -> None:
+    def __init__(self, node: NodeApp, *, reading: float = READING) -> None:
         from localpuppet.fleet.wiring.fleet import FleetWiring
         from localpuppet.fleet.wiring.inventory import InventoryWiring
 
@@ -168,7 +168,7 @@ class ReinstalledNode:
         return entry
 
 
-def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
+def compare_with_fleet(node: NodeApp, staged: "StagedRelease") -> None:
     """Refuse a new tag that other nodes report with another commit.
 
     If the bus is unreachable, a note says so, and the release is accepted.
@@ -199,12 +199,12 @@ def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
         note(warning)
 
 
-def _has_bus(node: NodeWiring) -> bool:
+def _has_bus(node: NodeApp) -> bool:
     bus = fleet_settings(node).bus
     return bus.named and (bus.engine != "sqlite" or bus.sqlite.exists())
 
 
-def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] | None:
+def _ask_process(node: NodeApp, what: str, *, most: float) -> dict[str, Any] | None:
     """Return the output of a separate process; see the module.
 
     Raises:
@@ -230,7 +230,7 @@ def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] 
         raise UnavailableError(problem, where="inventory") from error
 
 
-async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
+async def _read_commits(node: NodeApp, app: str) -> dict[str, Any]:
     """Return commit -> nodes, for the nodes whose last good run was of a release."""
     import asyncio
 
@@ -266,9 +266,9 @@ def main(root: str, what: str) -> None:
     document: dict[str, Any] | None
     try:
         if "/" in what:
-            document = run(_read_commits(NodeWiring(root), what))
+            document = run(_read_commits(NodeApp(root), what))
         else:
-            elsewhere = ReinstalledNode(NodeWiring(root)).look(float(what))
+            elsewhere = ReinstalledNode(NodeApp(root)).look(float(what))
             document = (
                 None
                 if elsewhere is None

@@ -5,11 +5,10 @@ from contextlib import suppress
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import find_puppet
+from localpuppet.node.app import NodeApp
 
 
-def fill_settings_cache(node: NodeWiring) -> None:
+def fill_settings_cache(node: NodeApp) -> None:
     """Read the settings and Puppet's own once, in a child that caches them on disk.
 
     Without Puppet's settings, the agent knows neither the node's name nor where `puppet agent
@@ -27,6 +26,6 @@ def fill_settings_cache(node: NodeWiring) -> None:
         with suppress(LocalpuppetError, OSError):
             _ = fleet_settings(node)
             node.documents.remember()
-            find_puppet(node, ask=True)
+            node.find_puppet(ask=True)
     finally:
         os._exit(0)

@@ -11,15 +11,15 @@ from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.value import Value
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command, command, flag, option, options
 from localpuppet.node.runs.run import Status
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_attempts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from localpuppet.node.runs.preparing import PreparedRun
-    from localpuppet.node.wiring.run import RunWiring
 
 _REST = "localpuppet.rest"
 noop_option = flag("--noop", "Change nothing; show what would change.")
@@ -119,9 +119,8 @@ def apply_command(
       localpuppet apply --timeout 10m -- --debug     options for Puppet
     """
     from localpuppet.node.runs.options import RunOptions
-    from localpuppet.node.wiring.run import RunWiring
 
-    node: NodeWiring = ctx.obj
+    node: NodeApp = ctx.obj
     if despite_hold and not noop:
         raise click.UsageError("--despite-hold requires --noop")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
@@ -135,12 +134,11 @@ def apply_command(
         despite_hold=despite_hold,
     )
     shown = RunDisplay(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
-    wiring = RunWiring(node)
-    with open_attempts(node).noted(run_options, source=source or str(node.settings.input)) as named:
-        prepared = wiring.preparation().prepare(
+    with node.attempts.noted(run_options, source=source or str(node.settings.input)) as named:
+        prepared = node.preparation().prepare(
             run_options, source=source, package=install, allow_older=allow_older, named=named
         )
-        status = supervise(node, wiring, prepared, shown)
+        status = supervise(node, prepared, shown)
     return tell(status, shown)
 
 
@@ -160,15 +158,12 @@ class RunDisplay(Value):
     detailed: bool
 
 
-def supervise(
-    node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: RunDisplay
-) -> Status:
+def supervise(node: NodeApp, prepared: "PreparedRun", shown: RunDisplay) -> Status:
     """Run a prepared run, show its progress, and return its final status.
 
     Raises:
         LocalpuppetError: The run was refused, without a record.
     """
-    from localpuppet.node.wiring.run import detached
 
     def announce(run: RunId) -> None:
         if shown.as_json:
@@ -177,17 +172,21 @@ def supervise(
             render.emit(run)
         sys.stdout.flush()
 
+    def apart(run: RunId) -> "Callable[[], None]":
+        from localpuppet.base.machine.processes import detach
+
+        return detach(lambda: announce(run))
+
     release = prepared.release.name
     observer = render.observer(
         quiet=shown.as_json or shown.detach,
         title=f"applying {release}",
         short="" if shown.verbose else _short(release, prepared.options.noop),
     )
-    supervisor = wiring.supervisor(observer)
-    detach = detached(announce) if shown.detach else None
+    supervisor = node.supervisor(observer)
     node.processes.watch_signals()
     try:
-        return supervisor.apply(prepared, detach=detach)
+        return supervisor.apply(prepared, detach=apart if shown.detach else None)
     finally:
         observer.close()
 

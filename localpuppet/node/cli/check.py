@@ -1,16 +1,14 @@
 """`localpuppet check`: validate everything, run nothing."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, PuppetMissingError, errors_at
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.puppet.installation import find_command
-from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import find_puppet, rollback_in_force
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 @flag("--parse", "Run Puppet's parser on the release now.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
+def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool) -> None:
     """Validate settings, input and release; run nothing.
 
     INPUT is as for 'apply'. Like 'apply', check rejects a release that is older than the last
@@ -42,12 +40,9 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     """
     from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger
-    from localpuppet.node.wiring.compiling import classifier
-    from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
-    from localpuppet.node.wiring.run import applied_elsewhere, refuse_foreign_files
 
-    refuse_foreign_files(node.settings)
-    classified = classifier(node).classify(
+    node.refuse_foreign_files()
+    classified = node.classifier.classify(
         str(node.settings.input) if source is None else source, None
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
@@ -55,7 +50,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     if ledger.rollback() is None:  # else the rollback has decided
         app = loaded.input.app
         try:
-            before = applied_elsewhere(node, app) if ledger.begins(app) else None
+            before = node.applied_elsewhere(app) if ledger.begins(app) else None
             ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
@@ -69,17 +64,15 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             "cannot find Puppet (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
-        left_out = ReleaseWiring(node).reader().check_now(release, document, where=loaded.name)
+        left_out = node.reader.check_now(release, document, where=loaded.name)
         warnings += [left_out] if left_out else []
     else:
         with errors_at(loaded.name, LocalpuppetError):
-            check_kept(
-                Interfaces(node.settings.state), partial(elsewhere, node), document, release, ()
-            )
+            check_kept(Interfaces(node.settings.state), node.elsewhere, document, release, ())
     addition = node.additions.check()
     warnings += _needs(node, release, parse=parse and puppet is not None)
     warnings += [*addition.warnings, *(_puppet_state(node) if puppet else [])]
-    rollback = rollback_in_force(node) if source is None else None
+    rollback = node.rollback_in_force() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
     if as_json:
@@ -118,13 +111,13 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     render.emit(click.style("valid", fg="green"))
 
 
-def _puppet_state(node: NodeWiring) -> list[str]:
+def _puppet_state(node: NodeApp) -> list[str]:
     """Return what of Puppet blocks runs or changes them: its run lock and its puppet.conf."""
     from localpuppet.node.puppet.run_lock import PuppetRunLock
 
     lines: list[str] = []
     try:
-        installation = find_puppet(node, ask=True)
+        installation = node.find_puppet(ask=True)
         if installation is not None:
             lines += installation.warnings(bus=node.neighbours.exchange_resources)
             PuppetRunLock(installation.run_lock, node.processes).refuse_held()
@@ -133,18 +126,17 @@ def _puppet_state(node: NodeWiring) -> list[str]:
     return lines
 
 
-def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
+def _needs(node: NodeApp, release: "Release", *, parse: bool) -> list[str]:
     """Return the known requirements of the release's code that this node lacks.
 
     Raises:
         LocalpuppetError: Puppet's parser does not work.
     """
     from localpuppet.node.releases.interfaces import Interfaces, modules_in
-    from localpuppet.node.wiring.releases import ReleaseWiring
 
     interface = Interfaces(node.settings.state).kept(release)
     if interface is None and parse:
-        interface = ReleaseWiring(node).reader().interface_of(release)
+        interface = node.reader.interface_of(release)
     if interface is None:
         return []
     return interface.unmet(

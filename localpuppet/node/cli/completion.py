@@ -5,9 +5,9 @@ import re
 import click
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command, command
-from localpuppet.node.wiring.node import NodeWiring
 
 
 class RunCommand(Command):
@@ -23,10 +23,8 @@ class RunCommand(Command):
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of runs that begin or end with `incomplete`."""
-    from localpuppet.node.wiring.state import open_records
-
     try:
-        ids = open_records(_node(ctx)).ids()
+        ids = _node(ctx).records.ids()
     except LocalpuppetError:
         return []  # a shell's completion has nowhere to say what is wrong
     ends = [run.rpartition("-")[2] for run in ids] if incomplete else []
@@ -57,8 +55,8 @@ def complete_tag(ctx: click.Context, _parameter: click.Parameter, incomplete: st
     return [tag for tag in tags if tag.startswith(incomplete)]
 
 
-def _node(ctx: click.Context) -> NodeWiring:
-    return NodeWiring(ctx.find_root().params.get("root"))
+def _node(ctx: click.Context) -> NodeApp:
+    return NodeApp(ctx.find_root().params.get("root"))
 
 
 @command("completion")

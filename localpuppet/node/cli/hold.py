@@ -8,20 +8,19 @@ from localpuppet.base.errors import InvalidInputError, PuppetMissingError, State
 from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
 from localpuppet.node.runs.hold import Hold, Holds
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_holds, rollback_in_force
 
 
-def _holds(node: NodeWiring) -> Holds:
+def _holds(node: NodeApp) -> Holds:
     """Return the holds of this node, even if Puppet is not installed."""
     try:
-        return open_holds(node, ask=True)
+        return node.holds(ask=True)
     except PuppetMissingError:
-        return open_holds(node, ask=False)
+        return node.holds(ask=False)
 
 
 @command("disable", exits={1: "a node refused", 69: "a node did not answer"})
@@ -34,7 +33,7 @@ def _holds(node: NodeWiring) -> Holds:
 @flag("--json as_json", "Print the hold as JSON.")
 @click.pass_obj
 def disable_command(
-    node: NodeWiring,
+    node: NodeApp,
     message: str,
     length: str | None,
     owner: str | None,
@@ -85,7 +84,7 @@ def disable_command(
 @flag("--json as_json", "Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
-    node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
     """End your hold on this node, or on other nodes.
 
@@ -143,13 +142,13 @@ def _owners(holds: list[Hold]) -> list[str]:
     return [f"owner {hold.owner}" for hold in holds if hold.owner != user()]
 
 
-def _publish(node: NodeWiring, action: str, parts: list[str]) -> None:
+def _publish(node: NodeApp, action: str, parts: list[str]) -> None:
     """Have the fleet learn of a command; if that fails, print a note."""
     note = render.QuietObserver().note
     node.neighbours.after_command(note, user(), action, one_line(", ".join(parts)))
 
 
-def refresh_metrics(node: NodeWiring) -> None:
+def refresh_metrics(node: NodeApp) -> None:
     """Update holds and rollback in the textfile; if the disk refuses, print a note."""
     from localpuppet.node.runs import metrics
 
@@ -158,8 +157,8 @@ def refresh_metrics(node: NodeWiring) -> None:
         metrics.update(
             settings.metrics,
             None,
-            holds=len(open_holds(node, ask=False).active()),
-            rollback=rollback_in_force(node),
+            holds=len(node.holds(ask=False).active()),
+            rollback=node.rollback_in_force(),
             now=node.clock.now(),
         )
     except StateError as error:

@@ -2,14 +2,13 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
-from localpuppet.node.wiring.state import open_good_runs
 
 
 @command("rollback", exits={1: "", 3: "", 69: "", 75: ""})
@@ -21,7 +20,7 @@ from localpuppet.node.wiring.state import open_good_runs
 @flag("--end", "End the rollback: the input decides again.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
+def rollback_command(node: NodeApp, tag: str | None, end: bool, as_json: bool) -> None:
     """Switch this node to an earlier release.
 
     The next run applies that release, with the classes and parameters of its last good run on this
@@ -40,17 +39,15 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
         _end(node, ledger, as_json)
         return
     from localpuppet.node.runs.rollback_service import RollbackService
-    from localpuppet.node.wiring.releases import ReleaseWiring
 
-    releases = ReleaseWiring(node)
-    kept = releases.sources.store.locks.take_for_run()
+    kept = node.store.locks.take_for_run()
     try:
-        rollback, left, ended = RollbackService(open_good_runs(node), ledger).go_back(
-            NodeInputs(node).reader.read(str(node.settings.input)),
+        rollback, left, ended = RollbackService(node.good_runs, ledger).go_back(
+            node.inputs.read(str(node.settings.input)),
             tag=tag,
             user=user(),
             now=node.clock.now(),
-            ensure=lambda app: releases.provider().ensure_present(app, node.observe("").note),
+            ensure=lambda app: node.provider.ensure_present(app, node.note),
         )
     finally:
         kept.release()
@@ -63,7 +60,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     render.emit("'localpuppet apply' runs it; a changed input or a new assignment ends it")
 
 
-def _end(node: NodeWiring, ledger: Ledger, as_json: bool) -> None:
+def _end(node: NodeApp, ledger: Ledger, as_json: bool) -> None:
     rollback = ledger.rollback()
     ledger.end_rollback()
     refresh_metrics(node)

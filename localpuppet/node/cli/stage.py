@@ -1,18 +1,14 @@
 """`localpuppet stage`: bring a release's code onto the node."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
-
-if TYPE_CHECKING:
-    from localpuppet.node.wiring.releases import ReleaseWiring
 
 
 @command("stage", exits={1: "", 3: "", 69: "", 75: ""})
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 @flag("--json as_json", "Print the staged release as JSON.")
 @click.pass_obj
 def stage_command(
-    node: NodeWiring,
+    node: NodeApp,
     app: str | None,
     refresh: bool,
     accept_moved: bool,
@@ -50,28 +46,25 @@ def stage_command(
       localpuppet stage foo/tags/r2      another one, before the input names it
       localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
     """
-    from localpuppet.node.wiring.releases import ReleaseWiring
-
-    releases = ReleaseWiring(node)
     own = node.settings.input
-    path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
+    path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)
     if not path.is_tag and pack is None:
-        _stage_mutable(releases, path, as_json=as_json)
+        _stage_mutable(node, path, as_json=as_json)
         return
     reader = approve = None
     if not no_parse:
         from localpuppet.node.releases.reading import ParseBeforeSwitch
 
-        reader = releases.reader()
+        reader = node.reader
         approve = ParseBeforeSwitch(reader)
-    with releases.sources.repository(f"staging {path}") as repository:
-        importer = releases.package_staging(repository, approve, accept_moved=accept_moved)
+    with node.repository(f"staging {path}") as repository:
+        importer = node.package_staging(repository, approve, accept_moved=accept_moved)
         if pack is not None:
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
     if reader is not None and approve is not None and not approve.given:
-        left_out = reader.read_staged(releases.resolve(staged.release))
+        left_out = reader.read_staged(node.resolve(staged.release))
         if left_out:
             render.QuietObserver().note(f"warning: {left_out}")
     if importer.repaired:
@@ -87,15 +80,15 @@ def stage_command(
     )
 
 
-def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
+def _stage_mutable(node: NodeApp, path: ReleasePath, *, as_json: bool) -> None:
     """Stage the current commit of a branch, or the modules of the directory `trunk`."""
     commit = ""
-    if releases.mutable.is_branch(path):
-        branch, lock = releases.mutable.branch_staging().stage(path)
+    if node.mutable.is_branch(path):
+        branch, lock = node.mutable.branch_staging.stage(path)
         commit = branch.commit
     else:
-        lock = releases.mutable.trunk_staging().stage(path)
-    releases.resolve(path)
+        lock = node.mutable.trunk_staging.stage(path)
+    node.resolve(path)
     if as_json:
         members = {"commit": commit} if commit else {}
         render.emit_json({"schema": 1, "release": path, **members, "modules": lock.trees})

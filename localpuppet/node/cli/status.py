@@ -7,19 +7,12 @@ import click
 
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import (
-    fork_server_memory,
-    open_attempts,
-    open_holds,
-    open_records,
-    rollback_in_force,
-)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,7 +39,7 @@ if TYPE_CHECKING:
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def status_command(
-    node: NodeWiring,
+    node: NodeApp,
     run: str | None,
     wait: bool,
     wait_timeout: str | None,
@@ -70,7 +63,7 @@ def status_command(
     if wait_timeout is not None and not wait:
         raise click.UsageError("--wait-timeout requires --wait")
     seconds = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
-    records = open_records(node)
+    records = node.records
     status: Status | None = None
     directory: RunDirectory | None = None
     if run is not None or records.ids():
@@ -82,11 +75,11 @@ def status_command(
             )
     real = status if run is not None or status is None else records.last_real(status)
     applied = None if real is status else real
-    holds = open_holds(node, ask=False).active()
-    rollback = rollback_in_force(node)
+    holds = node.holds(ask=False).active()
+    rollback = node.rollback_in_force()
     addition = node.additions.status(directory, rolled_back=rollback is not None)
     attempt = None if run is not None else _later(node, status)
-    memory = fork_server_memory(node)
+    memory = node.fork_server_memory()
     if as_json:
         render.emit_json(
             {
@@ -170,9 +163,9 @@ def _show(
         render.emit(render.pairs(rows))
 
 
-def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":
+def _later(node: NodeApp, status: Status | None) -> "Attempt | None":
     """Return the last attempt if it is newer than the newest run."""
-    attempt = open_attempts(node).newest()
+    attempt = node.attempts.newest()
     return attempt if attempt and (status is None or attempt.at > status.started_at) else None
 
 

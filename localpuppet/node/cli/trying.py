@@ -5,10 +5,9 @@ from pathlib import Path
 import click
 
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import apply
 from localpuppet.node.cli.command import command, option
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_attempts
 
 
 @command("try", apply.RestCommand, exits={1: "", 3: "", 69: "", 75: ""})
@@ -53,9 +52,8 @@ def try_command(
       localpuppet try -- --debug          options for Puppet
     """
     from localpuppet.node.runs.options import RunOptions
-    from localpuppet.node.wiring.run import RunWiring
 
-    node: NodeWiring = ctx.obj
+    node: NodeApp = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     options = RunOptions(
         noop=flags["noop"],
@@ -71,8 +69,7 @@ def try_command(
         detach=False,
         detailed=flags["detailed_exitcodes"],
     )
-    wiring = RunWiring(node)
-    with open_attempts(node).noted(options, source=source or str(node.settings.input)) as named:
-        prepared = wiring.trial().prepare(options, directory=directory, source=source, named=named)
-        status = apply.supervise(node, wiring, prepared, shown)
+    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+        prepared = node.trial().prepare(options, directory=directory, source=source, named=named)
+        status = apply.supervise(node, prepared, shown)
     return apply.tell(status, shown)

@@ -2,7 +2,6 @@
 
 values and ports: `capture`, `ports`, `result`.
 decides: `difference`, `grouping`.
-acts: `cache`, `cache_file`, `engine`, `finding`, `nodes_directory`, `previewing`, `release_index`,
-  `revisions`.
-private: `read_set`.
+acts: `engine`, `nodes_directory`, `previewing`, `revisions`, `workspace`.
+private: `cache`, `cache_file`, `finding`, `read_set`, `release_index`.
 """

@@ -494,3 +494,99 @@ class BranchStaging:
                 hint=f"git ls-remote --heads {source.url}",
             )
         return parse_object_id(commit, where=app)
+
+
+class MutableCode(Value):
+    """Branches, `trunk` and work trees of a node.
+
+    Attributes:
+        state: The state directory.
+        modules: The directory of all modules.
+        immutable_only: Whether the site allows only tags.
+        supply: Provides code.
+        locked: Returns what brings the trees that locks pin.
+        untrusted: Returns the same for code that is not trusted, by the lock of its base.
+        repository: Provides git, under a title for progress.
+        ignored: Returns what git ignores in a directory.
+        note: Takes messages for people.
+    """
+
+    state: Path
+    modules: Path
+    immutable_only: bool
+    supply: Supply
+    locked: Callable[[], LockedModules]
+    untrusted: Callable[[Lock], LockedModules]
+    repository: "Callable[[str], AbstractContextManager[Repository]]"
+    ignored: Callable[[Path], Ignored]
+    note: Callable[[str], None]
+
+    def is_branch(self, path: ReleasePath) -> bool:
+        """Return whether a release is a branch of a source, and not a directory of that name.
+
+        Raises:
+            InvalidInputError: The release is a branch, and the site allows only tags.
+        """
+        declared = path.source in self.supply.sources
+        is_branch = path.is_branch and (declared or not (self.modules / path).is_dir())
+        if is_branch and self.immutable_only:
+            raise InvalidInputError(
+                f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
+            )
+        return is_branch
+
+    def stage(self, path: ReleasePath) -> None:
+        """Stage the current commit of a branch, or the modules of trunk.
+
+        Raises:
+            LocalpuppetError: The code is invalid, or cannot be fetched.
+        """
+        if self.is_branch(path):
+            self.branch_staging.stage_or_stay(path, self.note)
+        else:
+            self.trunk_staging.stage(path)
+
+    @property
+    def branch_staging(self) -> BranchStaging:
+        """The staging of branches."""
+        return BranchStaging(
+            modules=self.modules,
+            supply=self.supply,
+            locked=self.locked(),
+            repository=self.repository,
+        )
+
+    @property
+    def trunk_staging(self) -> TrunkStaging:
+        """The staging of `trunk`'s modules."""
+        return TrunkStaging(modules=self.modules, files=self.supply.files, locked=self.locked)
+
+    def work_tree(
+        self,
+        directory: Path,
+        name: str | None = None,
+        *,
+        work_trees: bool = True,
+        warn: Callable[[str], None] | None = None,
+        base: Lock | None = None,
+    ) -> Release:
+        """Return the code of a work tree, with its modules; see `WorkTrees.release`.
+
+        Args:
+            directory: The top of the work tree.
+            name: The name of the release; by default that of the directory.
+            work_trees: Whether its lock may name work trees of modules on this machine.
+            warn: Takes the warnings; by default they are notes.
+            base: The lock of the base, if the code is not trusted: see `UntrustedModules`.
+
+        Raises:
+            LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
+        """
+        trees = WorkTrees(
+            state=self.state,
+            files=self.supply.files,
+            modules=self.locked() if base is None else self.untrusted(base),
+            ignored=self.ignored,
+            warn=warn or (lambda text: self.note(f"warning: {text}")),
+        )
+        return trees.release(directory, name, work_trees=work_trees)

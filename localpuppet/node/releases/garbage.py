@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class GarbageCollector:
     Attributes:
         staging: Releases on this node.
         ledger: What was applied.
+        named: Returns the releases that inputs and the assignment name.
         good: Returns the releases that a rollback can return to.
         in_use: Returns release and modulepath of each running run.
         interfaces: The interfaces of releases.
@@ -65,6 +67,7 @@ class GarbageCollector:
 
     staging: ReleaseStaging
     ledger: Ledger
+    named: Callable[[], Iterable[ReleasePath]]
     good: Callable[[], Iterable[ReleasePath]]
     in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]]
     interfaces: Interfaces
@@ -76,6 +79,27 @@ class GarbageCollector:
     def __post_init__(self) -> None:
         self._links = ModuleLinks(self.staging.store.directory)
         self._branches = BranchRecords(self.staging.store.directory)
+
+    def collect(self, *, now: float, dry_run: bool) -> Removal:
+        """Remove staged releases and trees that no run or rollback needs, and return them.
+
+        Args:
+            now: Seconds since 1970.
+            dry_run: Remove nothing.
+
+        Raises:
+            BusyError: Another process stages, or a run is being prepared.
+            InvalidInputError: An input is invalid, so that its release could not be kept.
+        """
+        held = self.staging.store.locks
+        with ExitStack() as locks:
+            locks.callback(held.take_for_changes().release)
+            if not dry_run:
+                locks.callback(held.take_for_removal().release)
+            removal = self.plan(self.named(), now=now)
+            if not dry_run:
+                self.remove(removal)
+        return removal
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what can be removed.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def inventory_plan(
-    node: NodeWiring,
+    node: NodeApp,
     *,
     instances: Sequence[str],
     named: Sequence[NodeName],
@@ -71,7 +71,7 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
     return derive(reader.entries(), links)
 
 
-def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
+def with_roles(node: NodeApp, roles: Sequence[str]) -> frozenset[NodeName]:
     """Return the nodes that have one of some roles."""
     wanted = frozenset(roles)
     return _read(
@@ -82,7 +82,7 @@ def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
     )
 
 
-def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
+def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
     """Return the value of a fact for some nodes; `None` if a node or its fact is unknown.
 
     Args:
@@ -103,7 +103,7 @@ def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[N
 
 
 def refuse_unlisted(
-    node: NodeWiring, selected: Collection[NodeName], without: Collection[NodeName]
+    node: NodeApp, selected: Collection[NodeName], without: Collection[NodeName]
 ) -> None:
     """Refuse a rollout that nodes could miss because they have no entry in the inventory.
 
@@ -124,7 +124,7 @@ def refuse_unlisted(
         )
 
 
-def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
+def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
     """Return the nodes that match a query.
 
     Raises:
@@ -136,7 +136,7 @@ def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
     return _read(node, lambda reader: frozenset(map(NodeName, question.answer(reader).names)))
 
 
-def _read(node: NodeWiring, question: "Callable[[InventoryReader], T]") -> "T":
+def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":
     from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 

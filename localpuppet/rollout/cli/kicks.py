@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.roles.relations import Relations
@@ -44,9 +44,7 @@ _WORDS = {
 @option("--svg form", "Print a picture (requires Graphviz).", flag_value="svg")
 @option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
 @click.pass_obj
-def kicks_command(
-    node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
-) -> None:
+def kicks_command(node: NodeApp, check: bool, reasons: tuple[str, ...], form: str | None) -> None:
     """Show which roles make which others run, and cycles.
 
     A kick is a trigger that a catalog sends, with a 'kick' resource, to the nodes with a role. A

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
 @option("--text form", "Print the format of 'mco choria plan', as in a pipe.", flag_value="text")
 @click.pass_obj
-def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
+def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
     """Show in which order the nodes of a site run.
 
     The plan has groups; the nodes of a group can run at the same time. A node that consumes

@@ -8,8 +8,8 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.wiring.fleet import run
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.cli.rollout_text import coloured, failures, head, header, how_far, outcome
 from localpuppet.rollout.rollout_report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
@@ -20,7 +20,7 @@ SHOWN, MOST = 20, 500
 OVER = "over"
 
 
-def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: bool) -> int:
+def show(node: NodeApp, rollout: str | None, owner: SignerName, *, as_json: bool) -> int:
     """Print the checkpoint of a rollout and return the exit code.
 
     Raises:
@@ -33,7 +33,7 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
 
 
 def newer_heads(
-    node: NodeWiring, reports: Iterable[RolloutReport]
+    node: NodeApp, reports: Iterable[RolloutReport]
 ) -> dict[RolloutId, RolloutCheckpoint]:
     """Return the checkpoints of interrupted local rollouts that continued on other machines.
 
@@ -92,7 +92,7 @@ def show_head(
     return 0 if checkpoint.summary is None or checkpoint.summary.succeeded else 1
 
 
-def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
+def show_all(node: NodeApp, owner: SignerName, *, as_json: bool) -> None:
     """List the rollouts that have a checkpoint."""
     heads = run(known_heads(FleetRollouts(node), owner, most=MOST))
     summaries = [summary(checkpoint) for checkpoint in (heads if as_json else heads[:SHOWN])]

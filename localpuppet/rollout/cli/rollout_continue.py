@@ -8,10 +8,10 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.rollout.commands import RolloutCommand, SentCommand
@@ -72,7 +72,7 @@ def addressed(
 
 
 def send_and_show_how_to_follow(
-    node: NodeWiring,
+    node: NodeApp,
     command: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
@@ -151,7 +151,7 @@ async def _send_here(journal: "JournalReader", sent: "SentCommand") -> None:
 @_ID
 @operator_option
 @click.pass_obj
-def continue_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
+def continue_command(node: NodeApp, rollout: str | None, operator: str | None) -> None:
     """Continue a paused rollout.
 
     ID is the rollout; the default is your newest. If failures paused the rollout, the
@@ -174,7 +174,7 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
 @_ID
 @operator_option
 @click.pass_obj
-def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
+def pause_command(node: NodeApp, rollout: str | None, operator: str | None) -> None:
     """Pause a running rollout.
 
     ID is the rollout; the default is your newest. No further nodes start, active runs
@@ -199,7 +199,7 @@ def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -
 @confirmation_options
 @click.pass_obj
 def rollback_command(
-    node: NodeWiring, rollout: str | None, operator: str | None, dry_run: bool, yes: bool
+    node: NodeApp, rollout: str | None, operator: str | None, dry_run: bool, yes: bool
 ) -> None:
     """Roll the nodes of a rollout back.
 
@@ -224,9 +224,7 @@ def rollback_command(
     render.emit("rollback requested: running nodes finish first")
 
 
-def _describe_rollback(
-    node: NodeWiring, rollout: str | None, operator: str | None
-) -> tuple[str, str]:
+def _describe_rollback(node: NodeApp, rollout: str | None, operator: str | None) -> tuple[str, str]:
     """Return the id of the rollout, and what a rollback does.
 
     Raises:
@@ -277,7 +275,7 @@ def _describe_rollback(
 @operator_option
 @click.pass_obj
 def approve_command(
-    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, operator: str | None
+    node: NodeApp, rollout: str, node_name: str, wanted: str | None, operator: str | None
 ) -> None:
     r"""Approve changes of a node beyond the approved ones.
 

@@ -6,10 +6,10 @@ import click
 
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.plan import show
 from localpuppet.rollout.cli.rollout_run import selected, what_options
 from localpuppet.rollout.cli.site_options import read_plan, without_collector
@@ -92,7 +92,7 @@ def _line(sign: str, name: str, color: str) -> str:
 )
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Show what a release would change on which node.
 
     Without --catalogs, the command shows the order of the nodes, as 'localpuppet plan' does.
@@ -133,7 +133,7 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
 
 
 def _asked(
-    node: NodeWiring, nodes: list[NodeName], release: ReleasePath, seconds: float
+    node: NodeApp, nodes: list[NodeName], release: ReleasePath, seconds: float
 ) -> "dict[NodeName, CatalogComparison]":
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.fleet.requests.repeating import compare_on

@@ -8,9 +8,9 @@ import click
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ _JSON = flag("--json as_json", "Print JSON.")
 @_JSON
 @click.pass_obj
 def status_command(
-    node: NodeWiring, rollout: str | None, operator: str | None, watch: bool, as_json: bool
+    node: NodeApp, rollout: str | None, operator: str | None, watch: bool, as_json: bool
 ) -> int:
     """Show the state of a rollout.
 
@@ -87,7 +87,7 @@ def status_command(
 @option("--operator NAME", "The operator of the rollouts: list their checkpoints on the bus.")
 @_JSON
 @click.pass_obj
-def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
+def list_command(node: NodeApp, operator: str | None, as_json: bool) -> None:
     """List the rollouts of this machine, newest first.
 
     With --operator, list those on the bus. The bus keeps a rollout while it can be resumed, and
@@ -133,7 +133,7 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
 @option("--json form", "Print JSON.", flag_value="json")
 @option("--html form", "Print one HTML file.", flag_value="html")
 @click.pass_obj
-def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
+def report_command(node: NodeApp, rollout: str | None, form: str | None) -> None:
     """Show which node ran when, and the results.
 
     ID is the rollout; the default is the newest on this machine. 'rollout status' has an exit code
@@ -177,13 +177,13 @@ def _summary(
     return report.summary() | dict(elsewhere.get(rollout, {}))
 
 
-def _journals(node: NodeWiring) -> "Journals":
+def _journals(node: NodeApp) -> "Journals":
     from localpuppet.rollout.wiring.rollout import FleetRollouts
 
     return FleetRollouts(node).journals
 
 
-def _journal(node: NodeWiring, rollout: str | None) -> "JournalReader":
+def _journal(node: NodeApp, rollout: str | None) -> "JournalReader":
     return _journals(node).open(None if rollout is None else RolloutId.parse(rollout))
 
 

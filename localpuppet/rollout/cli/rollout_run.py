@@ -14,10 +14,10 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName, split_tags
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.inventory_site import answer, fact_of, refuse_unlisted, with_roles
 from localpuppet.rollout.cli.rollout_continue import operator_option
 from localpuppet.rollout.cli.site_options import (
@@ -157,7 +157,7 @@ def what_options(command: Any) -> Any:  # noqa: ANN401
 
 
 def selected(
-    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+    node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
 ) -> "RolloutSelection":
     """Return the selection of the options.
 
@@ -177,7 +177,7 @@ def selected(
     return deciding.only(selection, nodes - {*without}) if without else selection
 
 
-def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
+def places(node: NodeApp, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
     """Return the places of nodes from a fact; empty if no fact is named.
 
     Raises:
@@ -191,7 +191,7 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
 
 
 def _one_group(
-    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+    node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
 ) -> "RolloutSelection":
     from localpuppet.rollout.deciding import one_group
 
@@ -219,7 +219,7 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
     return _RELEASE(_PACE(_FAILURES(_PUPPET(command))))
 
 
-def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
+def new_options(node: NodeApp, given: dict[str, Any]) -> "RolloutOptions":
     """Return the options of a new rollout.
 
     Raises:
@@ -258,13 +258,13 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
     )
 
 
-def _until(node: NodeWiring, text: str | None) -> "datetime | None":
+def _until(node: NodeApp, text: str | None) -> "datetime | None":
     from localpuppet.rollout.rollout_options import parse_until
 
     return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
 
 
-def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
+def _delivery(node: NodeApp, given: dict[str, Any]) -> "Delivery | None":
     from localpuppet.rollout.rollout_options import Delivery
 
     if given["release"] is None:
@@ -294,7 +294,7 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 
 
 def options_of_parent(
-    node: NodeWiring, rollouts: "FleetRollouts", given: dict[str, Any]
+    node: NodeApp, rollouts: "FleetRollouts", given: dict[str, Any]
 ) -> "tuple[RolloutOptions, RolloutBegan, frozenset[NodeName]]":
     """Return the options and first event of the `--failed-in` rollout, and the nodes to repeat.
 
@@ -330,7 +330,7 @@ def options_of_parent(
 @how_options
 @_JSON
 @click.pass_obj
-def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Run Puppet on many nodes, in the order of a plan.
 
     The plan is that of 'localpuppet plan' with the same options. The rollout asks all nodes whether
@@ -420,7 +420,7 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
 @_JSON
 @click.pass_obj
 def resume_command(
-    node: NodeWiring, rollout: str | None, operator: str | None, run_checks: bool, as_json: bool
+    node: NodeApp, rollout: str | None, operator: str | None, run_checks: bool, as_json: bool
 ) -> int:
     """Resume a rollout that was interrupted or stopped.
 

@@ -2,9 +2,9 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_continue import addressed, operator_option, say
 
 
@@ -20,7 +20,7 @@ from localpuppet.rollout.cli.rollout_continue import addressed, operator_option,
 @click.argument("rollout", required=False, metavar="[ID]")
 @operator_option
 @click.pass_obj
-def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) -> int:
+def stop_command(node: NodeApp, rollout: str | None, operator: str | None) -> int:
     """Stop a rollout and release its nodes.
 
     ID is the rollout; the default is your newest. No further nodes start, active

@@ -11,8 +11,8 @@ import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.fleet import node_name
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli.command import option, options
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.rollout.plan import Plan
@@ -70,7 +70,7 @@ def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
     return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
 
 
-def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
+def read_plan(node: NodeApp, given: Mapping[str, Any]) -> "Plan":
     """Return the plan of a site or of the inventory, narrowed by the options.
 
     Raises:

@@ -27,9 +27,9 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
+from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.https import Https
 from localpuppet.node.enc.input import Fetch
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout import report_page
 from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.checkpoints import (
@@ -84,7 +84,7 @@ class FleetRollouts:
         node: The settings of the root.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
         self.fleet = FleetWiring(node)
 
@@ -248,7 +248,7 @@ class RolloutController:
         rollouts: The rollouts of this signer.
     """
 
-    def __init__(self, node: NodeWiring, rollouts: FleetRollouts) -> None:
+    def __init__(self, node: NodeApp, rollouts: FleetRollouts) -> None:
         self._node = node
         self._rollouts = rollouts
         self._fleet = rollouts.fleet
@@ -460,7 +460,7 @@ class RolloutController:
 
 
 def site_server(
-    node: NodeWiring,
+    node: NodeApp,
     *,
     ca: Path | None,
     certificate: Path | None,

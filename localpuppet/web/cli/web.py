@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 LISTEN = "127.0.0.1:8141"
 PUPPETDB = "127.0.0.1:8080"
@@ -37,7 +37,7 @@ PUPPETDB = "127.0.0.1:8080"
 @flag("--open opens", "Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
-    node: NodeWiring,
+    node: NodeApp,
     /,
     opens: bool,
     no_dashboard: bool,

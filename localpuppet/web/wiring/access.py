@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import SignerName
     from localpuppet.base.machine.ports import Log
-    from localpuppet.node.wiring.node import NodeWiring
+    from localpuppet.node.app import NodeApp
     from localpuppet.web.access.rules import AccessRule, Ends, Visitor
     from localpuppet.web.access.serving import ListenAddress
     from localpuppet.web.access.tls import Tls
@@ -182,7 +182,7 @@ def api_way_in(
     return on_loopback
 
 
-def _local_users(node: "NodeWiring") -> "Callable[[], Collection[int]]":
+def _local_users(node: "NodeApp") -> "Callable[[], Collection[int]]":
     """Return a function that returns the current readers on this machine."""
     import os
     import pwd

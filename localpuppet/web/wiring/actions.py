@@ -15,7 +15,7 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_name
 from localpuppet.fleet.wiring.puppet_calls import own_words
-from localpuppet.node.wiring.node import program_environment
+from localpuppet.node.app import program_environment
 from localpuppet.rollout.commands import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.journal import Journals, resumable
 from localpuppet.web.dashboard.actions import (

@@ -10,8 +10,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_records
+from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,7 +180,7 @@ def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Lo
     )
 
 
-def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "DashboardStore":
+def _memory(node: NodeApp, now: Callable[[], float], log: "Log") -> "DashboardStore":
     """Return the dashboard's memory; drop one that an earlier version wrote."""
     from localpuppet.web.dashboard.memory import FILE, DashboardStore
 
@@ -204,7 +203,7 @@ def _rows(memory: "DashboardStore", verifier: "Verifier", now: Callable[[], floa
     )
 
 
-def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
+def _site(node: NodeApp, file: "Path") -> "SiteInventory":
     """Return the site in a file, which is read again when it has changed.
 
     Raises:
@@ -219,26 +218,24 @@ def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
     return SiteInventory(name=str(file), read=read)
 
 
-def _staged(node: NodeWiring) -> "StagedReleases":
+def _staged(node: NodeApp) -> "StagedReleases":
     """Return the staged releases of this machine."""
     from localpuppet.node.releases.staged import StagedRecords
     from localpuppet.node.releases.tag_memory import TagMemory
-    from localpuppet.node.wiring.releases import ReleaseWiring
     from localpuppet.web.dashboard.staged import LocalStagedReleases
 
-    wiring = ReleaseWiring(node)
     return LocalStagedReleases(
         StagedRecords(node.settings.state),
-        wiring.resolve,
-        repository=wiring.sources.git(),
+        node.resolve,
+        repository=node.git(),
         sources=node.settings.sources,
-        reader=wiring.sources.files,
+        reader=node.files,
         tags=TagMemory(node.settings.state),
         monotonic=node.clock.monotonic,
     )
 
 
-def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
+def _rollouts(node: NodeApp) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
     from localpuppet.rollout.wiring.rollout import FleetRollouts
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
@@ -248,7 +245,7 @@ def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
 
 
 @contextmanager
-def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
+def opening(node: NodeApp) -> Iterator[Callable[[str], bool]]:
     """Yield a function that opens a link in a browser, and returns whether one exists.
 
     Every user of this machine can read a browser's arguments and so could use the link first. The
@@ -298,7 +295,7 @@ def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
     from localpuppet.base.formats.records import to_record
     from localpuppet.node.runs.run_replies import log_reply, report_reply
 
-    records = open_records(fleet.node)
+    records = fleet.node.records
     directory = records.get(run)
     status = records.status(directory)
     if action == "log":

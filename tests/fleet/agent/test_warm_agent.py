@@ -1,8 +1,7 @@
 """A real agent with a fork server: its runs are warm, and no server outlives its agent."""
 
 from localpuppet.base.machine.ports import NOBODY
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_fork_server
+from localpuppet.node.app import NodeApp
 from tests.rigs.node import Node
 
 
@@ -10,7 +9,7 @@ def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> No
     node.settings(agent={"warm": True, "run_interval": "2s"}, socket=str(node.root / "a.sock"))
     node.app("warning('as it is')")
     agent = node.start("agent")
-    server = open_fork_server(NodeWiring(str(node.root)))
+    server = NodeApp(str(node.root)).fork_server
     metrics = node.state / "metrics.prom"
 
     def measured() -> bool:

@@ -9,12 +9,12 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.settings.fleet import AgentSettings
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 
 
 def read(root: Path, agent: dict[str, Any]) -> AgentSettings:
     (root / "localpuppet.yaml").write_text(json.dumps({"agent": agent}))
-    return fleet_settings(NodeWiring(str(root))).agent
+    return fleet_settings(NodeApp(str(root))).agent
 
 
 @pytest.mark.parametrize(

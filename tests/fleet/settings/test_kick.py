@@ -4,12 +4,12 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.puppet_calls import own_variables
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 from tests.rigs.node import Node
 
 
 def variables(node: Node) -> dict[str, str]:
-    return own_variables(NodeWiring(str(node.root)))
+    return own_variables(NodeApp(str(node.root)))
 
 
 def test_puppet_gets_the_setting_only_for_kick_always(node: Node) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 from tests.rigs.node import Node
 
 PROBLEM = "an agent in two processes cannot use a bus in a SQLite file (set 'bus' to nats or etcd"
@@ -22,7 +22,7 @@ def test_settings_of_two_processes_need_a_server(tmp_path: Path, bus: dict[str, 
     agent = tmp_path / "localpuppet-agent.yaml"
     agent.write_text(json.dumps({"agent": TWO_PROCESSES}))
     with pytest.raises(InvalidInputError) as caught:
-        fleet_settings(NodeWiring(str(tmp_path)))
+        fleet_settings(NodeApp(str(tmp_path)))
     assert str(caught.value).startswith(f"{agent}: agent.network: {PROBLEM}")
 
 
@@ -54,7 +54,7 @@ def test_the_names_of_its_sockets_count_only_if_it_has_two_processes(tmp_path: P
     (root / "localpuppet.yaml").write_text(
         json.dumps({"bus": "nats", "buses": {"nats": {"servers": ["nats://localhost"]}}})
     )
-    fleet_settings(NodeWiring(str(root)))
+    fleet_settings(NodeApp(str(root)))
     (root / "localpuppet-agent.yaml").write_text(json.dumps({"agent": TWO_PROCESSES}))
     with pytest.raises(InvalidInputError, match="has more than 107 bytes"):
-        fleet_settings(NodeWiring(str(root)))
+        fleet_settings(NodeApp(str(root)))

@@ -11,9 +11,9 @@ import sys
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
-from localpuppet.node.wiring.node import NodeWiring
-fill_settings_cache(NodeWiring(sys.argv[1]))
-fleet = FleetWiring(NodeWiring(sys.argv[1]))
+from localpuppet.node.app import NodeApp
+fill_settings_cache(NodeApp(sys.argv[1]))
+fleet = FleetWiring(NodeApp(sys.argv[1]))
 print(fleet_settings(fleet.node).bus.engine, fleet.name)
 print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))
 """
@@ -33,7 +33,7 @@ def test_settings_are_read_without_loading_their_parsers(tmp_path: Path) -> None
 
 def test_supervising_a_run_and_leaving_its_entry_loads_no_module_of_the_bus() -> None:
     """Importing asyncio and ssl takes 30 ms, for which each run would have to wait."""
-    modules = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.neighbours"
+    modules = "localpuppet.node.app, localpuppet.fleet.wiring.neighbours"
     modules += ", localpuppet.fleet.wiring.publishing, localpuppet.fleet.inventory.outbox"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],

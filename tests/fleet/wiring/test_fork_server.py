@@ -21,9 +21,8 @@ from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.base.machine.ports import Child, ProcessEnd
 from localpuppet.fleet.agent.fork_runner import RECYCLED
 from localpuppet.fleet.wiring.agent_service import start_server
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
-from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import open_fork_server, require_puppet
 from tests.rigs.node import PATIENCE, Node, make_node
 from tests.rigs.warm.listening import is_listening
 from tests.rigs.warm.memory import remembers
@@ -50,10 +49,10 @@ class Served:
     """A fork server of a node, and requests that it would take."""
 
     def __init__(self, node: Node) -> None:
-        self.wiring = NodeWiring(str(node.root))
+        self.wiring = NodeApp(str(node.root))
         self.node = node
         node.copy_pack()
-        self.server: ForkServerClient = open_fork_server(self.wiring)
+        self.server: ForkServerClient = self.wiring.fork_server
         self.process: KeptProcess | None = None
 
     def begin(self, limits: ServerLimits = LIMITS) -> None:
@@ -89,7 +88,7 @@ class Served:
         return self.process.identity.pid
 
     def request(self, *arguments: str, **env: str) -> dict[str, Any]:
-        installation = require_puppet(self.wiring)
+        installation = self.wiring.require_puppet()
         modules = str(self.node.root / "modules" / "foo" / "trunk")
         return {
             "argv": [installation.command, "apply", "--modulepath", modules, *arguments],
@@ -171,7 +170,7 @@ def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> N
 
 
 def test_requests_that_do_not_match_the_server_are_declined(served: Served) -> None:
-    installation = require_puppet(served.wiring)
+    installation = served.wiring.require_puppet()
     env = program_environment()
     before = served.pid
     assert "its environment has another PATH" in served.declines(env={**env, "PATH": "/bin"})

@@ -10,7 +10,7 @@ from localpuppet.fleet.requests.messages import ask
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.fleet.wiring.fleet import Identity, node_name
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.doubles.identities import person
 from tests.rigs.node import Node
@@ -26,7 +26,7 @@ def web(node: Node) -> Node:
 
 def identity(node: Node) -> Identity:
     """Return the identity as a new process finds it."""
-    return Identity(NodeWiring(str(node.root)))
+    return Identity(NodeApp(str(node.root)))
 
 
 def test_without_settings_a_node_signs_and_trusts_itself(web: Node) -> None:
@@ -47,8 +47,8 @@ def test_reading_commands_make_no_key(web: Node) -> None:
 def test_a_request_passes_through_the_settings(web: Node) -> None:
     alice = person("alice")
     found = identity(web)
-    clock = NodeWiring(str(web.root)).clock
-    node = node_name(NodeWiring(str(web.root)))
+    clock = NodeApp(str(web.root)).clock
+    node = node_name(NodeApp(str(web.root)))
 
     def received() -> object:
         return (

@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.wiring.reinstalled_node import ReinstalledNode
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node, make_node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
@@ -112,7 +112,7 @@ def agent_of(node: Node) -> Iterator[None]:
 def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
     made_anew(applied)
     notes: list[str] = []
-    wiring = NodeWiring(str(applied.root))
+    wiring = NodeApp(str(applied.root))
     with agent_of(applied):
         assert ReinstalledNode(wiring, reading=0.1).applied("web", notes.append) is None
     waits, problem = notes

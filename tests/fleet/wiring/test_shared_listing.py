@@ -15,7 +15,7 @@ from localpuppet.fleet.inventory.reading import InventoryAnswer
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.fleet.wiring.inventory import InventoryWiring, lent
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.app import NodeApp
 from tests.doubles.ports import FakeLog
 from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
@@ -37,7 +37,7 @@ async def says(fleet: Fleet, member: Member) -> None:
 
 async def test_queries_of_a_run_see_the_same_state(fleet: Fleet) -> None:
     a, b, me = fleet.add("a", "b", "me")
-    inventory = InventoryWiring(NodeWiring(str(me.root)))
+    inventory = InventoryWiring(NodeApp(str(me.root)))
 
     async def nodes(run: RunId | None) -> list[str]:
         async with inventory.reader(lambda _: None, run) as view:
@@ -60,7 +60,7 @@ async def test_queries_of_a_run_see_the_same_state(fleet: Fleet) -> None:
 async def test_a_query_in_the_first_second_of_an_agent_waits_for_the_listing(fleet: Fleet) -> None:
     a, me = fleet.add("a", "me")
     await says(fleet, a)
-    inventory = InventoryWiring(NodeWiring(str(me.root)))
+    inventory = InventoryWiring(NodeApp(str(me.root)))
     question = FunctionCall.of("query_nodes", ["role=web"])
     asking = asyncio.create_task(inventory.calls().ask(question))
     await asyncio.sleep(0.3)
@@ -73,7 +73,7 @@ async def test_a_query_in_the_first_second_of_an_agent_waits_for_the_listing(fle
 
 def test_a_view_counts_for_queries_while_it_is_recent(fleet: Fleet) -> None:
     (me,) = fleet.add("me")
-    inventory = InventoryWiring(NodeWiring(str(me.root)))
+    inventory = InventoryWiring(NodeApp(str(me.root)))
     now = datetime.now(UTC).timestamp()
     with closing(inventory.view()) as view:
         assert not inventory.is_current(view), "never read"

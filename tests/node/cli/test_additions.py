@@ -6,10 +6,10 @@ import click
 from click.testing import CliRunner, Result
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp, NodePorts
 from localpuppet.node.cli.check import check_command
 from localpuppet.node.cli.record.history import report_command, why_command
 from localpuppet.node.cli.status import status_command
-from localpuppet.node.wiring.node import CommandAddition, CommandAdditions, NodePorts, NodeWiring
 from tests.rigs.node import Node
 
 
@@ -17,7 +17,7 @@ def call(
     node: Node, command: click.Command, *words: str, additions: CommandAdditions | None = None
 ) -> Result:
     ports = NodePorts(additions=lambda _: additions or CommandAdditions())
-    return CliRunner().invoke(command, words, obj=NodeWiring(str(node.root), ports=ports))
+    return CliRunner().invoke(command, words, obj=NodeApp(str(node.root), ports=ports))
 
 
 def test_commands_without_additions_show_only_fields_of_the_node_layer(node: Node) -> None:

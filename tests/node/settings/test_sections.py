@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.app import NodeApp, NodePorts
 from localpuppet.node.settings.node import SettingsFile
-from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from tests.rigs.node import Node
 
 
@@ -16,7 +16,7 @@ def refuse(file: SettingsFile) -> None:
 
 def test_a_section_is_read_once_with_the_state_directory(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("state: here\n")
-    node, read = NodeWiring(str(tmp_path)), list[Path]()
+    node, read = NodeApp(str(tmp_path)), list[Path]()
 
     def section(file: SettingsFile) -> int:
         read.append(file.state)
@@ -27,8 +27,8 @@ def test_a_section_is_read_once_with_the_state_directory(tmp_path: Path) -> None
 
 
 def test_an_invalid_section_of_a_layer_above_is_an_error_for_every_command(tmp_path: Path) -> None:
-    assert NodeWiring(str(tmp_path)).settings.root == tmp_path
-    node = NodeWiring(str(tmp_path), ports=NodePorts(sections=lambda _: (refuse,)))
+    assert NodeApp(str(tmp_path)).settings.root == tmp_path
+    node = NodeApp(str(tmp_path), ports=NodePorts(sections=lambda _: (refuse,)))
     with pytest.raises(InvalidInputError, match=r"localpuppet\.yaml: above: is refused"):
         _ = node.settings
 

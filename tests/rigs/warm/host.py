@@ -23,8 +23,7 @@ from localpuppet.fleet.wiring.agent_child import run_order
 from localpuppet.fleet.wiring.agent_service import start_server
 from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
-from localpuppet.node.wiring.node import NodePorts, NodeWiring
-from localpuppet.node.wiring.state import find_puppet, open_fork_server
+from localpuppet.node.app import NodeApp, NodePorts
 from tests.rigs.warm.listening import is_listening
 
 
@@ -35,7 +34,7 @@ class Serving:
         node: The parts of the node.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeApp) -> None:
         self._node = node
         self._server: KeptProcess | None = None
         self._pack = ""
@@ -49,7 +48,7 @@ class Serving:
             elif not self._ends and self._node.processes.alive(self._server.identity):
                 return
             self._server.code()
-        place = open_fork_server(self._node)
+        place = self._node.fork_server
         place.path.unlink(missing_ok=True)
         self._ends, self._pack, self._server = False, self._stamp(), None
         try:
@@ -77,8 +76,8 @@ class Serving:
 
 
 def main(root: str) -> None:
-    node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
-    find_puppet(node, ask=True)
+    node = NodeApp(root, ports=NodePorts(neighbours=FleetNeighbours))
+    node.find_puppet(ask=True)
     runner = ForkRunner(partial(run_order, node))
     server = Serving(node)
     for line in sys.stdin:

@@ -7,9 +7,9 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.fleet import peers
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import RefusedExports
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @flag("--json as_json", "Print JSON, with all parameters.")
 @click.pass_obj
 def exports_command(
-    node: NodeWiring,
+    node: NodeApp,
     name: str | None,
     kind: str | None,
     title: str | None,
@@ -81,7 +81,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
         )
 
 
-def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
+def _propose(node: NodeApp, offers: "list[Offer]", *, as_json: bool) -> None:
     from localpuppet.fleet.cli.record.collected import would_take
     from localpuppet.fleet.exports.collecting import read_collect_policy
     from localpuppet.fleet.exports.policy import proposed
@@ -104,7 +104,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
 
 
 async def _held(
-    node: NodeWiring, name: NodeName | None, kind: str | None
+    node: NodeApp, name: NodeName | None, kind: str | None
 ) -> "tuple[list[Offer], list[RefusedExports]]":
     from localpuppet.fleet.wiring.exports import ExportsWiring
     from localpuppet.fleet.wiring.inventory import InventoryWiring

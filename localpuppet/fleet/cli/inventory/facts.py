@@ -8,9 +8,9 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -25,7 +25,7 @@ T = TypeVar("T")
 @option("--summary path FACT", "Count nodes by the value of this fact.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
+def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bool) -> None:
     """Show the facts of a node, or the values of a fact.
 
     The facts are from the last good run of NODE. They count only with the node's signature. If this
@@ -48,7 +48,7 @@ def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json:
         _summarise(inventory, path, as_json=as_json)
 
 
-def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
+def _show(node: NodeApp, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
     from localpuppet.fleet.inventory.summary import lines
     from localpuppet.fleet.wiring.fleet import run
 

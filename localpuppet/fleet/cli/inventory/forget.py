@@ -3,17 +3,17 @@
 import click
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
 from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("forget", exits={1: "you answered no", 69: "the bus is unreachable"})
 @click.argument("name", metavar="NODE")
 @confirmation_options
 @click.pass_obj
-def forget_command(node: NodeWiring, name: str, dry_run: bool, yes: bool) -> None:
+def forget_command(node: NodeApp, name: str, dry_run: bool, yes: bool) -> None:
     """Remove a node's entry from the inventory of all nodes.
 
     Each node removes the entry if its own policy allows you `forget` ('*' does not include it). A

@@ -2,15 +2,15 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("publish", exits={1: "", 69: "the bus is unreachable"})
 @flag("--dry-run", "Print the entry as JSON; publish nothing.")
 @click.pass_obj
-def publish_command(node: NodeWiring, dry_run: bool) -> None:
+def publish_command(node: NodeApp, dry_run: bool) -> None:
     """Publish this node's inventory entry and history.
 
     The entry has the facts, roles, classes and exported resources of the last good run; the history

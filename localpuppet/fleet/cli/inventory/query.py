@@ -10,9 +10,9 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.reading import UnansweredQuery
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 FORMATS = ("table", "bolt")
 
@@ -31,7 +31,7 @@ FORMATS = ("table", "bolt")
 @flag("--json as_json", "Print JSON, with revision and age.")
 @click.pass_obj
 def query_command(
-    node: NodeWiring,
+    node: NodeApp,
     expression: str,
     listed: str | None,
     as_json: bool,

@@ -7,17 +7,17 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.trust.keys import fingerprint, public_pem
 from localpuppet.fleet.wiring.fleet import Identity
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.cli.render_run import moment
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("init", exits={2: "this node has a key already, or a setting is invalid", 1: ""})
 @flag("--replace", "Replace an existing key; the old one is lost.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
+def init_command(node: NodeApp, replace: bool, as_json: bool) -> None:
     """Make this node's key.
 
     The key is an Ed25519 key that only root can read. Pin its public part on other nodes with 'keys
@@ -49,7 +49,7 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
 @command("show", exits={2: "there is no key, or a setting is invalid"})
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def show_command(node: NodeWiring, as_json: bool) -> None:
+def show_command(node: NodeApp, as_json: bool) -> None:
     """Print this node's public key, or its certificate.
 
     The output is not secret. 'keys trust' on another node reads it.

@@ -10,10 +10,10 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 from localpuppet.fleet.wiring.fleet import Identity, peers
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command(
@@ -27,7 +27,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def trust_command(
-    node: NodeWiring, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
+    node: NodeApp, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
 ) -> None:
     """Pin the public key of a node or a person.
 
@@ -59,7 +59,7 @@ def trust_command(
 @command("list")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def list_command(node: NodeWiring, as_json: bool) -> None:
+def list_command(node: NodeApp, as_json: bool) -> None:
     """List the keys that are pinned on this node.
 
     Examples:
@@ -94,7 +94,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 @confirmation_options
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def revoke_command(node: NodeWiring, name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+def revoke_command(node: NodeApp, name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove the pinned key of a node or a person.
 
     This node then rejects all signatures of NAME. The command does not revoke a certificate:

@@ -12,10 +12,10 @@ from localpuppet.fleet.settings.peers import PeerSettings
 from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
-from localpuppet.node.wiring.node import CommandAddition, NodeWiring
+from localpuppet.node.app import CommandAddition, NodeApp
 
 
-def check_fleet(node: NodeWiring) -> CommandAddition:
+def check_fleet(node: NodeApp) -> CommandAddition:
     """Return what the policies allow, and what collectors would take of other nodes now.
 
     Raises:
@@ -41,7 +41,7 @@ def check_fleet(node: NodeWiring) -> CommandAddition:
     )
 
 
-def _certificates(node: NodeWiring, settings: FleetSettings) -> list[str]:
+def _certificates(node: NodeApp, settings: FleetSettings) -> list[str]:
     """Return why the servers of the bus, or this node, must refuse a certificate in use."""
     servers = settings.bus.servers.get(settings.bus.engine)
     files = () if servers is None else filter(None, (servers.ca, servers.certificate))

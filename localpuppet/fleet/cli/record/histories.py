@@ -11,11 +11,11 @@ from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.fleet.history.following import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.wiring.fleet import FleetWiring, run
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.wiring.node import NodeWiring
 
 
-def show_histories(node: NodeWiring, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+def show_histories(node: NodeApp, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
     """Show what the bus has of the runs of nodes, and return the exit code.
 
     Args:

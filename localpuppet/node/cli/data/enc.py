@@ -2,15 +2,15 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("enc", exits={1: "", 3: "", 69: ""})
 @click.argument("node", required=False)
 @click.pass_obj
-def enc_command(wiring: NodeWiring, node: str | None) -> None:
+def enc_command(wiring: NodeApp, node: str | None) -> None:
     """Print the ENC output for a node, as JSON.
 
     The output has the classes, parameters and environment of NODE (default: this node), in the
@@ -26,7 +26,6 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
       localpuppet enc web01.example.com      as a Puppet server calls its ENC
     """
     from localpuppet.node.enc.input import find_input
-    from localpuppet.node.wiring.compiling import classifier
 
     name = None
     if node is not None:
@@ -34,6 +33,6 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
 
         name = NodeName.parse(node)
     source = find_input(wiring.settings.inputs, name) or str(wiring.settings.input)
-    document = classifier(wiring).classify(source, node).document
+    document = wiring.classifier.classify(source, node).document
     wiring.documents.remember()
     render.emit(document.to_yaml().rstrip("\n"))

@@ -2,9 +2,9 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 
 @command(
@@ -14,7 +14,7 @@ from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 @flag("--refresh", "Ask the metadata service again, not the copy of this boot.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> None:
+def instance_data_command(node: NodeApp, refresh: bool, as_json: bool) -> None:
     """Show which facts come from the cloud.
 
     The output names the facts, their source, and the reasons why others are missing. It has no
@@ -27,7 +27,7 @@ def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> Non
     """
     from localpuppet.node.enc.instance.facts import facts_of
 
-    instance = NodeInputs(node).instance
+    instance = node.instance
     if refresh:
         instance.forget()
     data = instance.data

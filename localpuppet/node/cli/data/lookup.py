@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -58,7 +58,7 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def lookup_command(
-    node: NodeWiring,
+    node: NodeApp,
     /,
     key: str,
     as_json: bool,
@@ -83,7 +83,6 @@ def lookup_command(
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.calling import LookupRequest, look_up
-    from localpuppet.node.wiring.compiling import puppet_caller
 
     request = LookupRequest(
         key=key,
@@ -92,11 +91,9 @@ def lookup_command(
         type=given["type_name"] or "",
     )
     name = None if given["name"] is None else NodeName.parse(given["name"])
-    inputs = NodeInputs(node)
-    release, document = _classify(node, inputs, name, given)
+    release, document = _classify(node, name, given)
     facts = _collect_facts(node, name, given["facts_file"])
-    puppet = puppet_caller(node, inputs)
-    result = look_up(request, release, document, facts=facts, puppet=puppet)
+    result = look_up(request, release, document, facts=facts, puppet=node.puppet_caller)
     if as_json:
         render.emit_json(
             {
@@ -119,30 +116,27 @@ def lookup_command(
 
 
 def _classify(
-    node: NodeWiring, own: NodeInputs, name: "NodeName | None", given: Mapping[str, Any]
+    node: NodeApp, name: "NodeName | None", given: Mapping[str, Any]
 ) -> "tuple[Release, NodeDocument]":
     """Return the release or work tree, and the node document."""
     from localpuppet.node.enc.input import find_input, node_document
-    from localpuppet.node.wiring.compiling import classifier
 
     inputs, directory, document = node.settings.inputs, given["directory"], given["document_file"]
     if directory is None:
         source = find_input(inputs, name) or str(node.settings.input)
-        classified = classifier(node, own).classify(source, name)
+        classified = node.classifier.classify(source, name)
         node_data = classified.document if document is None else _document(node, document)
         return classified.release, node_data
-    from localpuppet.node.wiring.code_sources import CodeSources, MutableCode
-    from localpuppet.node.wiring.run import RunWiring
 
-    tree = MutableCode(node, CodeSources(node)).work_tree(directory)
+    tree = node.mutable.work_tree(directory)
     if document is not None:
         return tree, _document(node, document)
-    loaded = RunWiring(node).trial().read_input(find_input(inputs, name))
-    return tree, node_document(loaded, tree.enc, answer=classifier(node, own).answer(name))
+    loaded = node.trial().read_input(find_input(inputs, name))
+    return tree, node_document(loaded, tree.enc, answer=node.classifier.answer(name))
 
 
 def _collect_facts(
-    node: NodeWiring, name: "NodeName | None", file: Path | None
+    node: NodeApp, name: "NodeName | None", file: Path | None
 ) -> "FactOverrides | None":
     """Return the facts of a node, overridden by those of a file; `None` for this machine's.
 
@@ -172,7 +166,7 @@ def _collect_facts(
     return FactOverrides(name=name, values={**(facts or {}), **values})
 
 
-def _document(node: NodeWiring, file: Path) -> "NodeDocument":
+def _document(node: NodeApp, file: Path) -> "NodeDocument":
     from localpuppet.base.machine.files import read_user_file
     from localpuppet.node.enc.document import NodeDocument
 

@@ -9,14 +9,14 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.machine.files import write_durably
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.preview.previewing import PreviewOptions
     from localpuppet.node.preview.result import PreviewResult
-    from localpuppet.node.wiring.preview import PreviewOrder
+    from localpuppet.node.preview.workspace import PreviewOrder
 
 STANDARD_OUTPUT = "-"
 MAX_SHARDS = 1_000
@@ -92,7 +92,7 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
     ),
 )
 @click.pass_obj
-def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 - what click passes
+def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - what click passes
     """Show what a change does to the catalog of every node.
 
     Run it in a clone of the control repository. It compiles the catalog of each node before and
@@ -116,8 +116,6 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
       localpuppet preview main --nodes nodes --fail-on removed:Service
       localpuppet preview main --nodes nodes --cache .cache --shard 2/8
     """
-    from localpuppet.node.wiring.preview import PreviewWiring, compile_engine
-
     printed = [given["as_json"], *(given[name] == STANDARD_OUTPUT for name in ("markdown", "html"))]
     if sum(printed) > 1:
         raise click.UsageError("choose one to print: --json, '--markdown -' or '--html -'")
@@ -126,13 +124,12 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
     order, wanted = _order(given), _options(given)
     trusted, workers = given["trusted"], given["workers"]
     hidden = [path for path in (order.work_tree, order.nodes, order.cache) if path is not None]
-    wiring = PreviewWiring(
-        node,
-        lambda own, key: compile_engine(
-            own, trusted=trusted, processes=workers, mark_key=key, hidden=hidden
+    workspace = node.preview(
+        lambda own, key: own.compile_engine(
+            trusted=trusted, processes=workers, mark_key=key, hidden=hidden
         ),
     )
-    result = wiring.preview(order, wanted)
+    result = workspace.preview(order, wanted)
     _show(result, as_json=given["as_json"], markdown=given["markdown"], html=given["html"])
     return result.exit_code(detailed=given["detailed"])
 
@@ -145,7 +142,7 @@ def _refuse_homeless(name: str | None) -> None:
 
 def _order(given: dict[str, Any]) -> "PreviewOrder":
     from localpuppet.node.preview.revisions import RevisionRange
-    from localpuppet.node.wiring.preview import PreviewOrder
+    from localpuppet.node.preview.workspace import PreviewOrder
 
     return PreviewOrder(
         work_tree=given["work_tree"].absolute(),

@@ -10,6 +10,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import folded
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
@@ -19,8 +20,6 @@ from localpuppet.node.puppet.resources import ReportedResource, resources_of, sl
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_attempts, open_records
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.run import Attempt
@@ -47,7 +46,7 @@ MAX_OUTPUT = 65536
 @option("--node nodes NODE", "List the runs of this node (repeatable).", multiple=True)
 @flag("--json as_json", "Print JSON, with every field of each run.")
 @click.pass_obj
-def history_command(node: NodeWiring, limit: int, nodes: tuple[str, ...], as_json: bool) -> int:
+def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: bool) -> int:
     """List the runs of this node, newest first.
 
     The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
@@ -62,7 +61,7 @@ def history_command(node: NodeWiring, limit: int, nodes: tuple[str, ...], as_jso
     """
     if nodes:
         return node.additions.history(nodes, limit=limit, as_json=as_json)
-    records, refused = open_records(node), open_attempts(node)
+    records, refused = node.records, node.attempts
     runs = list(islice(records.history(), limit))
     attempts = list(islice(refused.history(), limit))
     if as_json:
@@ -134,7 +133,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 @flag("--json as_json", "Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(
-    node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
     """Show Puppet's output of a run.
 
@@ -154,7 +153,7 @@ def logs_command(
     only_here(nodes, __follow=follow)
     if nodes:
         return node.additions.ask(nodes, "log", as_json=as_json, run=run)
-    records = open_records(node)
+    records = node.records
     directory = records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow exclude each other")
@@ -213,7 +212,7 @@ def follow_log(
 @flag("--full", "Show Puppet's whole command and its paths, too.")
 @flag("--json as_json", "Print JSON: request.json, status, queries, exports, kicks.")
 @click.pass_obj
-def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
+def why_command(node: NodeApp, run: str | None, full: bool, as_json: bool) -> None:
     """Show what caused a run, and what it was based on.
 
     For another node, see 'localpuppet history --node NODE' and 'localpuppet report --node NODE'.
@@ -231,7 +230,7 @@ def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) ->
       localpuppet why -1 --full          of the run before it, with the command
       localpuppet why --json | jq .request.node_document
     """
-    records = open_records(node)
+    records = node.records
     directory = records.get(run)
     status = records.status(directory)
     try:
@@ -328,7 +327,7 @@ def _assigned(raw: object) -> str:
 @flag("--json as_json", "Print JSON, with every resource.")
 @click.pass_obj
 def report_command(
-    node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
 ) -> int:
     r"""Show what a run did, resource by resource.
 
@@ -348,7 +347,7 @@ def report_command(
     """
     if nodes:
         return node.additions.ask(nodes, "report", as_json=as_json, run=run)
-    records = open_records(node)
+    records = node.records
     directory = records.get(run)
     status = records.status(directory)
     resources = _read_results(directory)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.calling import FactOverrides
+    from collections.abc import Sequence
+
+    from localpuppet.node.releases.calling import CompiledNode, FactOverrides
     from localpuppet.node.releases.making.checking import ReleaseCheck
 
 REFUSED = InvalidInputError.exit_code
@@ -42,7 +44,7 @@ REFUSED = InvalidInputError.exit_code
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def check_command(
-    node: NodeWiring,
+    node: NodeApp,
     directory: Path,
     inputs: tuple[str, ...],
     facts: tuple[Path, ...],
@@ -70,12 +72,11 @@ def check_command(
     if facts and not inputs:
         raise click.UsageError("--facts requires --compile")
     from localpuppet.node.releases.calling import read_facts
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
-    making = ReleaseMaking(node)
-    checked = making.check(directory)
+    maker = node.for_makers()
+    checked = maker.check_release(directory)
     machines: list[FactOverrides | None] = [*map(read_facts, facts)] or [None]
-    compiled = making.compile(directory, inputs, machines) if inputs else ()
+    compiled = _compile(maker, directory, inputs, machines) if inputs else ()
     broken = [compiled_node for compiled_node in compiled if compiled_node.problem]
     if as_json:
         catalogs = [compiled_node.to_dict() for compiled_node in compiled]
@@ -93,6 +94,25 @@ def check_command(
     if not broken:
         render.emit(click.style("sound", fg="green"))
     return REFUSED if broken else 0
+
+
+def _compile(
+    maker: NodeApp,
+    directory: Path,
+    inputs: "Sequence[str]",
+    facts: "Sequence[FactOverrides | None]",
+) -> "tuple[CompiledNode, ...]":
+    from localpuppet.node.releases.calling import compile_nodes
+
+    loaded = [maker.inputs.read(name) for name in inputs]
+    release, catalogs = maker.mutable.work_tree(directory), maker.catalogs()
+    return compile_nodes(
+        release,
+        loaded,
+        facts,
+        compile_catalog=lambda *node: len(catalogs.compile(*node).resources),
+        answer=maker.classifier.answer,
+    )
 
 
 def as_dict(checked: "ReleaseCheck") -> dict[str, object]:

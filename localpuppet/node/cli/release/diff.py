@@ -6,12 +6,11 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import one_line
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
-from localpuppet.node.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +29,7 @@ NEWLINE = r"\n"  # what shows the end of a line inside of a value
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def diff_command(
-    node: NodeWiring, before: str, after: str, catalog: str | None, as_text: bool, as_json: bool
+    node: NodeApp, before: str, after: str, catalog: str | None, as_text: bool, as_json: bool
 ) -> None:
     """Compare two releases: pins, files and resources.
 
@@ -48,11 +47,9 @@ def diff_command(
     from localpuppet.node.releases.comparing import differences as compared
     from localpuppet.node.releases.comparing import texts as texts_of
 
-    wiring = ReleaseWiring(node)
-    provider = wiring.provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
-    releases = [provider.provide(path) for path in paths]
-    differences = compared(*releases, reader=wiring.sources.files)
+    releases = [node.provider.provide(path) for path in paths]
+    differences = compared(*releases, reader=node.files)
     if catalog is not None:
         differences["resources"] = _resources(node, catalog, releases)
     first, second = releases
@@ -69,18 +66,15 @@ def diff_command(
         render.emit(render.user_text(diff if diff.startswith("--- ") else f"{name}: {diff}"))
 
 
-def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> NameDifference:
+def _resources(node: NodeApp, name: str, releases: "Sequence[Release]") -> NameDifference:
     """Compare an input's catalogs of both releases; note what only one of them accepts."""
     from localpuppet.node.candidates.candidate import named_difference
     from localpuppet.node.enc.input import node_document
     from localpuppet.node.preview.difference import difference
     from localpuppet.node.releases.comparing import only_in_other
-    from localpuppet.node.wiring.preview import node_catalogs
 
-    inputs = NodeInputs(node)
-    read = inputs.reader.read(name)
-    compiler = node_catalogs(node, inputs, asks=True)
-    reader = ReleaseWiring(node).reader()
+    read, reader = node.inputs.read(name), node.reader
+    compiler = node.catalogs(asks=True)
     interfaces = [reader.interface_of(release) for release in releases]
     catalogs = []
     for release, own, other in zip(releases, interfaces, reversed(interfaces), strict=True):

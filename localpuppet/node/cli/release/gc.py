@@ -2,16 +2,16 @@
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("gc", exits={1: "", 75: ""})
 @flag("--dry-run", "Show what would change; change nothing.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
+def gc_command(node: NodeApp, dry_run: bool, as_json: bool) -> None:
     """Remove releases that this node no longer needs.
 
     gc keeps running releases, those that input.yaml and inputs/ name, assigned ones, targets of a
@@ -24,9 +24,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
       localpuppet release gc --dry-run       list what gc would remove
       localpuppet release gc
     """
-    from localpuppet.node.wiring.releases import remove_unneeded
-
-    removal = remove_unneeded(node, dry_run=dry_run)
+    removal = node.garbage().collect(now=node.clock.now().timestamp(), dry_run=dry_run)
     if as_json:
         render.emit_json(
             {

@@ -7,16 +7,15 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.machine.files import read_user_file, write_durably
+from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.manifest import Manifest
     from localpuppet.node.releases.puppetfile.choosing import EntryChoice
     from localpuppet.node.releases.puppetfile.importing import ImportResult
     from localpuppet.node.releases.puppetfile.parsing import Puppetfile
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
 PUPPETFILE = "Puppetfile"
 SOME_LEFT = 1
@@ -40,7 +39,7 @@ SOME_LEFT = 1
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def import_command(
-    node: NodeWiring, /, puppetfile: Path | None, output: Path | None, **options: bool
+    node: NodeApp, /, puppetfile: Path | None, output: Path | None, **options: bool
 ) -> None:
     """Convert an r10k or g10k Puppetfile to a manifest.
 
@@ -56,31 +55,30 @@ def import_command(
     """
     from localpuppet.node.releases.puppetfile.choosing import ImportRules
     from localpuppet.node.releases.puppetfile.importing import import_modules
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     file = puppetfile or Path(PUPPETFILE)
     if output is None and puppetfile is None:
         output = file.parent / "manifest.yaml"
-    making = ReleaseMaking(node)
-    parsed = _read(making, file, evaluate=options["evaluate"])
-    old = _existing(making, output or file.parent / "manifest.yaml")
+    maker = node.for_makers()
+    parsed = _read(file, evaluate=options["evaluate"])
+    old = _existing(maker, output or file.parent / "manifest.yaml")
     old, paths = _with_moduledir(old, parsed, file.parent)
     rules = ImportRules(
-        allow_file=making.settings.allow_file_urls,
-        use_tags=options["use_tags"] or making.settings.tags_only,
+        allow_file=maker.settings.allow_file_urls,
+        use_tags=options["use_tags"] or maker.settings.tags_only,
         paths=paths,
         asking=not options["dry_run"],
     )
     if options["dry_run"]:
         result = import_modules(parsed, rules=rules, old=old, repository=None)
     else:
-        with making.sources.repository(f"importing {file}") as repository:
+        with maker.repository(f"importing {file}") as repository:
             result = import_modules(
                 parsed,
                 rules=rules,
                 old=old,
                 repository=repository,
-                progress=making.sources.counted("repositories"),
+                progress=maker.counted("repositories"),
             )
         text = result.manifest.to_text(result.comments)
         if output is not None:
@@ -95,7 +93,7 @@ def import_command(
         raise click.exceptions.Exit(SOME_LEFT)
 
 
-def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile":
+def _read(file: Path, *, evaluate: bool) -> "Puppetfile":
     data = read_user_file(file)
     try:
         text = data.decode("utf-8")
@@ -106,13 +104,15 @@ def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile
 
         with errors_at(str(file), LocalpuppetError):
             return parse(text)
+    from localpuppet.node.releases.puppetfile.importing import evaluate as evaluate_in_ruby
+
     with errors_at(str(file), LocalpuppetError):
-        return making.evaluate_puppetfile(data)
+        return evaluate_in_ruby(data, path=program_environment()["PATH"])
 
 
-def _existing(making: "ReleaseMaking", file: Path) -> "Manifest":
+def _existing(maker: NodeApp, file: Path) -> "Manifest":
     data = read_user_file(file) if file.exists() else b""
-    return making.sources.files.parse_manifest(data, str(file))
+    return maker.files.parse_manifest(data, str(file))
 
 
 def _with_moduledir(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.manifest import Lock
@@ -33,7 +33,7 @@ MANIFEST = "manifest.yaml"
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def lock_command(
-    node: NodeWiring,
+    node: NodeApp,
     /,
     directory: Path,
     names: tuple[str, ...],
@@ -59,10 +59,10 @@ def lock_command(
       localpuppet release lock --accept-moved
       localpuppet release lock --path ntp=../ntp
     """
+    from localpuppet.node.releases.making.locker import LockWriter
     from localpuppet.node.releases.outdated import moves
     from localpuppet.node.releases.outdated import outdated as find_outdated
     from localpuppet.node.releases.release_files import EMPTY
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
         directory, names = Path(), (str(directory), *names)  # 'lock --update stdlib'
@@ -70,16 +70,16 @@ def lock_command(
         raise click.UsageError("names of modules go with --update")
     if update and outdated:
         raise click.UsageError("--update moves, --outdated only looks: choose one")
-    making = ReleaseMaking(node)
-    with making.sources.repository("locking") as repository:
-        old = making.sources.files.lock(directory) or EMPTY
+    maker = node.for_makers()
+    with maker.repository("locking") as repository:
+        old = maker.files.lock(directory) or EMPTY
         if outdated:
             _show_outdated(
-                find_outdated(old, repository=repository, forge=making.sources.forge),
+                find_outdated(old, repository=repository, forge=maker.forge),
                 as_json=options["as_json"],
             )
             return
-        lock = making.locker(repository).lock(
+        lock = LockWriter(supply=maker.supply, repository=repository).lock(
             directory,
             accept_moved=options["accept_moved"],
             update=names if update else None,

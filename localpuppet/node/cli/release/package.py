@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 
 @command("package", exits={1: "", 3: "", 69: "", 75: ""})
@@ -28,7 +28,7 @@ from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def package_command(
-    node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool
+    node: NodeApp, app: str | None, form: str, output: Path, version: str | None, as_json: bool
 ) -> None:
     """Build a package of a release: deb, rpm or tar.
 
@@ -43,11 +43,20 @@ def package_command(
       localpuppet release package foo/tags/r2 --format rpm -o dist
       localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
     """
-    from localpuppet.node.wiring.releases import build_package
+    from localpuppet.node.releases.packages.building import Packager
 
     own = node.settings.input
-    path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
-    built = build_package(node, path, form=form, directory=output, version=version)
+    path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)
+    with node.repository(f"packaging {path}") as repository:
+        staged = node.package_staging(repository).stage(path)
+        packager = Packager(
+            staging=node.staging(repository),
+            store=node.store,
+            repository=repository,
+            tools=node.package_tools,
+            directories=node.settings.packages,
+        )
+        built = packager.build(staged, form=form, directory=output, version=version)
     node.documents.remember()
     if as_json:
         render.emit_json(built.to_dict())

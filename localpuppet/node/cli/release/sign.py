@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("sign", exits={1: "", 3: "", 69: ""})
@@ -18,7 +18,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def sign_command(
-    node: NodeWiring, directory: Path, tag: str, source: str | None, push: bool, as_json: bool
+    node: NodeApp, directory: Path, tag: str, source: str | None, push: bool, as_json: bool
 ) -> None:
     """Sign a release that another person tagged.
 
@@ -31,10 +31,10 @@ def sign_command(
       localpuppet release sign . r2                  sign, and push to origin
       localpuppet release sign . r2 --no-push        only sign
     """
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.tagging import countersign, parse_release_tag
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
-    tree = ReleaseMaking(node).work_tree(directory)
+    tree = GitWorkTree(directory, timeout=node.settings.git_timeout)
     made = countersign(tree, parse_release_tag(tag), source=source, push=push)
     if as_json:
         render.emit_json({"schema": 1, "directory": str(directory), **asdict(made), "pushed": push})

@@ -4,30 +4,26 @@ import click
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.wiring.node import NodeInputs, NodeWiring
-from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 
 @command("list", exits={1: ""})
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def list_command(node: NodeWiring, as_json: bool) -> None:
+def list_command(node: NodeApp, as_json: bool) -> None:
     """List the releases on this node.
 
     Examples:
       localpuppet release list
       localpuppet release list --json | jq -r '.releases[].release'
     """
-    from localpuppet.node.wiring.releases import ReleaseWiring
-
-    releases = ReleaseWiring(node)
-    all_staged = releases.staging(releases.sources.git()).all()
+    all_staged = node.staging(node.git()).all()
     applied = _applied(node)
     if as_json:
         rows_of = [
@@ -58,14 +54,14 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     )
 
 
-def _applied(node: NodeWiring) -> dict[str, str]:
+def _applied(node: NodeApp) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
     from localpuppet.node.runs.rollback_service import RollbackService
 
     ledger = Ledger(node.settings.state)
-    going_back = RollbackService(open_good_runs(node), ledger)
+    going_back = RollbackService(node.good_runs, ledger)
     marks: dict[str, str] = {}
-    rollback = rollback_in_force(node)
+    rollback = node.rollback_in_force()
     for source in ledger.sources():
         rolled_back = rollback is not None and rollback.release.source == source
         current = rollback.release if rollback and rolled_back else ledger.current(source)
@@ -84,7 +80,7 @@ def _applied(node: NodeWiring) -> dict[str, str]:
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def verify_command(
-    node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool
+    node: NodeApp, app: str | None, everything: bool, quick: bool, as_json: bool
 ) -> None:
     """Compare a release on this node with its lock.
 
@@ -96,15 +92,12 @@ def verify_command(
       localpuppet release verify web/tags/r1
       localpuppet release verify --all --quick       sizes, times and modes only
     """
-    from localpuppet.node.wiring.releases import ReleaseWiring
-
-    releases = ReleaseWiring(node)
-    staging = releases.staging(releases.sources.git())
+    staging = node.staging(node.git())
     if everything:
         releases_to_verify = staging.all()
     else:
         own = node.settings.input
-        path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
+        path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)
         releases_to_verify = [_require_staged(staging, path)]
     problems = {
         staged.release: staging.problems(staged, full=not quick) for staged in releases_to_verify

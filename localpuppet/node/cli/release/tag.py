@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from localpuppet.base.formats.text import parse_line
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("tag", exits={1: "", 3: "", 69: "", 75: ""})
@@ -24,7 +24,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def tag_command(
-    node: NodeWiring,
+    node: NodeApp,
     directory: Path,
     tag: str,
     sign: bool,
@@ -48,20 +48,20 @@ def tag_command(
       localpuppet release tag . r2 --no-push   you push it: git push origin r2
     """
     from localpuppet.node.cli.release.check import as_dict, show
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.tagging import (
         message_for,
         parse_release_tag,
         source_of_tag,
         tag_release,
     )
-    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
-    making = ReleaseMaking(node)
-    tree = making.work_tree(directory)
-    text = message_for(text, source_of_tag(tree, making.settings.sources, named=source, sign=sign))
-    check = partial(making.check, directory)
+    maker = node.for_makers()
+    tree = GitWorkTree(directory, timeout=maker.settings.git_timeout)
+    text = message_for(text, source_of_tag(tree, maker.settings.sources, named=source, sign=sign))
+    check = partial(maker.check_release, directory)
     made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
     if as_json:
         tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}

@@ -19,10 +19,12 @@ answer.
 
 import ipaddress
 import os
+import pwd
 import re
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -306,3 +308,22 @@ def _files(directories: Sequence[Path]) -> list[Path]:
                 if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
                     dated.append((status.st_mtime_ns, Path(entry.path)))
     return [path for _, path in sorted(dated, reverse=True)[:MAX_FILES]]
+
+
+def ask_here(service: Service, leases: Sequence[Path]) -> InstanceData:
+    """Ask a metadata service, which may be named in the newest DHCP lease.
+
+    Args:
+        service: The service.
+        leases: The directories of DHCP leases.
+
+    Raises:
+        InvalidInputError: The lease or the answer is refused.
+        UnavailableError: The service does not answer.
+    """
+    try:
+        owners = [pwd.getpwnam("systemd-network").pw_uid]  # networkd writes its leases
+    except KeyError:
+        owners = []
+    lease = partial(newest_lease, leases, owners=owners)
+    return ask_service(service, MetadataClient(server_of(service, lease)))

@@ -19,17 +19,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 from localpuppet.base import http
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import make_private, remove_tree, state_problem
+from localpuppet.base.machine.files import (
+    make_private,
+    read_user_file,
+    remove_tree,
+    state_problem,
+)
 from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.archive import (
     LIMITS,
+    PLACE,
     ForgeRelease,
+    ModuleForge,
     copy_archive,
     other_archive,
     sha256_of,
@@ -387,3 +395,55 @@ class DirectoryForge:
                 hint=f"put {release.file} there",
             )
         return file
+
+
+MAX_TOKEN = 4096
+
+
+def open_forge(
+    *,
+    url: str,
+    ca: Path | None,
+    proxy: str | None,
+    token_file: Path | None,
+    timeout: float,
+    total: float,
+    public: bool,
+    state: Path,
+    progress: Callable[[int, int], None],
+) -> ModuleForge:
+    """Return the forge of a site: a directory of archives, or a server.
+
+    Args:
+        url: An https URL, or `file://` and a directory.
+        ca: See `Transfer`.
+        proxy: See `Transfer`.
+        token_file: The file with the token, or `None`.
+        timeout: Seconds for an exchange.
+        total: Seconds for all.
+        public: Whether to ask a server as everybody can: directly, and without a token.
+        state: The state directory.
+        progress: Called with the numbers of fetched and of all documents or archives.
+
+    Raises:
+        InvalidInputError: The file of its token, or its CA, cannot be read.
+    """
+    if url.startswith("file:") and not public:
+        return DirectoryForge(Path(unquote(urlsplit(url).path)), scratch=state / PLACE)
+    transfer = Transfer(
+        url=url,
+        ca=ca,
+        proxy=proxy,
+        token=_token(token_file) if token_file and not public else "",
+        timeout=timeout,
+        total=total,
+        public=public,
+    )
+    return Forge(transfer=transfer, cache=state / PLACE, progress=progress)
+
+
+def _token(file: Path) -> str:
+    token = read_user_file(file).decode("utf-8", "replace").strip()
+    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
+        raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
+    return token

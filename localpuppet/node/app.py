@@ -1,0 +1,1327 @@
+"""The parts of a node: one object builds them for commands, the agent and the layers above.
+
+Each part is built at its first use, and its modules are imported then: `status` and `enc` need only
+a few. Classes below take plain values and never this object.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.share.files import shared_file
+from localpuppet.base.value import Value
+from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.settings import node as node_settings
+from localpuppet.node.settings.node import SettingsFile, read_settings
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName, ReleasePath
+    from localpuppet.base.formats.values import Json
+    from localpuppet.base.machine.clock import SystemClock
+    from localpuppet.base.machine.fork_server import ForkServerClient
+    from localpuppet.base.machine.ports import Progress
+    from localpuppet.base.machine.processes import SystemProcesses
+    from localpuppet.node.candidates.candidate import Candidate, NodeCatalogs
+    from localpuppet.node.enc.assignment import Assignment
+    from localpuppet.node.enc.command import EncCommand
+    from localpuppet.node.enc.input import InputReader
+    from localpuppet.node.enc.instance.data import InstanceData, Service
+    from localpuppet.node.enc.instance.source import InstanceSource
+    from localpuppet.node.preview.engine import PuppetCompileEngine
+    from localpuppet.node.preview.ports import CompileEngine
+    from localpuppet.node.preview.workspace import PreviewWorkspace
+    from localpuppet.node.puppet.command import ApplyCommand, Compilation
+    from localpuppet.node.puppet.environment import LeanStart
+    from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
+    from localpuppet.node.releases.branches import LockedModules, MutableCode
+    from localpuppet.node.releases.calling import PuppetCaller
+    from localpuppet.node.releases.classifier import Classifier
+    from localpuppet.node.releases.fetch import Supply
+    from localpuppet.node.releases.forge.archive import ModuleForge
+    from localpuppet.node.releases.garbage import GarbageCollector
+    from localpuppet.node.releases.git.access import GitAccess
+    from localpuppet.node.releases.git.mirrors import Git
+    from localpuppet.node.releases.git.program import GitProgram
+    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.git.work_tree import Ignored
+    from localpuppet.node.releases.interfaces import Parser
+    from localpuppet.node.releases.ledger import AppliedElsewhere, Rollback
+    from localpuppet.node.releases.making.checking import ReleaseCheck
+    from localpuppet.node.releases.manifest import AnyPin, Lock
+    from localpuppet.node.releases.packages.staging import PackageStaging
+    from localpuppet.node.releases.packages.tools import SystemPackageTools
+    from localpuppet.node.releases.provider import ReleaseProvider
+    from localpuppet.node.releases.reading import InterfaceReader
+    from localpuppet.node.releases.release import Release
+    from localpuppet.node.releases.release_files import ReleaseFiles
+    from localpuppet.node.releases.staged import StagedRelease
+    from localpuppet.node.releases.staging import Approve, ReleaseStaging
+    from localpuppet.node.releases.store import Store
+    from localpuppet.node.runs.attempts import Attempts
+    from localpuppet.node.runs.hold import Holds
+    from localpuppet.node.runs.observer import Observer
+    from localpuppet.node.runs.options import RunOptions
+    from localpuppet.node.runs.preparing import (
+        AssignmentService,
+        NodeInput,
+        RunPreparation,
+        TrialPreparation,
+    )
+    from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
+    from localpuppet.node.runs.run import Attempt, Status
+    from localpuppet.node.runs.supervisor import Supervisor
+
+    T = TypeVar("T")
+
+
+class Neighbours:
+    """What other nodes have to do with a run of this node: nothing, if the node is alone."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables by which Puppet code in a run reaches other nodes."""
+        return {}
+
+    @property
+    def certname(self) -> str:
+        """The name by which other nodes know this node; empty for Puppet's own setting."""
+        return ""
+
+    @property
+    def exchange_resources(self) -> bool:
+        """Whether a catalog exports resources and collects those of other nodes."""
+        return False
+
+    def applied_elsewhere(
+        self, app: "ReleasePath", note: Callable[[str], None]
+    ) -> "AppliedElsewhere | None":
+        """Return the release of the same source that this node applied before its reinstallation.
+
+        Args:
+            app: The release of a source of which this node has no record.
+            note: Takes messages for people.
+        """
+        return None
+
+    def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
+        """Return the facts of another node; `None` if it has published none.
+
+        Raises:
+            InvalidInputError: The node is alone.
+            UnavailableError: The other nodes are unreachable.
+        """
+        raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
+
+    def compare_tag(self, staged: "StagedRelease") -> None:
+        """Reject a tag that is new to this node and differs on other nodes.
+
+        Raises:
+            IntegrityError: Other nodes report other commits, and none reports this one.
+        """
+
+    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        """Publish a run that is over; a failure is noted and changes nothing about the run.
+
+        Args:
+            note: Takes messages for people.
+            run: The run.
+            status: Its end.
+        """
+
+    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
+        """Publish an apply that was refused before it had a record; see `after_run`."""
+
+    def after_command(
+        self, note: Callable[[str], None], user: str, action: str, subject: str
+    ) -> None:
+        """Publish that a user changed the holds on this node by a command; see `after_run`.
+
+        Args:
+            note: Takes messages for people.
+            user: The user.
+            action: `disable` or `enable`.
+            subject: What the command was about, in one line.
+        """
+
+
+class CommandAddition(Value):
+    """What a layer above adds to the output of a command.
+
+    Attributes:
+        fields: Further keys of the JSON document.
+        rows: Further rows, each with a label.
+        paragraphs: Further paragraphs.
+        warnings: Further warnings.
+    """
+
+    fields: "Mapping[str, Json]" = field(default_factory=dict)
+    rows: Sequence[tuple[str, str]] = ()
+    paragraphs: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+class CommandAdditions:
+    """What other nodes have to do with commands of this node: nothing, if the node is alone."""
+
+    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+        """Ask other nodes for an action, show their answers, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            action: `status`, `log`, `report`, `disable` or `enable`.
+            as_json: Show the answers as JSON.
+            values: The arguments of the action.
+
+        Raises:
+            InvalidInputError: The node is alone, or an argument is refused.
+        """
+        raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
+
+    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+        """Show the runs of other nodes that they published, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            limit: How many runs of each node to show.
+            as_json: Show them as JSON.
+
+        Raises:
+            InvalidInputError: The node is alone.
+        """
+        raise InvalidInputError("this node has no bus with runs of other nodes", where="--node")
+
+    def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
+        """Return what to add to `status`.
+
+        Args:
+            run: The run that is shown; `None` without one.
+            rolled_back: Whether a rollback is in force.
+        """
+        return CommandAddition()
+
+    def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
+        """Return what to add to `why` of a run, of which `request` is the `request.json`."""
+        return CommandAddition()
+
+    def report(self, run: "RunDirectory") -> CommandAddition:
+        """Return what to add to `report` of a run."""
+        return CommandAddition()
+
+    def check(self) -> CommandAddition:
+        """Return what to add to `check`.
+
+        Raises:
+            LocalpuppetError: A policy is refused, or a record cannot be read.
+        """
+        return CommandAddition()
+
+
+SectionReader = Callable[[SettingsFile], Any]
+
+
+class NodePorts(Value):
+    """The additions of layers above to a node.
+
+    Attributes:
+        sections: Returns the readers of further sections of `localpuppet.yaml`, given its keys; an
+            invalid section is an error for every command.
+        neighbours: Returns what runs need of other nodes.
+        additions: Returns the additions to commands.
+    """
+
+    sections: Callable[[Collection[str]], Sequence[SectionReader]] = lambda _keys: ()
+    neighbours: "Callable[[NodeApp], Neighbours]" = lambda _node: Neighbours()
+    additions: "Callable[[NodeApp], CommandAdditions]" = lambda _node: CommandAdditions()
+
+
+ALONE = NodePorts()
+# Types, functions and classes that every run finds after the release's.
+OWN_MODULES = shared_file("modules/localpuppet")
+# Variables of the job that the compiler of a preview gets: no others, because a job's have secrets.
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+
+
+def program_environment() -> dict[str, str]:
+    """Return this process's environment for Puppet and the ENC, with a PATH even under cron."""
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {"PATH": path, **os.environ}
+
+
+class NodeApp:
+    """The parts of a node, for one command.
+
+    Args:
+        root: The value of `--root`.
+        observe: Returns a progress display with a title.
+        ports: The additions of layers above.
+    """
+
+    def __init__(
+        self,
+        root: str | None,
+        *,
+        observe: "Callable[[str], Progress]" = SilentObserver,
+        ports: NodePorts = ALONE,
+    ) -> None:
+        self._root_option = root
+        self.observe = observe
+        self._ports = ports
+        self._sections: dict[SectionReader, Any] = {}
+        self._shown: Progress | None = None  # shows progress of fetches
+
+    def again(self) -> "NodeApp":
+        """Return the parts of the same root with freshly read settings."""
+        return NodeApp(str(self.settings.root), ports=self._ports)
+
+    def for_makers(self) -> "NodeApp":
+        """Return the parts with a state directory that the maker of a release can write to."""
+        app = NodeApp(self._root_option, observe=self.observe, ports=self._ports)
+        state = node_settings.makers_state(self.settings.state, os.environ)
+        app.settings = replace(self.settings, state=state)
+        return app
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The other nodes."""
+        return self._ports.neighbours(self)
+
+    @cached_property
+    def additions(self) -> CommandAdditions:
+        """The additions to commands."""
+        return self._ports.additions(self)
+
+    @cached_property
+    def clock(self) -> "SystemClock":
+        """The clock."""
+        from localpuppet.base.machine.clock import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def processes(self) -> "SystemProcesses":
+        """The processes of this machine."""
+        from localpuppet.base.machine.processes import SystemProcesses
+
+        return SystemProcesses()
+
+    @property
+    def note(self) -> Callable[[str], None]:
+        """What takes messages for people."""
+        return self.observe("").note
+
+    # Settings
+
+    @cached_property
+    def _root(self) -> Path:
+        return node_settings.find_root(self._root_option, os.environ)
+
+    @cached_property
+    def documents(self) -> Documents:
+        """The reader of documents, with a cache in the state directory if that is writable."""
+        return Documents(node_settings.state_directory(self._root) / "cache" / "documents")
+
+    @cached_property
+    def _raw_settings(self) -> Mapping[str, Any]:
+        file = self._root / node_settings.FILE
+        return read_settings(file, schema="settings", documents=self.documents)
+
+    @cached_property
+    def settings(self) -> node_settings.Settings:
+        """The settings of the root, with checked sections of layers above."""
+        for read in self._ports.sections(self._raw_settings.keys()):
+            self.section(read)
+        return self._own_settings
+
+    @cached_property
+    def _own_settings(self) -> node_settings.Settings:
+        return node_settings.settings_of(self._root, self._raw_settings)
+
+    def section(self, read: "Callable[[SettingsFile], T]") -> "T":
+        """Return the section of a layer above; read it once.
+
+        Raises:
+            InvalidInputError: A setting is invalid.
+        """
+        if read not in self._sections:
+            self._sections[read] = read(
+                SettingsFile(
+                    root=self._root,
+                    state=self._own_settings.state,
+                    path=self._root / node_settings.FILE,
+                    raw=self._raw_settings,
+                    documents=self.documents,
+                )
+            )
+        section: T = self._sections[read]
+        return section
+
+    def refuse_foreign_files(self) -> None:
+        """Reject unsafe files of the site that a run executes, or that name what it executes.
+
+        Raises:
+            InvalidInputError: A file is missing, or others may write it.
+        """
+        from localpuppet.base.machine.ownership import refuse_foreign
+
+        # Facter's configuration can name directories of facts, which are programs.
+        own = self.settings
+        for file in (own.enc_script, own.site_manifest, own.facter_conf):
+            if file is not None:
+                refuse_foreign(file)
+
+    # Inputs and node documents
+
+    @cached_property
+    def inputs(self) -> "InputReader":
+        """The reader of inputs."""
+        from localpuppet.node.enc.https import Https
+        from localpuppet.node.enc.input import InputReader
+
+        settings = self.settings
+        return InputReader(
+            documents=self.documents,
+            fetch=Https(ca=settings.https_ca, timeout=settings.https_timeout),
+            # Most inputs are files, and their readers do not pay for clouds.
+            user_data=lambda: self.instance.input(),
+            assigned=self._assignment,
+        )
+
+    @cached_property
+    def instance(self) -> "InstanceSource":
+        """The instance data of this machine, whose service is asked once."""
+        from localpuppet.node.enc.instance.source import InstanceSource
+
+        own = self.settings.instance
+
+        def ask(service: "Service") -> "InstanceData":
+            from localpuppet.node.enc.instance.services import ask_here
+
+            return ask_here(service, own.leases)
+
+        return InstanceSource(
+            # cloud-init's user data belongs to root; other users read it only if the site sets its
+            # directories.
+            files=own.files if own.asked_for or os.geteuid() == 0 else None,
+            service=own.service,
+            ask=ask,
+            memory=self.settings.state / "instance" / "answer.json",
+            boot_id=lambda: self.processes.me().boot_id,
+        )
+
+    def _assignment(self) -> "Assignment | None":
+        from localpuppet.node.enc.assignment import AssignedRelease
+
+        return AssignedRelease(self.settings.state).read()
+
+    @property
+    def enc_command(self) -> "EncCommand | None":
+        """The site's ENC command, if it has one.
+
+        Raises:
+            InvalidInputError: The setting `enc` is not a command.
+        """
+        settings = self.settings
+        if settings.enc is None:
+            return None
+        from localpuppet.node.enc.command import EncCommand
+
+        return EncCommand.parse(
+            settings.enc,
+            timeout=settings.enc_timeout,
+            env=program_environment(),
+            where=f"{settings.root / node_settings.FILE}: enc",
+            note=self.note,
+        )
+
+    @cached_property
+    def classifier(self) -> "Classifier":
+        """What computes node documents without a run.
+
+        Raises:
+            InvalidInputError: The setting `enc` is not a command.
+        """
+        from localpuppet.node.releases.classifier import Classifier
+
+        return Classifier(
+            inputs=self.inputs,
+            documents=self.documents,
+            resolve=self.resolve,
+            enc_command=self.enc_command,
+            certname=lambda: self.require_puppet().settings["certname"],
+            processes=lambda: self.processes,
+        )
+
+    # What a node keeps about itself
+
+    @cached_property
+    def records(self) -> "Records":
+        """The records of runs."""
+        from localpuppet.base.machine.process_table import SystemProcessTable
+        from localpuppet.node.runs.records import Records
+
+        return Records(self.settings.state / "runs", SystemProcessTable())
+
+    @cached_property
+    def good_runs(self) -> "GoodRuns":
+        """The good runs to which the node can return."""
+        from localpuppet.node.runs.records import GoodRuns
+
+        keep = self.settings.keep_releases
+        return GoodRuns(self.settings.state / "good_runs", records=self.records, releases=keep)
+
+    @cached_property
+    def attempts(self) -> "Attempts":
+        """The refused applies."""
+        from localpuppet.base.machine.system_log import write_system_log
+        from localpuppet.node.runs.attempts import Attempts
+
+        return Attempts(
+            self.settings.state / "attempts",
+            records=self.records,
+            metrics=self.settings.metrics,
+            clock=self.clock,
+            system_log=write_system_log,
+            after_refusal=lambda refused: self.neighbours.after_refusal(write_system_log, refused),
+        )
+
+    def holds(self, *, ask: bool) -> "Holds":
+        """Return the holds on the node; see `find_puppet` for `ask`."""
+        from localpuppet.node.runs.hold import Holds
+
+        puppet = self.find_puppet(ask=ask)
+        disabled = puppet.disable_file if puppet else None
+        return Holds(self.settings.state / "holds", disabled, self.clock)
+
+    def rollback_in_force(self) -> "Rollback | None":
+        """Return the rollback in force, or `None`."""
+        # Most nodes have none, and `status` does not pay for the ledger then.
+        if not (self.settings.state / "rollback.json").exists():
+            return None
+        from localpuppet.node.releases.ledger import Ledger
+
+        assignment = self._assignment()
+        serial = 0 if assignment is None else assignment.serial
+        return Ledger(self.settings.state).in_force(self.settings.input, serial=serial)
+
+    @cached_property
+    def fork_server(self) -> "ForkServerClient":
+        """The agent's fork server, whether it is running or not."""
+        from localpuppet.base.machine.fork_server import ForkServerClient
+
+        return ForkServerClient(self._fork_server_socket, self.processes)
+
+    def fork_server_memory(self) -> int | None:
+        """Return the memory of the agent's fork server in bytes; `None` if it is not running."""
+        # Most nodes have none, and `status` does not pay for sockets then.
+        return self.fork_server.memory() if self._fork_server_socket.exists() else None
+
+    @property
+    def _fork_server_socket(self) -> Path:
+        return self.settings.state / "agent" / "fork_server.sock"
+
+    # Puppet
+
+    def find_puppet(self, *, ask: bool) -> "Installation | None":
+        """Return the installed Puppet.
+
+        Args:
+            ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
+
+        Raises:
+            PuppetMissingError: No Puppet was found, or it does not answer.
+        """
+        from localpuppet.node.puppet.probe import PuppetProbe
+
+        settings = self.settings
+        probe = PuppetProbe(
+            settings.state / "cache" / "puppet.json",
+            command=settings.puppet,
+            directories=settings.puppet_directories,
+            lean_start=shared_file("lean_start.rb"),
+            env=program_environment(),
+        )
+        return probe.installation() if ask else probe.known()
+
+    def require_puppet(self) -> "Installation":
+        """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
+
+        Raises:
+            PuppetMissingError: No Puppet was found, or it does not answer.
+        """
+        installation = self.find_puppet(ask=True)
+        if installation is None:
+            raise PuppetMissingError("cannot find Puppet")
+        if not (name := self.neighbours.certname):
+            return installation
+        return replace(installation, settings={**installation.settings, "certname": name})
+
+    @property
+    def _compiled_directory(self) -> Path | None:
+        """The directory of compiled Ruby; `None` if the site disables it."""
+        settings = self.settings
+        return settings.state / "cache" / "ruby" if settings.compiled_ruby else None
+
+    def lean_start(self, installation: "Installation | PuppetMissingError") -> "LeanStart":
+        """Return how Ruby starts for Puppet in a run.
+
+        Raises:
+            StateError: Facter's cache directory cannot be created.
+        """
+        from localpuppet.base.machine.files import make_private
+        from localpuppet.node.puppet.environment import FacterConf, LeanStart
+
+        facter = None
+        if self.settings.facter_conf is not None:
+            cache = self.settings.state / "cache" / "facts"
+            make_private(cache)
+            facter = FacterConf(file=self.settings.facter_conf, cache=cache)
+        return LeanStart(
+            flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
+            file=shared_file("lean_start.rb"),
+            compiled=self._compiled_directory,
+            facter=facter,
+        )
+
+    def _reading_environment(
+        self, installation: "Installation", base: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return the environment for what reads code with Puppet's library outside of a run.
+
+        Ruby starts as in a run, from the compiled Ruby of earlier runs, and writes nothing.
+
+        Args:
+            installation: The installed Puppet.
+            base: Other variables than those of this process; `None` for these.
+        """
+        from localpuppet.node.puppet.environment import LeanStart, environment
+
+        lean = LeanStart(
+            flags=installation.lean,
+            file=shared_file("lean_start.rb"),
+            compiled=self._compiled_directory,
+            records=False,
+        )
+        return environment(base or program_environment(), lean=lean, more={})
+
+    def compilation(
+        self, release: "Release", environment: str, environments: Path
+    ) -> "Compilation":
+        """Return the compilation of a release in an environment below a directory."""
+        from localpuppet.node.puppet.command import Compilation
+
+        settings = self.settings
+        return Compilation(
+            own_directories=settings.puppet_directories,
+            certname=self.neighbours.certname,
+            enc_script=settings.enc_script,
+            environments=environments,
+            environment=environment,
+            environment_code=release.environment_code,
+            # localpuppet's modules come last: a site's module of the same name hides them.
+            modulepath=(*release.whole_modulepath, OWN_MODULES),
+            hiera_config=release.hiera_config,
+            site_manifest=release.site_manifest or settings.site_manifest,
+            immutable=release.is_immutable,
+        )
+
+    @cached_property
+    def puppet_caller(self) -> "PuppetCaller":
+        """What calls Puppet for lookups and facts, and applies nothing."""
+        from localpuppet.node.releases.calling import PuppetCaller
+
+        return PuppetCaller(
+            state=self.settings.state,
+            compilation=self.compilation,
+            instance_facts=lambda: self.instance.facts(),
+            lookup_script=shared_file("lookup.rb"),
+            installed=self.require_puppet,
+            env=self._reading_environment,
+            processes=self.processes,
+            timeout=self.settings.run_timeout,
+        )
+
+    # Where code comes from
+
+    @cached_property
+    def store(self) -> "Store":
+        """The content store."""
+        from localpuppet.node.releases.store import Store
+
+        return Store(self.settings.state, note=self.note)
+
+    @cached_property
+    def files(self) -> "ReleaseFiles":
+        """The reader of manifests and locks."""
+        from localpuppet.node.releases.release_files import ReleaseFiles
+
+        settings = self.settings
+        return ReleaseFiles(
+            documents=self.documents,
+            allow_file=settings.allow_file_urls,
+            tags_only=settings.tags_only,
+            basemodulepath=settings.basemodulepath,
+        )
+
+    @cached_property
+    def supply(self) -> "Supply":
+        """The provider of code."""
+        from localpuppet.node.releases.fetch import Supply
+
+        sources = self.settings.sources
+        return Supply(store=self.store, sources=sources, files=self.files, forge=self.forge)
+
+    def git(
+        self, progress: "Callable[[int, int], None] | None" = None, *, public: bool = False
+    ) -> "Git":
+        """Return git.
+
+        Args:
+            progress: Called for fetches.
+            public: Whether to fetch as everybody can, into separate mirrors: see `PublicAccess`.
+        """
+        from localpuppet.node.releases.git.access import rewrite_url
+        from localpuppet.node.releases.git.mirrors import PLACE, Git
+        from localpuppet.node.releases.git.program import GitProgram
+        from localpuppet.node.releases.limits import GitLimits
+
+        settings = self.settings
+        mirrors, progress = settings.state / PLACE, progress or (lambda _done, _all: None)
+        address = partial(rewrite_url, rewrite=settings.rewrite)
+        limits = GitLimits(min_free=settings.min_free)
+        if public:
+            from localpuppet.node.releases.git.public import public_git
+
+            program = public_git(
+                env=program_environment(),
+                address=address,
+                timeout=settings.git_timeout,
+                patience=settings.https_timeout,
+                limits=limits,
+            )
+            return Git(mirrors, program, progress=progress, kind="public ")
+        program = GitProgram(
+            env=program_environment(),
+            allow_file=settings.allow_file_urls,
+            timeout=settings.git_timeout,
+            address=address,
+            access=self._access,
+            limits=limits,
+        )
+        return Git(
+            mirrors,
+            program,
+            progress=progress,
+            names={source.url: name for name, source in settings.sources.items()},
+        )
+
+    def _access(self, address: str) -> "GitAccess":
+        """Return the access settings for an address, with checked credentials."""
+        from localpuppet.base.machine.files import read_user_file
+        from localpuppet.node.releases.git.access import access_for, check_credentials, rewrite_url
+
+        rules, sources = self.settings.rewrite, self.settings.sources.values()
+        known = {rewrite_url(source.url, rules): source.access for source in sources}
+        access = access_for(address, known)
+        if access.credentials is not None:
+            check_credentials(read_user_file(access.credentials), where=str(access.credentials))
+        return access
+
+    @contextmanager
+    def repository(self, title: str, *, public: bool = False) -> "Iterator[Git]":
+        """Yield git, and show the progress of its fetches, and the forge's, under a title."""
+        progress = self.observe(title)
+        progress.begin()
+        before, self._shown = self._shown, progress
+        try:
+            yield self.git(self.counted("repositories"), public=public)
+        finally:
+            self._shown = before
+            progress.close()
+
+    def counted(self, things: str) -> "Callable[[int, int], None]":
+        """Return a callback that shows how many things are done, while `repository` is in use."""
+
+        def count(done: int, total: int) -> None:
+            if self._shown is not None:
+                self._shown.count(done, total, things)
+
+        return count
+
+    def forge(self, *, public: bool = False) -> "ModuleForge":
+        """Return the forge of the site: a directory of archives, or a server.
+
+        Args:
+            public: Whether to ask a server as everybody can: directly, and without a token.
+
+        Raises:
+            InvalidInputError: The file of its token, or its CA, cannot be read.
+        """
+        from localpuppet.node.releases.forge.client import open_forge
+
+        settings, forge = self.settings, self.settings.forge
+        return open_forge(
+            url=forge.url,
+            ca=forge.ca,
+            proxy=forge.proxy,
+            token_file=forge.token_file,
+            timeout=settings.https_timeout,
+            total=settings.git_timeout,
+            public=public,
+            state=settings.state,
+            progress=self.counted("modules of the forge"),
+        )
+
+    @cached_property
+    def local_git(self) -> "GitProgram":
+        """Git for repositories on this machine."""
+        from localpuppet.node.releases.git.program import GitProgram
+
+        timeout = self.settings.git_timeout
+        return GitProgram(env=program_environment(), allow_file=False, timeout=timeout)
+
+    def ignored(self, directory: Path) -> "Ignored":
+        """Return what git ignores in a work tree.
+
+        Raises:
+            InvalidInputError: The repository cannot be read.
+            UnavailableError: git reached the timeout.
+            StateError: git is not installed.
+        """
+        from localpuppet.node.releases.git.work_tree import ignored
+
+        return ignored(self.local_git, directory)
+
+    # Releases
+
+    @cached_property
+    def mutable(self) -> "MutableCode":
+        """Branches, `trunk` and work trees."""
+        from localpuppet.node.releases.branches import LockedModules, MutableCode
+
+        settings = self.settings
+        return MutableCode(
+            state=settings.state,
+            modules=settings.modules,
+            immutable_only=settings.immutable_only,
+            supply=self.supply,
+            locked=lambda: LockedModules(supply=self.supply, repository=self.repository),
+            untrusted=self._untrusted_modules,
+            repository=self.repository,
+            ignored=self.ignored,
+            note=self.note,
+        )
+
+    def _untrusted_modules(self, base: "Lock") -> "LockedModules":
+        from localpuppet.node.releases.branches import CodeSupply, UntrustedModules
+        from localpuppet.node.releases.git.access import rewrite_url
+        from localpuppet.node.releases.manifest import ForgePin
+
+        settings = self.settings
+        supply = replace(self.supply, proves=True)
+
+        def address(pin: "AnyPin") -> str:
+            if isinstance(pin, ForgePin):
+                return settings.forge.url
+            return rewrite_url(pin.url, settings.rewrite)
+
+        return UntrustedModules(
+            supply=self.supply,
+            repository=self.repository,
+            base=frozenset(base.pins.values()),
+            named=frozenset(source.url for source in settings.sources.values()),
+            known=CodeSupply(supply=supply, repository=self.repository),
+            public=CodeSupply(
+                supply=replace(supply, forge=partial(self.forge, public=True)),
+                repository=partial(self.repository, public=True),
+            ),
+            address=address,
+            hosts=settings.preview_hosts,
+        )
+
+    def resolve(self, path: "ReleasePath") -> "Release":
+        """Return a release that is on this node.
+
+        Raises:
+            InvalidInputError: The release is invalid or missing.
+            IntegrityError: A tag requires verification and is not verified.
+        """
+        from localpuppet.node.releases.release import resolve
+
+        settings = self.settings
+        if path.is_branch and self.mutable.is_branch(path):
+            return self.mutable.branch_staging.release(path)
+        return resolve(
+            path,
+            modules=settings.modules,
+            store=settings.state,
+            files=self.files,
+            sources=settings.sources,
+            immutable_only=settings.immutable_only,
+        )
+
+    def staging(
+        self, repository: "Repository", approve: "Approve | None" = None
+    ) -> "ReleaseStaging":
+        """Return the releases on this node; see `ReleaseStaging` for `approve`."""
+        from localpuppet.node.releases.staging import ReleaseStaging
+
+        return ReleaseStaging(
+            state=self.settings.state,
+            modules=self.settings.modules,
+            supply=self.supply,
+            repository=repository,
+            approve=approve,
+            clock=self.clock,
+        )
+
+    def package_staging(
+        self,
+        repository: "Repository",
+        approve: "Approve | None" = None,
+        *,
+        accept_moved: bool = False,
+    ) -> "PackageStaging":
+        """Return the staging of releases, which first compares a new tag with other nodes'."""
+        from localpuppet.node.releases.packages.staging import PackageStaging
+        from localpuppet.node.releases.staging import compare_first
+
+        manager = self.settings.install_packages
+        if not accept_moved:
+            approve = compare_first(self.neighbours.compare_tag, approve)
+        return PackageStaging(
+            staging=self.staging(repository, approve),
+            supply=self.supply,
+            directories=self.settings.packages,
+            install=None
+            if manager is None
+            else lambda name: self.package_tools.install_by_name(name, manager),
+        )
+
+    @contextmanager
+    def _lent_staging(self, title: str, approve: "Approve") -> "Iterator[PackageStaging]":
+        with self.repository(title) as repository:
+            yield self.package_staging(repository, approve)
+
+    def _offered(self, path: "ReleasePath") -> bool:
+        """Return whether a source, a package or a pack has a release."""
+        from localpuppet.node.releases.packages.directory import find, find_pack
+
+        settings = self.settings
+        if path.source in settings.sources or find(settings.packages, path) is not None:
+            return True
+        # What is here already, a link or a directory of the site's own, needs no package manager.
+        installable = settings.install_packages is not None
+        if installable and not (settings.modules / path).exists():
+            return True
+        return find_pack(settings.packages, path) is not None
+
+    @cached_property
+    def package_tools(self) -> "SystemPackageTools":
+        """The programs that build and install packages."""
+        from localpuppet.node.releases.packages.tools import SystemPackageTools
+
+        return SystemPackageTools(env=program_environment(), timeout=self.settings.git_timeout)
+
+    @cached_property
+    def provider(self) -> "ReleaseProvider":
+        """The provider of releases."""
+        from localpuppet.node.releases.provider import ReleaseProvider
+
+        return ReleaseProvider(
+            offered=self._offered,
+            resolve=self.resolve,
+            staging=self._lent_staging,
+            tools=lambda: self.package_tools,
+            reader=lambda: self.reader,
+            mutable=None if self.settings.immutable_only else lambda path: self.mutable.stage(path),
+        )
+
+    @cached_property
+    def reader(self) -> "InterfaceReader":
+        """The reader of interfaces."""
+        from localpuppet.node.releases.interfaces import Interfaces
+        from localpuppet.node.releases.reading import InterfaceReader
+
+        return InterfaceReader(
+            Interfaces(self.settings.state),
+            store=self.store,
+            installed=self.require_puppet,
+            parser=self._parser,
+            elsewhere=self.elsewhere,
+            observe=self.observe,
+        )
+
+    def _parser(self, installation: "Installation") -> "Parser":
+        """Return the parser of the installed Puppet.
+
+        Raises:
+            PuppetMissingError: Its interpreter is missing.
+        """
+        from localpuppet.node.releases.interfaces import Parser
+
+        env = self._reading_environment(installation)
+        ruby = installation.interpreter(env["PATH"])
+        if ruby is None:
+            raise PuppetMissingError(
+                "its Ruby was not found beside it, in its first line or in PATH",
+                where=installation.command,
+            )
+        return Parser(
+            ruby=ruby,
+            load_path=installation.load_path,
+            script=shared_file("interface.rb"),
+            own_modules=OWN_MODULES,
+            env=env,
+            version=installation.version,
+            processes=self.processes,
+        )
+
+    def elsewhere(self) -> "tuple[Path, Sequence[Path]]":
+        """Return the site manifest and Hiera files, which add to a release's classes and data."""
+        installation = self.find_puppet(ask=True)
+        return self.settings.site_manifest, installation.hiera_files if installation else []
+
+    def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
+        """Return the release that the node applied before its reinstallation: see `Neighbours`."""
+        return self.neighbours.applied_elsewhere(app, self.note)
+
+    def garbage(self) -> "GarbageCollector":
+        """Return what removes releases and trees that no run or rollback needs."""
+        from localpuppet.node.releases.garbage import GarbageCollector
+        from localpuppet.node.releases.interfaces import Interfaces
+        from localpuppet.node.releases.ledger import Ledger
+
+        settings = self.settings
+        return GarbageCollector(
+            staging=self.staging(self.git()),
+            ledger=Ledger(settings.state),
+            named=self._named_apps,
+            good=self.good_runs.releases,
+            in_use=self.records.in_use,
+            interfaces=Interfaces(settings.state),
+            urls=[source.url for source in settings.sources.values()],
+            keep_staged=settings.keep_staged,
+        )
+
+    def _named_apps(self) -> "list[ReleasePath]":
+        """Return the releases that the inputs in the root name, and the assigned one."""
+        inputs = [self.settings.input, *sorted(self.settings.inputs.glob("*.yaml"))]
+        assigned = self._assignment()
+        named = [self.inputs.app(path) for path in inputs if path.exists()]
+        return named if assigned is None else [*named, assigned.release]
+
+    def check_release(self, directory: Path) -> "ReleaseCheck":
+        """Check a working copy of a release's maker; see `ReleaseChecker.check`.
+
+        Raises:
+            PuppetMissingError: Puppet or its interpreter is missing.
+            LocalpuppetError: The working copy cannot be released.
+        """
+        from localpuppet.node.releases.git.work_tree import refuse_unstageable
+        from localpuppet.node.releases.making.checking import ReleaseChecker
+
+        state = self.settings.state
+        with self.repository(f"checking {directory}") as repository:
+            checker = ReleaseChecker(
+                supply=self.supply,
+                repository=repository,
+                state=state,
+                parser=self._parser(self.require_puppet()),
+                ignored=self.ignored,
+                bus=self.neighbours.exchange_resources,
+                refuse_unstageable=partial(refuse_unstageable, self.local_git, scratch=state),
+            )
+            return checker.check(directory)
+
+    # Catalogs
+
+    def compile_engine(
+        self,
+        *,
+        trusted: bool = False,
+        processes: int | None = None,
+        mark_key: str = "",
+        asks: bool = False,
+        hidden: Sequence[Path] = (),
+    ) -> "PuppetCompileEngine":
+        """Return what compiles catalogs.
+
+        Args:
+            trusted: Whether the code is trusted: then it is not isolated.
+            processes: Catalogs that are compiled at a time; `None` for one a processor.
+            mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+            asks: Whether query functions ask the agent of this node, which requires trusted code.
+            hidden: Directories that isolated code does not see: the work tree, the cache.
+        """
+        from localpuppet.base.machine.isolation import CodeIsolation
+        from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
+
+        state = self.settings.state
+        processes = processes or len(os.sched_getaffinity(0))
+        return PuppetCompileEngine(
+            scratch=state / "compiles",
+            store=tuple(state / name for name in ("objects", "links")),
+            compilation=self.compilation,
+            command=self._compiling_command,
+            version=lambda: self.require_puppet().version,
+            ruby=lambda: map(Path, self.require_puppet().places),
+            env=partial(self._compiling_environment, asks=asks),
+            own_modules=OWN_MODULES,
+            site_manifest=self.settings.site_manifest,
+            isolation=CodeIsolation(
+                path=program_environment()["PATH"],
+                memory=LIMITS["memory"] * (processes + 1),  # the process they are forked from
+                programs=LIMITS["programs"] * (processes + 1),
+                otherwise="pass '--trusted' for code that you trust",
+                hidden=(self.settings.root, state, *hidden),
+                trusted=trusted,
+            ),
+            processes=processes,
+            mark_key=mark_key,
+            asks=asks,
+        )
+
+    def _compiling_command(self) -> list[str]:
+        """Return a command that loads the file in RUBYOPT with Puppet's library."""
+        puppet = self.require_puppet()
+        ruby = None if puppet.ruby else puppet.interpreter(program_environment()["PATH"])
+        return [str(ruby), "-e", ""] if ruby else [puppet.command, "--version"]
+
+    def _compiling_environment(self, *, asks: bool) -> dict[str, str]:
+        base = {key: text for key, text in program_environment().items() if asks or key in KEPT}
+        own = self._reading_environment(self.require_puppet(), {**base, "HOME": "/nonexistent"})
+        main = shared_file("preview/main.rb")
+        return {**own, "RUBYOPT": f"{own.get('RUBYOPT', '')} -r{main}".lstrip()}
+
+    def preview(self, engine: "Callable[[NodeApp, str], CompileEngine]") -> "PreviewWorkspace":
+        """Return what compares the catalogs of nodes; it writes where a maker can.
+
+        Args:
+            engine: Returns the engine that compiles, for the key with which it marks secrets.
+        """
+        from localpuppet.node.preview.workspace import PreviewWorkspace
+
+        own = self.for_makers()
+        return PreviewWorkspace(
+            state=own.settings.state,
+            site_manifest=own.settings.site_manifest,
+            own_modules=OWN_MODULES,
+            files=own.files,
+            git=own.local_git,
+            work_tree=own.mutable.work_tree,
+            engine=partial(engine, own),
+            puppet=own.require_puppet,
+            path=program_environment()["PATH"],
+            clock=own.clock,
+            observe=own.observe,
+        )
+
+    def catalogs(self, *, asks: bool = False) -> "NodeCatalogs":
+        """Return what compiles catalogs with this node's facts, and applies nothing.
+
+        Args:
+            asks: Whether query functions ask the agent, as in a run.
+        """
+        import secrets
+
+        from localpuppet.node.candidates.candidate import NodeCatalogs
+
+        engine = self.compile_engine(trusted=True, asks=asks, mark_key=secrets.token_hex(32))
+        return NodeCatalogs(puppet=self.puppet_caller, engine=engine)
+
+    def candidate(self) -> "Candidate":
+        """Return the comparison of this node's release with another."""
+        from localpuppet.node.candidates.candidate import Candidate
+
+        return Candidate(
+            own=self.settings.input,
+            inputs=self.inputs,
+            releases=self.provider,
+            reader=self.reader,
+            catalogs=self.catalogs(asks=True),
+            answer=lambda: self.classifier.answer(None),
+            keep=self.store.locks.take_for_run,
+        )
+
+    # Runs
+
+    def _node_input(self) -> "NodeInput":
+        from localpuppet.node.runs.preparing import NodeInput
+
+        return NodeInput(
+            own=self.settings.input,
+            reader=self.inputs,
+            instance_facts=lambda: self.instance.facts(),
+            asks_enc=self.settings.enc is not None,
+        )
+
+    def preparation(self) -> "RunPreparation":
+        """Return the preparation of runs."""
+        from localpuppet.node.releases.ledger import Ledger
+        from localpuppet.node.runs.preparing import RunPreparation
+
+        return RunPreparation(
+            node_input=self._node_input(),
+            ledger=Ledger(self.settings.state),
+            releases=self.provider,
+            note=self.note,
+            applied_elsewhere=self.applied_elsewhere,
+            keep=self.store.locks.take_for_run,
+        )
+
+    def trial(self) -> "TrialPreparation":
+        """Return the preparation of work trees."""
+        from localpuppet.node.runs.preparing import TrialPreparation
+
+        return TrialPreparation(
+            node_input=self._node_input(),
+            release=self.mutable.work_tree,
+            immutable_only=self.settings.immutable_only,
+            note=self.note,
+        )
+
+    def assigning(
+        self, *, confirm: float, confirmed: "Callable[[Assignment], bool]"
+    ) -> "AssignmentService":
+        """Return what stages, applies and takes back assignments.
+
+        Args:
+            confirm: Seconds within which an assigned release must be confirmed; 0 for no
+                confirmation.
+            confirmed: Returns whether an assignment was confirmed.
+        """
+        from localpuppet.node.enc.assignment import AssignedRelease
+        from localpuppet.node.releases.ledger import Ledger
+        from localpuppet.node.runs.preparing import AssignmentService
+
+        state = self.settings.state
+        return AssignmentService(
+            own=self.settings.input,
+            inputs=self.inputs,
+            assigned=AssignedRelease(state),
+            ledger=Ledger(state),
+            records=self.records,
+            good_runs=self.good_runs,
+            releases=self.provider,
+            reader=self.reader,
+            answer=lambda: self.classifier.answer(None),
+            keep=self.store.locks.take_for_run,
+            clock=self.clock,
+            confirm=confirm,
+            confirmed=confirmed,
+            note=self.note,
+        )
+
+    def supervisor(
+        self, observer: "Observer", *, fork_server: "PuppetForkServer | None" = None
+    ) -> "Supervisor":
+        """Return the supervisor of runs.
+
+        Args:
+            observer: Receives output and notes.
+            fork_server: Starts Puppet warm, if the caller has one.
+
+        Raises:
+            InvalidInputError: A setting is invalid.
+        """
+        from localpuppet.node.releases.interfaces import Interfaces, check_kept
+        from localpuppet.node.runs.supervisor import Node, Supervisor
+
+        settings = self.settings
+        self.refuse_foreign_files()
+        installation = self._installation_or_problem()
+        lean = self.lean_start(installation)
+        if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
+            # The file may block secret facts: the user must know that it has no effect.
+            command = installation.command
+            observer.note(f"puppet.facter_conf: {command} does not pass RUBYOPT to Ruby; not used")
+        compiled = self._compiled_ruby()
+
+        def after_run(run: "RunDirectory", status: "Status") -> None:
+            self.neighbours.after_run(observer.note, run, status)
+            if compiled is not None:
+                compiled.after_run(observer.note)
+
+        node = Node(
+            state=settings.state,
+            installation=installation,
+            call=self._call,
+            reports=settings.reports,
+            lean_start=lean,
+            fork_server=fork_server,
+            route_file=shared_file("routes.yaml"),
+            env=program_environment(),
+            enc_command=self.enc_command,
+            grace=settings.grace,
+            min_free=settings.min_free,
+            keep_runs=settings.keep_runs,
+            keep_days=settings.keep_days,
+            keep_releases=settings.keep_releases,
+            metrics=settings.metrics,
+            rollback=self.rollback_in_force,
+            fits=partial(check_kept, Interfaces(settings.state), self.elsewhere),
+            variables_of_calls=self.neighbours.variables,
+            after_run=after_run,
+        )
+        return Supervisor(
+            node,
+            clock=self.clock,
+            processes=self.processes,
+            documents=self.documents,
+            observer=observer,
+        )
+
+    def _installation_or_problem(self) -> "Installation | PuppetMissingError":
+        """Return Puppet, or the reason why it cannot be used, for the record."""
+        try:
+            return self.require_puppet()
+        except PuppetMissingError as error:
+            return error
+
+    def _compiled_ruby(self) -> "CompiledRuby | None":
+        """Return the compiled Ruby; `None` if the site disables it."""
+        from localpuppet.base.machine.processes import start_apart
+        from localpuppet.node.puppet.launching import CompiledRuby
+
+        if (directory := self._compiled_directory) is None:
+            return None
+        env = program_environment()
+        return CompiledRuby(
+            directory,
+            script=shared_file("compile_ruby.rb"),
+            command=lambda: Path(self.require_puppet().command),
+            start=partial(start_apart, env=env),
+            path=env["PATH"],
+            min_free=self.settings.min_free,
+        )
+
+    def _call(
+        self,
+        installation: "Installation",
+        release: "Release",
+        environment: str,
+        options: "RunOptions",
+    ) -> "ApplyCommand":
+        """Return the `puppet apply` for a release."""
+        from localpuppet.node.puppet.command import ApplyCommand
+
+        settings = self.settings
+        return ApplyCommand(
+            command=installation.command,
+            compilation=self.compilation(release, environment, settings.state / "environments"),
+            node_document=settings.node_document,
+            noop=options.noop,
+            tags=options.tags,
+            extra=options.extra,
+            config_version=release.config_version,
+            storeconfigs=self.neighbours.exchange_resources,
+            root=None if settings.root == node_settings.SYSTEM_ROOT else settings.root,
+            selection=installation.selection,
+        )
