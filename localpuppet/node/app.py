@@ -40,21 +40,19 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.environment import LeanStart
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
-    from localpuppet.node.releases.branches import LockedModules, MutableCode
+    from localpuppet.node.releases.branches import CodeSupply, MutableCode
     from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.releases.classifier import Classifier
     from localpuppet.node.releases.fetch import Supply
-    from localpuppet.node.releases.forge.archive import ModuleForge
     from localpuppet.node.releases.garbage import GarbageCollector
     from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
-    from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import Ignored
     from localpuppet.node.releases.interfaces import Parser
     from localpuppet.node.releases.ledger import AppliedElsewhere, Rollback
     from localpuppet.node.releases.making.checking import ReleaseCheck
-    from localpuppet.node.releases.manifest import AnyPin, Lock
+    from localpuppet.node.releases.modules import ModuleAccess
     from localpuppet.node.releases.packages.staging import PackageStaging
     from localpuppet.node.releases.packages.tools import SystemPackageTools
     from localpuppet.node.releases.provider import ReleaseProvider
@@ -674,8 +672,27 @@ class NodeApp:
         """The provider of code."""
         from localpuppet.node.releases.fetch import Supply
 
-        sources = self.settings.sources
-        return Supply(store=self.store, sources=sources, files=self.files, forge=self.forge)
+        return Supply(
+            store=self.store,
+            sources=self.settings.sources,
+            files=self.files,
+            access=self._module_access(),
+        )
+
+    def _module_access(self, *, public: bool = False) -> "ModuleAccess":
+        from localpuppet.node.releases.git.access import rewrite_url
+        from localpuppet.node.releases.modules import ModuleAccess
+
+        settings = self.settings
+        return ModuleAccess(
+            state=settings.state,
+            settings=settings.module_sources,
+            address=partial(rewrite_url, rewrite=settings.rewrite),
+            patience=settings.https_timeout,
+            timeout=settings.git_timeout,
+            public=public,
+            progress=self.counted("archives"),
+        )
 
     def git(
         self, progress: "Callable[[int, int], None] | None" = None, *, public: bool = False
@@ -696,7 +713,7 @@ class NodeApp:
         address = partial(rewrite_url, rewrite=settings.rewrite)
         limits = GitLimits(min_free=settings.min_free)
         if public:
-            from localpuppet.node.releases.git.public import public_git
+            from localpuppet.node.releases.git.program import public_git
 
             program = public_git(
                 env=program_environment(),
@@ -735,7 +752,7 @@ class NodeApp:
 
     @contextmanager
     def repository(self, title: str, *, public: bool = False) -> "Iterator[Git]":
-        """Yield git, and show the progress of its fetches, and the forge's, under a title."""
+        """Yield git, and show the progress of fetches under a title."""
         progress = self.observe(title)
         progress.begin()
         before, self._shown = self._shown, progress
@@ -753,30 +770,6 @@ class NodeApp:
                 self._shown.count(done, total, things)
 
         return count
-
-    def forge(self, *, public: bool = False) -> "ModuleForge":
-        """Return the forge of the site: a directory of archives, or a server.
-
-        Args:
-            public: Whether to ask a server as everybody can: directly, and without a token.
-
-        Raises:
-            InvalidInputError: The file of its token, or its CA, cannot be read.
-        """
-        from localpuppet.node.releases.forge.client import open_forge
-
-        settings, forge = self.settings, self.settings.forge
-        return open_forge(
-            url=forge.url,
-            ca=forge.ca,
-            proxy=forge.proxy,
-            token_file=forge.token_file,
-            timeout=settings.https_timeout,
-            total=settings.git_timeout,
-            public=public,
-            state=settings.state,
-            progress=self.counted("modules of the forge"),
-        )
 
     @cached_property
     def local_git(self) -> "GitProgram":
@@ -803,46 +796,27 @@ class NodeApp:
     @cached_property
     def mutable(self) -> "MutableCode":
         """Branches, `trunk` and work trees."""
-        from localpuppet.node.releases.branches import LockedModules, MutableCode
+        from localpuppet.node.releases.branches import MutableCode
 
         settings = self.settings
         return MutableCode(
-            state=settings.state,
-            modules=settings.modules,
-            immutable_only=settings.immutable_only,
             supply=self.supply,
-            locked=lambda: LockedModules(supply=self.supply, repository=self.repository),
-            untrusted=self._untrusted_modules,
             repository=self.repository,
+            public=self._public_supply,
+            modules=settings.modules,
+            hosts=settings.preview_hosts,
+            immutable_only=settings.immutable_only,
             ignored=self.ignored,
             note=self.note,
         )
 
-    def _untrusted_modules(self, base: "Lock") -> "LockedModules":
-        from localpuppet.node.releases.branches import CodeSupply, UntrustedModules
-        from localpuppet.node.releases.git.access import rewrite_url
-        from localpuppet.node.releases.manifest import ForgePin
+    def _public_supply(self) -> "CodeSupply":
+        """Return what brings code as everybody can get it."""
+        from localpuppet.node.releases.branches import CodeSupply
 
-        settings = self.settings
-        supply = replace(self.supply, proves=True)
-
-        def address(pin: "AnyPin") -> str:
-            if isinstance(pin, ForgePin):
-                return settings.forge.url
-            return rewrite_url(pin.url, settings.rewrite)
-
-        return UntrustedModules(
-            supply=self.supply,
-            repository=self.repository,
-            base=frozenset(base.pins.values()),
-            named=frozenset(source.url for source in settings.sources.values()),
-            known=CodeSupply(supply=supply, repository=self.repository),
-            public=CodeSupply(
-                supply=replace(supply, forge=partial(self.forge, public=True)),
-                repository=partial(self.repository, public=True),
-            ),
-            address=address,
-            hosts=settings.preview_hosts,
+        return CodeSupply(
+            supply=replace(self.supply, access=self._module_access(public=True)),
+            repository=partial(self.repository, public=True),
         )
 
     def resolve(self, path: "ReleasePath") -> "Release":
@@ -856,7 +830,7 @@ class NodeApp:
 
         settings = self.settings
         if path.is_branch and self.mutable.is_branch(path):
-            return self.mutable.branch_staging.release(path)
+            return self.mutable.branch(path)
         return resolve(
             path,
             modules=settings.modules,
@@ -866,9 +840,7 @@ class NodeApp:
             immutable_only=settings.immutable_only,
         )
 
-    def staging(
-        self, repository: "Repository", approve: "Approve | None" = None
-    ) -> "ReleaseStaging":
+    def staging(self, repository: "Git", approve: "Approve | None" = None) -> "ReleaseStaging":
         """Return the releases on this node; see `ReleaseStaging` for `approve`."""
         from localpuppet.node.releases.staging import ReleaseStaging
 
@@ -883,7 +855,7 @@ class NodeApp:
 
     def package_staging(
         self,
-        repository: "Repository",
+        repository: "Git",
         approve: "Approve | None" = None,
         *,
         accept_moved: bool = False,

@@ -1,4 +1,4 @@
-"""A `Repository` in memory: servers with tags, and the mirror of one machine.
+"""A `Git` in memory: servers with tags, and the mirror of one machine.
 
 It passes the contract test in `tests/node/releases/git/test_repository.py`, too.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import TagObject
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.limits import Budget
@@ -78,7 +79,7 @@ class FakeServers:
         return found
 
 
-class FakeRepository:
+class FakeRepository(Git):
     """The mirror of one machine.
 
     Args:
@@ -92,14 +93,14 @@ class FakeRepository:
 
     def __init__(self, servers: FakeServers) -> None:
         self._servers = servers
-        self._mirror: dict[Ref, _Published] = {}
+        self._mirrored: dict[Ref, _Published] = {}
         self._countersigned: dict[Ref, Sequence[tuple[str, str]]] = {}
         self._seen: list[_Published] = []
         self.asked: list[Ref] = []
         self.written: list[str] = []
         self.swept = 0
 
-    def rubbish(self) -> Sequence[Path]:
+    def rubbish(self) -> list[Path]:
         self.swept += 1
         return []
 
@@ -109,7 +110,7 @@ class FakeRepository:
 
     def arrivals(self, tags: Sequence[Ref], *, refresh: bool) -> Generator[list[Ref], None, None]:
         for ref in dict.fromkeys(tags):
-            if refresh or ref not in self._mirror:
+            if refresh or ref not in self._mirrored:
                 self._fetch(ref)
             yield [ref]
 
@@ -123,7 +124,7 @@ class FakeRepository:
         published = self._servers.published.get(ref)
         if published is None:
             raise InvalidInputError(f"the repository has no tag {tag}", where=url)
-        self._mirror[ref] = published
+        self._mirrored[ref] = published
         self._seen.append(published)
 
     def fetch_commits(self, commits: Sequence[Ref]) -> None:
@@ -142,9 +143,9 @@ class FakeRepository:
         return {(url, tag): self._known(url, tag).found for url, tag in tags}
 
     def _known(self, url: str, tag: str) -> _Published:
-        if (url, tag) not in self._mirror:
+        if (url, tag) not in self._mirrored:
             raise UnavailableError("was not downloaded", where=f"{url} tag {tag}")
-        return self._mirror[url, tag]
+        return self._mirrored[url, tag]
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         published = self._known(url, tag)

@@ -7,9 +7,10 @@ from pathlib import Path
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.fetch import Supply
-from localpuppet.node.releases.forge.archive import ModuleForge
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
-from localpuppet.node.releases.manifest import Lock, Pin
+from localpuppet.node.releases.manifest import Lock
+from localpuppet.node.releases.modules import ModuleAccess
 from localpuppet.node.releases.release import Release, resolve
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.source import ReleaseSource
@@ -42,10 +43,6 @@ def pin(name: str, tag: str, tag_object: TagObject, files: Mapping[str, bytes]) 
         commit=tag_object.commit,
         tree_sha256=tree_of(files),
     )
-
-
-def _no_forge() -> ModuleForge:
-    raise AssertionError("no release of this site needs a forge")
 
 
 class ReleaseSite:
@@ -109,8 +106,9 @@ class ReleaseSite:
         )
 
     def supply(self) -> Supply:
+        access = ModuleAccess(state=self.state, settings={}, patience=1, timeout=1)
         return Supply(
-            store=self.store, sources=self.sources, files=self.release_files, forge=_no_forge
+            store=self.store, sources=self.sources, files=self.release_files, access=access
         )
 
     def staging(self, approve: Approve | None = None) -> ReleaseStaging:

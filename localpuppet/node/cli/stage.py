@@ -84,10 +84,10 @@ def _stage_mutable(node: NodeApp, path: ReleasePath, *, as_json: bool) -> None:
     """Stage the current commit of a branch, or the modules of the directory `trunk`."""
     commit = ""
     if node.mutable.is_branch(path):
-        branch, lock = node.mutable.branch_staging.stage(path)
+        branch, lock = node.mutable.stage_branch(path)
         commit = branch.commit
     else:
-        lock = node.mutable.trunk_staging.stage(path)
+        lock = node.mutable.stage_trunk(path)
     node.resolve(path)
     if as_json:
         members = {"commit": commit} if commit else {}

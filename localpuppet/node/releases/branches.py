@@ -17,7 +17,7 @@ trust names what its author likes, so it decides neither who asks nor what is sh
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -36,16 +36,17 @@ from localpuppet.base.machine.ownership import (
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
+from localpuppet.node.releases.git.modules import CommitPin, head
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.making.leftovers import unused_parts
-from localpuppet.node.releases.manifest import AnyPin, CommitPin, ForgePin, Lock, Manifest
+from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.modules import ModulePin, source_of_kind
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
 from localpuppet.node.releases.release_files import (
     EMPTY,
     LOCK,
     MANIFEST,
-    ReleaseFiles,
     check_complete,
     require_manifest,
 )
@@ -53,7 +54,7 @@ from localpuppet.node.releases.source import ReleaseSource, source_of
 from localpuppet.node.releases.staged import file_name
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.git.mirrors import Git
 
 
 class CodeSupply(Value):
@@ -65,7 +66,7 @@ class CodeSupply(Value):
     """
 
     supply: Supply
-    repository: "Callable[[str], AbstractContextManager[Repository]]"
+    repository: "Callable[[str], AbstractContextManager[Git]]"
 
 
 class LockedModules(CodeSupply):
@@ -100,8 +101,8 @@ class LockedModules(CodeSupply):
             ModuleLinks(self.supply.store.directory).make(links)
 
     def ways(
-        self, pins: Mapping[str, AnyPin], file: str
-    ) -> Iterator[tuple[CodeSupply, Mapping[str, AnyPin]]]:
+        self, pins: Mapping[str, ModulePin], file: str
+    ) -> Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]:
         """Yield how to bring pins, with those that are brought so."""
         yield self, pins
 
@@ -114,28 +115,26 @@ class UntrustedModules(LockedModules):
         named: The URLs of the repositories that the settings name.
         known: Brings other versions of known code.
         public: Brings what everybody can get.
-        address: Returns the address that a pin is fetched from.
         hosts: The hosts of public code: HOST or HOST:PORT, in lower case.
     """
 
-    base: frozenset[AnyPin]
+    base: frozenset[ModulePin]
     named: frozenset[str]
     known: CodeSupply
     public: CodeSupply
-    address: Callable[[AnyPin], str]
     hosts: frozenset[str]
 
     def ways(
-        self, pins: Mapping[str, AnyPin], file: str
-    ) -> Iterator[tuple[CodeSupply, Mapping[str, AnyPin]]]:
+        self, pins: Mapping[str, ModulePin], file: str
+    ) -> Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]:
         """Yield how to bring pins; see `LockedModules.ways`.
 
         Raises:
             InvalidInputError: A pin is of a place that is not listed.
         """
         same = {key: pin for key, pin in pins.items() if pin in self.base}
-        names = self.named | {_name(pin) for pin in self.base}
-        known = {key: pin for key, pin in pins.items() if _name(pin) in names and key not in same}
+        names = self.named | {pin.place for pin in self.base}
+        known = {key: pin for key, pin in pins.items() if pin.place in names and key not in same}
         public = {key: pin for key, pin in pins.items() if key not in same and key not in known}
         for key, pin in public.items():
             self._refuse_unlisted(pin, f"{file}: {key}")
@@ -143,10 +142,10 @@ class UntrustedModules(LockedModules):
             if some:
                 yield way, some
 
-    def _refuse_unlisted(self, pin: AnyPin, where: str) -> None:
-        url = urlsplit(self.address(pin))
-        # The Forge is no source, and only an https host can be listed.
-        cures = [] if isinstance(pin, ForgePin) else ["its repository in 'sources'"]
+    def _refuse_unlisted(self, pin: ModulePin, where: str) -> None:
+        url = urlsplit(source_of_kind(pin.kind).address(pin, self.supply.access))
+        # Only an https host can be listed.
+        cures = [pin.cure] if pin.cure else []
         cures += ["its host in 'preview.hosts'"] if url.scheme == "https" else []
         name = f"name {' or '.join(cures)} of localpuppet.yaml, or " if cures else ""
         if url.scheme != "https" or url.netloc.lower().removesuffix(":443") not in self.hosts:
@@ -158,170 +157,9 @@ class UntrustedModules(LockedModules):
             )
 
 
-def _name(pin: AnyPin) -> str:
-    """Return the exact repository, or the module of the Forge."""
-    return pin.forge if isinstance(pin, ForgePin) else pin.url
-
-
 # Puppet splits and interpolates what is in the settings that get the path.
 _BAD = " \t\n:'\"\\,$"
 SCHEMA = 1
-
-
-class TrunkStaging(Value):
-    """Brings the modules of `trunk`.
-
-    Attributes:
-        modules: The directory of all modules.
-        files: Reads manifests and locks.
-        locked: Returns what brings locked trees; called only if a `trunk` needs some.
-    """
-
-    modules: Path
-    files: ReleaseFiles
-    locked: "Callable[[], LockedModules]"
-
-    def stage(self, app: ReleasePath) -> Lock:
-        """Bring the modules of `app` onto this node; return their lock.
-
-        Args:
-            app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
-
-        Raises:
-            InvalidInputError: Manifest or lock is invalid, or the lock is missing.
-            IntegrityError: A tree differs from its pin.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
-        """
-        directory = self.modules / app
-        if not (directory / MANIFEST).exists():
-            return EMPTY
-        manifest = self.files.manifest(directory, app, immutable=False)
-        if not missing_modules(manifest, directory):
-            return EMPTY
-        lock = self.files.pinned(directory, manifest)
-        title = f"staging modules of {app}"
-        self.locked().bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
-        return lock
-
-
-class WorkTrees(Value):
-    """Prepares work trees for runs.
-
-    Attributes:
-        state: The state directory.
-        files: Reads manifests and locks.
-        modules: Brings the trees that locks pin.
-        ignored: Returns what git ignores in a directory.
-        warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
-    """
-
-    state: Path
-    files: ReleaseFiles
-    modules: LockedModules
-    ignored: Callable[[Path], Ignored]
-    warn: Callable[[str], None]
-
-    def release(
-        self, directory: Path, name: str | None = None, *, work_trees: bool = True
-    ) -> Release:
-        """Return a work tree as a release, with its modules on this node.
-
-        Args:
-            directory: The top of the work tree.
-            name: The name of the release; by default that of the directory.
-            work_trees: Whether the lock may name work trees of modules on this machine.
-
-        Raises:
-            InvalidInputError: The directory is not a work tree, others may write to it, or manifest
-                and lock are invalid or do not fit.
-            IntegrityError: A tree differs from its pin.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
-        """
-        place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
-        _refuse(place)
-        manifest = self.files.manifest(place, immutable=False)
-        lock = self.files.pinned(place, manifest, work_trees=work_trees)
-        for path in lock.paths.values():
-            refuse_foreign(Path(path))
-        name = name or called(place)
-        title = f"staging modules of {name}"
-        self.modules.bring(lock, manifest.moduledir, title=title, file=place / LOCK)
-        with errors_at(str(place / MANIFEST), LocalpuppetError):
-            release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
-        ignored = self.ignored(place)
-        self._name_what_a_release_lacks(place, release, lock, ignored)
-        for text in unused_parts(place, manifest, files=self.files, but=ignored):
-            self.warn(text)
-        return replace(release, work_tree=str(place))
-
-    def _name_what_a_release_lacks(
-        self, place: Path, release: Release, lock: Lock, ignored: Ignored
-    ) -> None:
-        """Note the modules that this run has and a release of the same tree would lack."""
-        top = place.resolve()
-        own = [path.resolve() for path in release.modulepath]
-        names = [
-            path.relative_to(top).as_posix()
-            for directory in own
-            if directory.is_relative_to(top)
-            for path in sorted(directory.iterdir())
-            if path.is_dir() and path.name not in lock.trees
-        ]
-        for name in [name for name in names if name in ignored]:
-            self.warn(
-                f"{name} counts here and in no release: git ignores it, and the lock does"
-                " not have it"
-            )
-
-    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
-        objects = self.state / "objects"
-        links = release_links(directory, manifest.moduledir, lock.trees)
-        single, hiera = ModuleLinks(self.state).places(directory, links)
-        return ReleaseLocation(
-            directory=directory,
-            name=directory,
-            inside=[directory],
-            single=single if manifest.modules else None,
-            hiera=hiera,
-            collections=[
-                (Path(entry), objects / lock.sources[entry].tree_sha256)
-                for entry in _locked(manifest, lock)
-            ],
-        )
-
-
-def called(directory: Path) -> str:
-    """Return the name of a work tree in records, which is never a release's name."""
-    return f"{directory.name} (work tree)"
-
-
-def _locked(manifest: Manifest, lock: Lock) -> Sequence[ReleasePath]:
-    for index, entry in enumerate(manifest.modulepath):
-        if entry not in lock.sources:
-            raise InvalidInputError(
-                f"{entry} is not locked",
-                where=f"modulepath[{index}]",
-                hint="name a tag of it, and run 'localpuppet release lock'",
-            )
-    return manifest.modulepath
-
-
-def _refuse(directory: Path) -> None:
-    bad = [character for character in str(directory) if character in _BAD]
-    if bad or not str(directory).isprintable():
-        raise InvalidInputError(
-            "Puppet cannot use this path",
-            where=repr(str(directory)[:200]),
-            hint="move the work tree: no space, quote, comma, colon, backslash or $",
-        )
-    try:
-        refuse_foreign(directory)
-    except ForeignFileError:
-        refuse_foreign_directory(directory)
-        raise
-    require_manifest(directory)
 
 
 class StagedBranch(JsonRecord):
@@ -377,27 +215,98 @@ class BranchRecords:
         return self._directory / file_name(app)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class BranchStaging:
-    """Stages branches.
+class MutableCode(LockedModules):
+    """Branches, `trunk` and work trees of a node.
 
     Attributes:
-        modules: The directory of all modules, for paths in messages.
-        supply: Provides code.
-        locked: Brings the trees that locks pin.
-        repository: Provides git, under a title for progress.
+        public: Returns what brings code as everybody can get it.
+        modules: The directory of all modules.
+        hosts: The hosts of public code: see `UntrustedModules`.
+        immutable_only: Whether the site allows only tags.
+        ignored: Returns what git ignores in a directory.
+        note: Takes messages for people.
     """
 
+    public: Callable[[], CodeSupply]
     modules: Path
-    supply: Supply
-    locked: LockedModules
-    repository: "Callable[[str], AbstractContextManager[Repository]]"
-    _records: BranchRecords = field(init=False)
+    hosts: frozenset[str]
+    immutable_only: bool
+    ignored: Callable[[Path], Ignored]
+    note: Callable[[str], None]
 
-    def __post_init__(self) -> None:
-        self._records = BranchRecords(self.supply.store.directory)
+    @property
+    def _records(self) -> "BranchRecords":
+        return BranchRecords(self.supply.store.directory)
 
-    def stage(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
+    def _untrusted(self, base: Lock) -> UntrustedModules:
+        public = self.public()
+        return UntrustedModules(
+            supply=self.supply,
+            repository=self.repository,
+            base=frozenset(base.pins.values()),
+            named=frozenset(source.url for source in self.supply.sources.values()),
+            known=CodeSupply(supply=replace(self.supply, proves=True), repository=self.repository),
+            public=replace(public, supply=replace(public.supply, proves=True)),
+            hosts=self.hosts,
+        )
+
+    def is_branch(self, path: ReleasePath) -> bool:
+        """Return whether a release is a branch of a source, and not a directory of that name.
+
+        Raises:
+            InvalidInputError: The release is a branch, and the site allows only tags.
+        """
+        declared = path.source in self.supply.sources
+        is_branch = path.is_branch and (declared or not (self.modules / path).is_dir())
+        if is_branch and self.immutable_only:
+            raise InvalidInputError(
+                f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
+            )
+        return is_branch
+
+    def stage(self, path: ReleasePath) -> None:
+        """Stage the current commit of a branch, or the modules of trunk.
+
+        A branch that is unreachable stays at its last fetched commit, which is noted.
+
+        Raises:
+            LocalpuppetError: The code is invalid, or cannot be fetched.
+        """
+        if not self.is_branch(path):
+            self.stage_trunk(path)
+            return
+        try:
+            self.stage_branch(path)
+        except UnavailableError as error:
+            known = self._records.of(path)
+            if known is None:
+                raise
+            self.note(f"warning: {path} stays at {known.commit[:12]}: {error}")
+
+    def stage_trunk(self, app: ReleasePath) -> Lock:
+        """Bring the modules of `app` onto this node; return their lock.
+
+        Args:
+            app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
+
+        Raises:
+            InvalidInputError: Manifest or lock is invalid, or the lock is missing.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
+            BusyError: Another process changes the store.
+        """
+        directory = self.modules / app
+        if not (directory / MANIFEST).exists():
+            return EMPTY
+        manifest = self.supply.files.manifest(directory, app, immutable=False)
+        if not missing_modules(manifest, directory):
+            return EMPTY
+        lock = self.supply.files.pinned(directory, manifest)
+        title = f"staging modules of {app}"
+        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
+        return lock
+
+    def stage_branch(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
         """Fetch the current commit of a branch, and the modules of its lock.
 
         Raises:
@@ -410,7 +319,8 @@ class BranchStaging:
         source = self._source(app)
         changing = self.supply.store.locks.take_for_changes()
         with changing, self.repository(f"staging {app}") as repository:
-            commit = self._head(app, source, repository)
+            refs = repository.refs([source.url])[source.url]
+            commit = parse_object_id(head(refs, source.url, app.branch, where=app), where=app)
             known = self._records.of(app)
             tree = known.tree_sha256 if known and known.commit == commit else ""
             pin = CommitPin(url=source.url, branch=app.branch, commit=commit, tree_sha256=tree)
@@ -420,25 +330,11 @@ class BranchStaging:
         directory = self.supply.store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
         title = f"staging modules of {app}"
-        self.locked.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
+        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
         self._records.write(staged)
         return staged, lock
 
-    def stage_or_stay(self, app: ReleasePath, note: Callable[[str], None]) -> None:
-        """Fetch a branch; if it is unreachable, keep the last fetched commit and note that.
-
-        Raises:
-            LocalpuppetError: The branch is invalid, or unreachable and never fetched.
-        """
-        try:
-            self.stage(app)
-        except UnavailableError as error:
-            known = self._records.of(app)
-            if known is None:
-                raise
-            note(f"warning: {app} stays at {known.commit[:12]}: {error}")
-
-    def release(self, app: ReleasePath) -> Release:
+    def branch(self, app: ReleasePath) -> Release:
         """Return the last fetched commit of a branch as a release.
 
         Raises:
@@ -484,83 +380,6 @@ class BranchStaging:
             )
         return source
 
-    def _head(self, app: ReleasePath, source: ReleaseSource, repository: "Repository") -> str:
-        refs = repository.refs([source.url])[source.url]
-        commit = refs.get(f"refs/heads/{app.branch}")
-        if commit is None:
-            raise InvalidInputError(
-                f"the repository has no branch {app.branch!r}",
-                where=app,
-                hint=f"git ls-remote --heads {source.url}",
-            )
-        return parse_object_id(commit, where=app)
-
-
-class MutableCode(Value):
-    """Branches, `trunk` and work trees of a node.
-
-    Attributes:
-        state: The state directory.
-        modules: The directory of all modules.
-        immutable_only: Whether the site allows only tags.
-        supply: Provides code.
-        locked: Returns what brings the trees that locks pin.
-        untrusted: Returns the same for code that is not trusted, by the lock of its base.
-        repository: Provides git, under a title for progress.
-        ignored: Returns what git ignores in a directory.
-        note: Takes messages for people.
-    """
-
-    state: Path
-    modules: Path
-    immutable_only: bool
-    supply: Supply
-    locked: Callable[[], LockedModules]
-    untrusted: Callable[[Lock], LockedModules]
-    repository: "Callable[[str], AbstractContextManager[Repository]]"
-    ignored: Callable[[Path], Ignored]
-    note: Callable[[str], None]
-
-    def is_branch(self, path: ReleasePath) -> bool:
-        """Return whether a release is a branch of a source, and not a directory of that name.
-
-        Raises:
-            InvalidInputError: The release is a branch, and the site allows only tags.
-        """
-        declared = path.source in self.supply.sources
-        is_branch = path.is_branch and (declared or not (self.modules / path).is_dir())
-        if is_branch and self.immutable_only:
-            raise InvalidInputError(
-                f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
-            )
-        return is_branch
-
-    def stage(self, path: ReleasePath) -> None:
-        """Stage the current commit of a branch, or the modules of trunk.
-
-        Raises:
-            LocalpuppetError: The code is invalid, or cannot be fetched.
-        """
-        if self.is_branch(path):
-            self.branch_staging.stage_or_stay(path, self.note)
-        else:
-            self.trunk_staging.stage(path)
-
-    @property
-    def branch_staging(self) -> BranchStaging:
-        """The staging of branches."""
-        return BranchStaging(
-            modules=self.modules,
-            supply=self.supply,
-            locked=self.locked(),
-            repository=self.repository,
-        )
-
-    @property
-    def trunk_staging(self) -> TrunkStaging:
-        """The staging of `trunk`'s modules."""
-        return TrunkStaging(modules=self.modules, files=self.supply.files, locked=self.locked)
-
     def work_tree(
         self,
         directory: Path,
@@ -570,23 +389,106 @@ class MutableCode(Value):
         warn: Callable[[str], None] | None = None,
         base: Lock | None = None,
     ) -> Release:
-        """Return the code of a work tree, with its modules; see `WorkTrees.release`.
+        """Return a work tree as a release, with its modules on this node.
 
         Args:
             directory: The top of the work tree.
             name: The name of the release; by default that of the directory.
-            work_trees: Whether its lock may name work trees of modules on this machine.
-            warn: Takes the warnings; by default they are notes.
+            work_trees: Whether the lock may name work trees of modules on this machine.
+            warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
+                By default they are notes.
             base: The lock of the base, if the code is not trusted: see `UntrustedModules`.
 
         Raises:
-            LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
+            InvalidInputError: The directory is not a work tree, others may write to it, or manifest
+                and lock are invalid or do not fit.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
+            BusyError: Another process changes the store.
         """
-        trees = WorkTrees(
-            state=self.state,
-            files=self.supply.files,
-            modules=self.locked() if base is None else self.untrusted(base),
-            ignored=self.ignored,
-            warn=warn or (lambda text: self.note(f"warning: {text}")),
+        files = self.supply.files
+        warn = warn or (lambda text: self.note(f"warning: {text}"))
+        place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
+        _refuse(place)
+        manifest = files.manifest(place, immutable=False)
+        lock = files.pinned(place, manifest, work_trees=work_trees)
+        for path in lock.paths.values():
+            refuse_foreign(Path(path))
+        name = name or called(place)
+        title = f"staging modules of {name}"
+        modules = self if base is None else self._untrusted(base)
+        modules.bring(lock, manifest.moduledir, title=title, file=place / LOCK)
+        with errors_at(str(place / MANIFEST), LocalpuppetError):
+            release = assemble(name, manifest, self._place(place, manifest, lock), files=files)
+        ignored = self.ignored(place)
+        lacking = _lacking(place, release, lock, ignored)
+        for text in (*lacking, *unused_parts(place, manifest, files=files, but=ignored)):
+            warn(text)
+        return replace(release, work_tree=str(place))
+
+    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
+        objects = self.supply.store.directory / "objects"
+        links = release_links(directory, manifest.moduledir, lock.trees)
+        single, hiera = ModuleLinks(self.supply.store.directory).places(directory, links)
+        return ReleaseLocation(
+            directory=directory,
+            name=directory,
+            inside=[directory],
+            single=single if manifest.modules else None,
+            hiera=hiera,
+            collections=[
+                (Path(entry), objects / lock.sources[entry].tree_sha256)
+                for entry in _locked(manifest, lock)
+            ],
         )
-        return trees.release(directory, name, work_trees=work_trees)
+
+
+def _lacking(place: Path, release: Release, lock: Lock, ignored: Ignored) -> Iterator[str]:
+    """Yield a line for each module that this run has and a release of the same tree would lack."""
+    top = place.resolve()
+    own = [path.resolve() for path in release.modulepath]
+    names = [
+        path.relative_to(top).as_posix()
+        for directory in own
+        if directory.is_relative_to(top)
+        for path in sorted(directory.iterdir())
+        if path.is_dir() and path.name not in lock.trees
+    ]
+    for name in names:
+        if name in ignored:
+            yield (
+                f"{name} counts here and in no release: git ignores it, and the lock does not have"
+                " it"
+            )
+
+
+def called(directory: Path) -> str:
+    """Return the name of a work tree in records, which is never a release's name."""
+    return f"{directory.name} (work tree)"
+
+
+def _locked(manifest: Manifest, lock: Lock) -> Sequence[ReleasePath]:
+    for index, entry in enumerate(manifest.modulepath):
+        if entry not in lock.sources:
+            raise InvalidInputError(
+                f"{entry} is not locked",
+                where=f"modulepath[{index}]",
+                hint="name a tag of it, and run 'localpuppet release lock'",
+            )
+    return manifest.modulepath
+
+
+def _refuse(directory: Path) -> None:
+    bad = [character for character in str(directory) if character in _BAD]
+    if bad or not str(directory).isprintable():
+        raise InvalidInputError(
+            "Puppet cannot use this path",
+            where=repr(str(directory)[:200]),
+            hint="move the work tree: no space, quote, comma, colon, backslash or $",
+        )
+    try:
+        refuse_foreign(directory)
+    except ForeignFileError:
+        refuse_foreign_directory(directory)
+        raise
+    require_manifest(directory)

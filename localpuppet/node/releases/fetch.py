@@ -15,34 +15,41 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import make_private, remove_tree
+from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.value import Value
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.manifest import AnyPin, CommitPin, ForgePin, Lock, Pin
+from localpuppet.node.releases.manifest import Lock
+from localpuppet.node.releases.modules import (
+    ModuleAccess,
+    ModulePin,
+    ModuleSource,
+    Trees,
+    by_kind,
+    source_of_kind,
+)
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.threshold import refuse_unsigned
-from localpuppet.node.releases.verification_cache import (
+from localpuppet.node.releases.verification import (
     VerificationCache,
     VerificationRecord,
+    refuse_unsigned,
     rules_digest,
 )
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.archive import ForgeRelease, ModuleForge
-    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.git.mirrors import Git
 
 
 Batches = Generator[Sequence[tuple[str, str, str]], None, None]
-Untagged = CommitPin | ForgePin
-_Come = dict[str, tuple[Untagged, str]]
 
 
 class WantedTag(Value):
@@ -104,7 +111,7 @@ class Fetcher:
             has it, too.
     """
 
-    def __init__(self, *, repository: "Repository", store: Store, proves: bool = False) -> None:
+    def __init__(self, *, repository: "Git", store: Store, proves: bool = False) -> None:
         self._repository = repository
         self._store = store
         self._proves = proves
@@ -180,7 +187,9 @@ class Fetcher:
 
         def accept(digests: Mapping[str, str]) -> None:
             for key, sha256 in digests.items():
-                _refuse_other_bytes(wanted[key], sha256)
+                item = wanted[key]
+                hint = item.hint or "the repository does not contain the locked bytes"
+                refuse_other_bytes(item.tree_sha256, sha256, where=item.where, hint=hint)
 
         staging = self._store.staging()
         try:
@@ -287,12 +296,17 @@ def _pin(item: WantedTag, tag: TagObject | None, sha256: str | None) -> Pin:
     return item.pinned
 
 
-def _refuse_other_bytes(item: WantedTag, sha256: str) -> None:
-    if item.tree_sha256 is not None and sha256 != item.tree_sha256:
+def refuse_other_bytes(expected: str | None, sha256: str, *, where: str, hint: str) -> None:
+    """Reject a tree with another digest than the lock's; a lock may have none yet.
+
+    Raises:
+        IntegrityError: The digest differs.
+    """
+    if expected and sha256 != expected:
         raise IntegrityError(
-            f"has the digest {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",
-            where=item.where,
-            hint=item.hint or "the repository does not contain the locked bytes",
+            f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…",
+            where=where,
+            hint=hint,
         )
 
 
@@ -351,182 +365,111 @@ def _name_nodes(nodes: Sequence[str]) -> str:
 
 
 class ModuleFetcher(Value):
-    """Brings commits and archives.
+    """Brings modules that are no tags.
 
     Attributes:
-        repository: Git.
-        forge: Returns the Forge; called only if it is needed.
+        source: Returns the source of a kind of modules; called only if it is needed.
         store: Takes the trees.
         proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """
 
-    repository: "Repository"
-    forge: "Callable[[], ModuleForge]"
+    source: Callable[[str], ModuleSource]
     store: Store
     proves: bool = False
 
     def bring(
         self,
-        pins: Mapping[str, AnyPin],
+        pins: Mapping[str, ModulePin],
         *,
         file: str,
         ask_all: bool = False,
         budget: Budget | None = None,
-    ) -> dict[str, Untagged]:
+    ) -> dict[str, ModulePin]:
         """Bring trees into the store, and return their complete pins; pins of tags are ignored.
 
         Args:
-            pins: By key. An empty `tree_sha256` or `archive_sha256` is filled in.
+            pins: By key. Empty digests are filled in.
             file: The file that has them, for messages.
-            ask_all: Ask the Forge even about archives whose trees are in the store.
+            ask_all: Ask the source even about archives whose trees are in the store.
             budget: As for `Fetcher.bring`: all parts of one release are counted together.
 
         Raises:
-            InvalidInputError: The forge has no such release.
+            InvalidInputError: The source has no such version.
             IntegrityError: A tree differs from its pin, is too large, or has a forbidden member.
-            UnavailableError: A repository or the Forge is unreachable.
+            UnavailableError: A server is unreachable.
         """
-        wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
-        absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
-        with_digests = dict(wanted)
+        wanted = {key: pin for key, pin in pins.items() if not pin.is_tag}
+        present = {key: pin for key, pin in wanted.items() if self._has(pin)}
         budget = budget or self.store.budget()
-        for key, pin in wanted.items():
-            if key not in absent:
-                members, size = self.store.weight(pin.tree_sha256)
-                budget.take(size, where=f"{file}: {key}", members=members)
-        come = {**self._commits(absent, file, budget), **self._archives(absent, file, budget)}
-        with_digests |= {
-            key: replace(pin, tree_sha256=sha256) for key, (pin, sha256) in come.items()
-        }
-        if ask_all:
-            self._ask(
-                {
-                    key: pin
-                    for key, pin in wanted.items()
-                    if isinstance(pin, ForgePin) and key not in absent
-                }
-            )
-        return with_digests
+        for key, pin in present.items():
+            members, size = self.store.weight(pin.tree_sha256)
+            budget.take(size, where=f"{file}: {key}", members=members)
+        whole = dict(wanted)
+        absent = {key: pin for key, pin in wanted.items() if key not in present}
+        for kind, some in by_kind(absent).items():
+            whole |= self._write(self.source(kind), some, file, budget)
+        for kind, some in by_kind(present if ask_all else {}).items():
+            self.source(kind).confirm(some.values())
+        return whole
 
-    def _has(self, pin: Untagged) -> bool:
+    def _has(self, pin: ModulePin) -> bool:
         return bool(pin.tree_sha256) and self.store.sound(pin.tree_sha256) and not self.proves
 
-    def _commits(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
-        pins = {key: pin for key, pin in absent.items() if isinstance(pin, CommitPin)}
-        if not pins:
-            return {}
-        names = [(str(pin.url), pin.commit) for pin in pins.values()]
-        self.repository.fetch_commits(names)
-        trees = self.repository.commit_trees(names)
-        batch = [
-            (str(pin.url), trees[pin.url, pin.commit], str(number))
-            for number, pin in enumerate(pins.values())
-        ]
-        keys = list(pins)
-        staging = self.store.staging()
-        try:
-            with closing(self.repository.write(batch, staging, budget)) as written:
-                directories = ((keys[int(number)], staging / number) for number in written)
-                digests = self.store.add(directories, accept=_acceptance(pins, file))
-        finally:
-            remove_tree(staging)
-        return {key: (pin, digests[key]) for key, pin in pins.items()}
+    def _write(
+        self, source: ModuleSource, pins: Mapping[str, ModulePin], file: str, budget: Budget
+    ) -> dict[str, ModulePin]:
+        """Bring the trees of one kind into the store, all of them or none."""
+        whole: dict[str, ModulePin] = {}
 
-    def _archives(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
-        pins = {key: pin for key, pin in absent.items() if isinstance(pin, ForgePin)}
-        if not pins:
-            return {}
-        archives: dict[str, str] = {}
-        staging = self.store.staging()
-        try:
-            with closing(self._unpacked(pins, staging, archives, budget)) as trees:
-                digests = self.store.add(trees, accept=_acceptance(pins, file))
-        finally:
-            remove_tree(staging)
-        return {
-            key: (replace(pin, archive_sha256=archives[key]), digests[key])
-            for key, pin in pins.items()
-        }
+        def written(trees: Trees) -> Generator[tuple[str, Path], None, None]:
+            for key, pin, directory in trees:
+                whole[key] = pin
+                yield key, directory
 
-    def _unpacked(
-        self,
-        pins: Mapping[str, ForgePin],
-        staging: Path,
-        archives: dict[str, str],
-        budget: Budget,
-    ) -> Generator[tuple[str, Path], None, None]:
-        """Yield key and tree of each archive, and note its digest in `archives`."""
-        from localpuppet.node.releases.forge.archive import unpack_module
-
-        keys = {_release(pin): key for key, pin in pins.items()}
-        wanted = {_release(pin): pin.archive_sha256 for pin in pins.values()}
-        with closing(self.forge().archives(wanted)) as arrivals:
-            for number, (release, archive, sha256) in enumerate(arrivals):
-                target = staging / str(number)
-                make_private(target)
-                archives[keys[release]] = sha256
-                budget.take_archive(archive.stat().st_size, where=str(release))
-                top = unpack_module(archive, target, release=release, budget=budget)
-                yield keys[release], top
-
-    def _ask(self, pins: Mapping[str, ForgePin]) -> None:
-        """Reject pins whose digest differs from the Forge's."""
-        if not pins:
-            return
-        from localpuppet.node.releases.forge.archive import other_archive
-
-        digests = self.forge().digests([_release(pin) for pin in pins.values()])
-        for pin in pins.values():
-            release = _release(pin)
-            if digests[release] and digests[release] != pin.archive_sha256:
-                raise other_archive(release, pinned=pin.archive_sha256, now=digests[release])
-
-
-def _release(pin: ForgePin) -> "ForgeRelease":
-    from localpuppet.node.releases.forge.archive import ForgeRelease
-
-    return ForgeRelease(pin.forge, pin.version)
-
-
-def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[str, str]], None]:
-    """Return a check that rejects trees that differ from their pins, before any is stored."""
-
-    def accept(digests: Mapping[str, str]) -> None:
-        for key, sha256 in digests.items():
-            expected = pins[key].tree_sha256
-            if expected and sha256 != expected:
-                raise IntegrityError(
-                    f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…",
+        def accept(digests: Mapping[str, str]) -> None:
+            for key, sha256 in digests.items():
+                refuse_other_bytes(
+                    pins[key].tree_sha256,
+                    sha256,
                     where=f"{file}: {key}",
                     hint="find out who edited the lock, or what was locked",
                 )
 
-    return accept
+        staging = self.store.staging()
+        try:
+            with closing(source.write(pins, staging, budget)) as trees:
+                digests = self.store.add(written(trees), accept=accept)
+        finally:
+            remove_tree(staging)
+        return {key: replace(pin, tree_sha256=digests[key]) for key, pin in whole.items()}
 
 
 class Supply(Value):
-    """Provides code from sources and the Forge, and stores it.
+    """Provides code from sources, and stores it.
 
     Attributes:
         store: The trees.
         sources: The site's sources by name.
         files: Reads manifests and locks.
-        forge: Returns the Forge; called only if it is needed.
+        access: How the places of modules are reached.
         proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """
 
     store: Store
     sources: Mapping[str, ReleaseSource]
     files: ReleaseFiles
-    forge: "Callable[[], ModuleForge]"
+    access: ModuleAccess
     proves: bool = False
 
-    def tags(self, repository: "Repository") -> Fetcher:
+    def tags(self, repository: "Git") -> Fetcher:
         """Return the fetcher of tags."""
         return Fetcher(repository=repository, store=self.store, proves=self.proves)
 
-    def modules(self, repository: "Repository") -> ModuleFetcher:
+    def modules(self, repository: "Git") -> ModuleFetcher:
         """Return the fetcher of single modules that are not tags."""
-        return ModuleFetcher(
-            repository=repository, forge=self.forge, store=self.store, proves=self.proves
-        )
+
+        @cache
+        def source(kind: str) -> ModuleSource:
+            return source_of_kind(kind).open(self.access, repository)
+
+        return ModuleFetcher(source=source, store=self.store, proves=self.proves)

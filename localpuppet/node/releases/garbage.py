@@ -10,7 +10,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
@@ -18,10 +17,10 @@ from localpuppet.base.machine.files import remove, remove_tree
 from localpuppet.base.value import Value
 from localpuppet.node.releases.branches import BranchRecords
 from localpuppet.node.releases.composing import ModuleLinks
-from localpuppet.node.releases.forge.archive import old_archives
 from localpuppet.node.releases.git.mirrors import old_mirrors
 from localpuppet.node.releases.interfaces import Interfaces
 from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.modules import all_sources
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
@@ -36,7 +35,7 @@ class Removal(Value):
         remaining: Names of staged releases that stay.
         links: Link directories of modules, for mutable code.
         branches: Branches that were not fetched for a while.
-        archives: Forge archives that were unpacked a while ago.
+        archives: Archives of modules that were unpacked a while ago.
         mirrors: Unused mirrors of repositories that are not sources.
     """
 
@@ -50,8 +49,7 @@ class Removal(Value):
     mirrors: tuple[Path, ...]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class GarbageCollector:
+class GarbageCollector(Value):
     """Decides what gc removes, and removes it.
 
     Attributes:
@@ -73,12 +71,6 @@ class GarbageCollector:
     interfaces: Interfaces
     urls: Sequence[str]
     keep_staged: float
-    _links: ModuleLinks = field(init=False)
-    _branches: BranchRecords = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._links = ModuleLinks(self.staging.store.directory)
-        self._branches = BranchRecords(self.staging.store.directory)
 
     def collect(self, *, now: float, dry_run: bool) -> Removal:
         """Remove staged releases and trees that no run or rollback needs, and return them.
@@ -111,6 +103,8 @@ class GarbageCollector:
         Raises:
             StateError: A record is damaged, so that nothing can be removed safely.
         """
+        state = self.staging.store.directory
+        module_links, records = ModuleLinks(state), BranchRecords(state)
         running = list(self.in_use())
         given = {path for _, modulepath in running for path in modulepath}
         current = map(self.ledger.current, self.ledger.sources())
@@ -121,19 +115,18 @@ class GarbageCollector:
         kept = [staged for staged in all_staged if staged.release in keep]
         since = now - self.keep_staged
         used = {path.parent for path in given}
-        links = [path for path in self._links.unused(since=since) if path not in used]
+        links = [path for path in module_links.unused(since=since) if path not in used]
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
         busy = not all(app.is_tag for app, _ in running)
         branches = {
             branch: branch.release in keep or busy or at >= since
-            for branch, at in self._branches.fetched().items()
+            for branch, at in records.fetched().items()
         }
         compositions, trees = self.staging.compositions.used(given)
         compositions |= {staged.composition for staged in kept}
         needed = trees | {sha256 for staged in kept for sha256 in staged.digests}
-        needed |= self._links.needed(but=links)
+        needed |= module_links.needed(but=links)
         needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
-        state = self.staging.store.directory
         return Removal(
             releases=tuple(staged.release for staged in all_staged if staged.release not in keep),
             compositions=tuple(sorted(self.staging.compositions.names() - compositions)),
@@ -141,7 +134,9 @@ class GarbageCollector:
             remaining=tuple(staged.release for staged in kept),
             links=tuple(links),
             branches=tuple(branch.release for branch, kept_one in branches.items() if not kept_one),
-            archives=tuple(old_archives(state, since=since)),
+            archives=tuple(
+                path for source in all_sources() for path in source.old_archives(state, since=since)
+            ),
             mirrors=tuple(old_mirrors(state, self.urls, since=since)),
         )
 
@@ -173,7 +168,7 @@ class GarbageCollector:
         for release in removal.releases:
             self.staging.remove(gone[release], kept=kept)
         for app in removal.branches:
-            self._branches.remove(app)
+            BranchRecords(self.staging.store.directory).remove(app)
         for composition in removal.compositions:
             self.staging.compositions.remove(composition)
             self.interfaces.forget(composition)

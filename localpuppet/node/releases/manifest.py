@@ -9,115 +9,22 @@ tree's bytes decide; a tag, branch or version is only a name.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.values import Json, at
 from localpuppet.base.value import Value
-from localpuppet.node.releases.forge.versions import Slug
-from localpuppet.node.releases.git.names import (
-    GitUrl,
-    Tag,
-    parse_branch,
-    parse_digest,
-    parse_module_name,
-    parse_object_id,
-)
+from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.names import parse_module_name
 from localpuppet.node.releases.limits import refuse_too_many
+from localpuppet.node.releases.modules import Module, ModulePin, parse_module, parse_pin
 
-if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.versions import ModuleVersion, Range
-
-
-KINDS = ("tag", "commit", "branch")
-_PARSERS: dict[str, Callable[..., str]] = {
-    "tag": Tag.parse,
-    "commit": parse_object_id,
-    "branch": parse_branch,
-}
 MAX_DIRECTORIES = 9
 MAX_INNER = 200
 _PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
-
-
-class GitModule(Value):
-    """A repository at a tag, a commit or a branch.
-
-    Attributes:
-        url: The repository.
-        kind: `tag`, `commit` or `branch`.
-        ref: The tag, the full commit id, or the branch.
-    """
-
-    url: GitUrl
-    kind: str
-    ref: str
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Its fields in a manifest, in the order of the file."""
-        return {"git": self.url, self.kind: self.ref}
-
-
-class ForgeModule(Value):
-    """A module of the Forge.
-
-    Attributes:
-        slug: OWNER/NAME.
-        version: The range of versions.
-    """
-
-    slug: Slug
-    version: "Range"
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Its fields in a manifest, in the order of the file."""
-        return {"forge": self.slug, "version": self.version.text}
-
-
-Module = GitModule | ForgeModule
-
-
-def parse_module(name: str, raw: Mapping[str, str], *, where: str, allow_file: bool) -> Module:
-    """Return a module of a manifest.
-
-    Args:
-        name: Its name in the manifest.
-        raw: `{"git": url, "tag": tag}` or `{"forge": slug, "version": range}`, shape-checked.
-        where: Its location, for messages.
-        allow_file: Whether `file://` URLs are allowed.
-
-    Raises:
-        InvalidInputError: Fields are missing, contradictory, or do not match their grammar.
-    """
-    hint = "{forge: OWNER/NAME, version: V} or {git: URL, tag: TAG | commit: SHA | branch: NAME}"
-    if "forge" in raw:
-        if set(raw) != {"forge", "version"}:
-            raise InvalidInputError("forge and version go together", where=where, hint=hint)
-        slug = Slug.parse(raw["forge"], where=at(where, "forge"))
-        if slug.module != name:
-            raise InvalidInputError(
-                f"{slug} is the module {slug.module!r}",
-                where=where,
-                hint=f"name it so: '{slug.module}: …'",
-            )
-        from localpuppet.node.releases.forge.versions import Range  # 1 ms that tags need not pay
-
-        version = Range.parse(raw["version"], where=at(where, "version"))
-        return ForgeModule(slug=slug, version=version)
-    kinds = [kind for kind in KINDS if kind in raw]
-    if "git" not in raw:
-        raise InvalidInputError("names neither git nor forge", where=where, hint=hint)
-    if len(kinds) != 1 or len(raw) != 2:
-        raise InvalidInputError("needs one of tag, commit, branch", where=where, hint=hint)
-    (kind,) = kinds
-    ref = _PARSERS[kind](raw[kind], where=at(where, kind))
-    url = GitUrl.parse(raw["git"], where=at(where, "git"), allow_file=allow_file)
-    return GitModule(url=url, kind=kind, ref=ref)
 
 
 class Manifest(Value):
@@ -130,7 +37,7 @@ class Manifest(Value):
             the release is a control repository and its `environment.conf` applies.
         site_manifest: Its own site manifest, a file or directory inside the release; empty for the
             one in `environment.conf`, or the root's.
-        tags_only: Whether everything must be a tag: no commit, branch or module of the Forge.
+        tags_only: Whether everything must be a tag: no commit, branch or other module.
     """
 
     modulepath: tuple[ReleasePath, ...]
@@ -229,10 +136,10 @@ def refuse_untagged(manifest: Manifest, *, because: str) -> None:
         because: The rule that requires tags, for the message.
 
     Raises:
-        InvalidInputError: A module is a commit, a branch or of the Forge.
+        InvalidInputError: A module is not.
     """
     for name, module in manifest.modules.items():
-        if not isinstance(module, GitModule) or module.kind != "tag":
+        if not module.is_tag:
             raise InvalidInputError(
                 f"is not a tag of a repository, and {because}",
                 where=f"modules.{name}",
@@ -284,146 +191,6 @@ def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -
 
 
 VERSION = 1
-_FIELDS = {
-    "tag": ("url", "tag", "tag_object", "commit", "tree_sha256"),
-    "commit": ("url", "commit", "tree_sha256"),
-    "archive": ("forge", "version", "archive_sha256", "tree_sha256"),
-}
-
-
-class Pin(Value):
-    """A tag that is locked.
-
-    Attributes:
-        url: The repository.
-        tag: The requested tag.
-        tag_object: The id of the tag object, or of the commit for a lightweight tag.
-        commit: The commit behind it.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
-
-    url: GitUrl
-    tag: Tag
-    tag_object: str
-    commit: str
-    tree_sha256: str
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Json], *, where: str, allow_file: bool) -> "Pin":
-        """Return the pin.
-
-        Raises:
-            InvalidInputError: A field is invalid.
-        """
-        text = cast("Mapping[str, str]", raw)
-        return cls(
-            url=GitUrl.parse(text["url"], where=at(where, "url"), allow_file=allow_file),
-            tag=Tag.parse(text["tag"], where=at(where, "tag")),
-            tag_object=parse_object_id(text["tag_object"], where=at(where, "tag_object")),
-            commit=parse_object_id(text["commit"], where=at(where, "commit")),
-            tree_sha256=parse_digest(text["tree_sha256"], where=at(where, "tree_sha256")),
-        )
-
-    @property
-    def name(self) -> str:
-        """The version's name in the manifest."""
-        return self.tag
-
-    @property
-    def short(self) -> str:
-        """A short form for people."""
-        return self.commit[:12]
-
-
-class CommitPin(Value):
-    """A commit that is locked.
-
-    Attributes:
-        url: The repository.
-        branch: The branch that the manifest named; empty if it named the commit.
-        commit: The commit.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
-
-    url: GitUrl
-    branch: str
-    commit: str
-    tree_sha256: str
-
-    @property
-    def name(self) -> str:
-        """The version's name in the manifest."""
-        return self.branch or self.commit[:12]
-
-    @property
-    def short(self) -> str:
-        """A short form for people."""
-        return self.commit[:12]
-
-
-class ForgePin(Value):
-    """A locked version of a Forge module; all mirrors of a forge have the same bytes.
-
-    Attributes:
-        forge: OWNER/NAME.
-        version: The version.
-        archive_sha256: Digest of the archive, as the Forge reports it.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
-
-    forge: Slug
-    version: "ModuleVersion"
-    archive_sha256: str
-    tree_sha256: str
-
-    @property
-    def name(self) -> str:
-        """The version's name in the manifest."""
-        return self.version
-
-    @property
-    def short(self) -> str:
-        """A short form for people."""
-        return self.archive_sha256[:12]
-
-
-AnyPin = Pin | CommitPin | ForgePin
-
-
-def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPin:
-    """Return a pin of a single module.
-
-    Raises:
-        InvalidInputError: Fields are missing, contradictory or invalid.
-    """
-    text = cast("Mapping[str, str]", raw)
-    form = "archive" if "forge" in raw else "tag" if {"tag", "tag_object"} & set(raw) else "commit"
-    for name in _FIELDS[form]:
-        if name not in raw:
-            raise InvalidInputError(
-                f"{name!r} is missing", where=where, hint="run 'localpuppet release lock'"
-            )
-    for name in raw:
-        if name not in (*_FIELDS[form], *(("branch",) if form == "commit" else ())):
-            raise InvalidInputError(f"{name!r} does not belong to a {form}", where=where)
-    if form == "tag":
-        return Pin.from_dict(raw, where=where, allow_file=allow_file)
-    tree = parse_digest(text["tree_sha256"], where=at(where, "tree_sha256"))
-    if form == "archive":
-        from localpuppet.node.releases.forge.versions import ModuleVersion
-
-        return ForgePin(
-            forge=Slug.parse(text["forge"], where=at(where, "forge")),
-            version=ModuleVersion.parse(text["version"], where=at(where, "version")),
-            archive_sha256=parse_digest(text["archive_sha256"], where=at(where, "archive_sha256")),
-            tree_sha256=tree,
-        )
-    return CommitPin(
-        url=GitUrl.parse(text["url"], where=at(where, "url"), allow_file=allow_file),
-        branch=parse_branch(text["branch"], where=at(where, "branch")) if "branch" in raw else "",
-        commit=parse_object_id(text["commit"], where=at(where, "commit")),
-        tree_sha256=tree,
-    )
 
 
 class Lock(Value):
@@ -436,7 +203,7 @@ class Lock(Value):
             by name. The lock of a release has none.
     """
 
-    modules: Mapping[str, AnyPin]
+    modules: Mapping[str, ModulePin]
     sources: Mapping[ReleasePath, Pin]
     paths: Mapping[str, str] = field(default_factory=dict)
 
@@ -489,7 +256,7 @@ class Lock(Value):
         return {name: pin.tree_sha256 for name, pin in self.modules.items()} | dict(self.paths)
 
     @property
-    def pins(self) -> dict[str, AnyPin]:
+    def pins(self) -> dict[str, ModulePin]:
         """Every pin by its key: `modules.ntp`, `sources.dist/tags/r7`."""
         modules = {f"modules.{name}": pin for name, pin in self.modules.items()}
         return modules | {f"sources.{name}": pin for name, pin in self.sources.items()}
@@ -504,7 +271,7 @@ class Lock(Value):
         }
 
 
-def _fields(pin: AnyPin) -> dict[str, str]:
+def _fields(pin: ModulePin) -> dict[str, str]:
     """Return the fields of a pin that have a value, in the order of the file."""
     return {name: value for name, value in asdict(pin).items() if value}
 

@@ -19,7 +19,7 @@ from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification_cache import VerificationCache
+from localpuppet.node.releases.verification import VerificationCache
 
 ENC = "enc.yaml"
 

@@ -16,18 +16,11 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import ForeignFileError, refuse_foreign_directory
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.git.modules import GitModule
 from localpuppet.node.releases.manifest import (
     VERSION,
-    AnyPin,
-    CommitPin,
-    ForgeModule,
-    ForgePin,
-    GitModule,
     Lock,
     Manifest,
-    Module,
-    Pin,
     check_modulepath,
     refuse_untagged,
 )
@@ -51,48 +44,6 @@ def require_manifest(directory: Path) -> None:
         raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)
 
 
-def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
-    """Return the manifest in `data`.
-
-    Raises:
-        InvalidInputError: The manifest is invalid.
-    """
-    raw = documents.recall(data, schema="manifest")
-    if raw is None:
-        from localpuppet.base.formats import (
-            canonical_yaml,  # its patterns cost 5 ms, where nothing is new
-        )
-
-        with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
-            text = data.decode("ascii")
-            read = canonical_yaml.read(text) or {}
-            manifest = Manifest.from_dict(read, allow_file=allow_file)
-            if manifest.to_text({}) == canonical_yaml.without_comments(text):
-                documents.accept(data, read, schema="manifest")
-                return manifest
-        raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
-    with errors_at(where, LocalpuppetError):
-        return Manifest.from_dict(raw, allow_file=allow_file)
-
-
-def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Lock:
-    """Return the lock in `data`.
-
-    Raises:
-        InvalidInputError: The lock is invalid.
-    """
-    from localpuppet.base.formats import canonical_yaml
-
-    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
-        text = data.decode("ascii")
-        lock = Lock.from_dict(canonical_yaml.read(text) or {}, allow_file=allow_file)
-        if to_text(lock) == text:
-            return lock
-    raw = documents.parse(data, schema="lock", where=where)
-    with errors_at(where, LocalpuppetError):
-        return Lock.from_dict(raw, allow_file=allow_file)
-
-
 def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:
     """Reject a lock that does not fit its manifest.
 
@@ -114,57 +65,27 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
                 where=f"{where}: paths.{name}",
                 hint="run 'localpuppet release lock' without --path",
             )
-    wanted: dict[str, Module | Tag] = {
-        **{f"modules.{name}": module for name, module in manifest.modules.items()},
-        **{f"sources.{entry}": split(entry) for entry in manifest.modulepath},
-    }
+    modules = {f"modules.{name}": module for name, module in manifest.modules.items()}
+    tags = {f"sources.{entry}": split(entry) for entry in manifest.modulepath}
     locked = lock.pins
-    for name in sorted({*wanted, *locked}):
-        if name not in wanted or name not in locked or not fits(wanted[name], locked[name]):
-            raise InvalidInputError(
-                f"manifest and lock disagree: the manifest has {_wish(wanted.get(name))},"
-                f" the lock has {locked[name].name if name in locked else 'nothing'}",
-                where=f"{where}: {name}",
-                hint="run 'localpuppet release lock' and commit its result",
-            )
-    for name, module in manifest.modules.items():
-        pin = lock.modules[name]
-        if (
-            isinstance(module, GitModule)
-            and not isinstance(pin, ForgePin)
-            and pin.url != module.url
+    for name in sorted({*modules, *tags, *locked}):
+        module, tag, pin = modules.get(name), tags.get(name), locked.get(name)
+        if pin is not None and (
+            pin.is_tag and pin.name == tag if tag else module and module.fits(pin)
         ):
+            continue
+        wish = tag or (module.wish if module else "nothing")
+        raise InvalidInputError(
+            f"manifest and lock disagree: the manifest has {wish},"
+            f" the lock has {pin.name if pin else 'nothing'}",
+            where=f"{where}: {name}",
+            hint="run 'localpuppet release lock' and commit its result",
+        )
+    for name, module in manifest.modules.items():
+        if lock.modules[name].place != module.place:
             raise InvalidInputError(
                 "manifest and lock name different repositories", where=f"{where}: modules.{name}"
             )
-
-
-def fits(wanted: Module | Tag, pin: AnyPin) -> bool:
-    """Return whether a pin fits an entry of a manifest; repositories are not compared."""
-    if isinstance(wanted, Tag):
-        return isinstance(pin, Pin) and pin.tag == wanted
-    if isinstance(wanted, ForgeModule):
-        return (
-            isinstance(pin, ForgePin)
-            and pin.forge == wanted.slug
-            and wanted.version.has(pin.version)
-        )
-    if isinstance(pin, Pin):
-        return (wanted.kind, wanted.ref) == ("tag", pin.tag)
-    if isinstance(pin, CommitPin):
-        named = ("branch", pin.branch) if pin.branch else ("commit", pin.commit)
-        return (wanted.kind, wanted.ref) == named
-    return False
-
-
-def _wish(wanted: Module | Tag | None) -> str:
-    if wanted is None:
-        return "nothing"
-    if isinstance(wanted, ForgeModule):
-        return f"{wanted.slug} {wanted.version.text}"
-    if isinstance(wanted, GitModule) and wanted.kind != "tag":
-        return f"the {wanted.kind} {wanted.ref}"
-    return wanted.ref if isinstance(wanted, GitModule) else wanted
 
 
 def to_text(lock: Lock) -> str:
@@ -207,9 +128,22 @@ class ReleaseFiles(Value):
         Raises:
             InvalidInputError: The manifest is invalid.
         """
-        return parse_manifest(
-            data, documents=self.documents, where=where, allow_file=self.allow_file
-        )
+        raw = self.documents.recall(data, schema="manifest")
+        if raw is None:
+            from localpuppet.base.formats import (
+                canonical_yaml,  # its patterns cost 5 ms, where nothing is new
+            )
+
+            with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+                text = data.decode("ascii")
+                read = canonical_yaml.read(text) or {}
+                manifest = Manifest.from_dict(read, allow_file=self.allow_file)
+                if manifest.to_text({}) == canonical_yaml.without_comments(text):
+                    self.documents.accept(data, read, schema="manifest")
+                    return manifest
+            raw = self.documents.parse(data, schema="manifest", where=where, may_be_empty=True)
+        with errors_at(where, LocalpuppetError):
+            return Manifest.from_dict(raw, allow_file=self.allow_file)
 
     def manifest(
         self, directory: Path, app: ReleasePath = _ITSELF, *, immutable: bool = True
@@ -239,7 +173,7 @@ class ReleaseFiles(Value):
         file = directory / LOCK
         if not file.exists():
             return None
-        return self._parse_lock(_read(file), str(file))
+        return self.parse_lock(_read(file), str(file))
 
     def locked(self, app: ReleasePath, read: Callable[[str], bytes | None]) -> Lock:
         """Return the lock of a release, checked against its manifest.
@@ -266,7 +200,7 @@ class ReleaseFiles(Value):
                     hint="run 'localpuppet release lock', commit, tag",
                 )
             return EMPTY
-        lock = self._parse_lock(locked, f"{app}/{LOCK}")
+        lock = self.parse_lock(locked, f"{app}/{LOCK}")
         check_complete(manifest, lock, where=str(app))
         return lock
 
@@ -301,7 +235,7 @@ class ReleaseFiles(Value):
             InvalidInputError: The manifest has a branch and no lock.
         """
         for name, module in manifest.modules.items():
-            branch = isinstance(module, GitModule) and module.kind == "branch"
+            branch = isinstance(module, GitModule) and module.ref_kind == "branch"
             if branch and not is_file(directory / LOCK):
                 raise InvalidInputError(
                     f"is a branch, and there is no {LOCK}",
@@ -309,8 +243,22 @@ class ReleaseFiles(Value):
                     hint="'localpuppet release lock' says which commit it is",
                 )
 
-    def _parse_lock(self, data: bytes, where: str) -> Lock:
-        return parse_lock(data, documents=self.documents, where=where, allow_file=self.allow_file)
+    def parse_lock(self, data: bytes, where: str) -> Lock:
+        """Return the lock in `data`.
+
+        Raises:
+            InvalidInputError: The lock is invalid.
+        """
+        from localpuppet.base.formats import canonical_yaml
+
+        with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+            text = data.decode("ascii")
+            lock = Lock.from_dict(canonical_yaml.read(text) or {}, allow_file=self.allow_file)
+            if to_text(lock) == text:
+                return lock
+        raw = self.documents.parse(data, schema="lock", where=where)
+        with errors_at(where, LocalpuppetError):
+            return Lock.from_dict(raw, allow_file=self.allow_file)
 
     def _refuse(self, app: ReleasePath, manifest: Manifest, *, immutable: bool) -> None:
         check_modulepath(app, manifest, tags_only=immutable)

@@ -26,16 +26,17 @@ from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.releases.composing import Compositions
 from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of
-from localpuppet.node.releases.manifest import Lock, Pin
+from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, split
 from localpuppet.node.releases.staged import StagedRecords, StagedRelease, composition
 from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.verification_cache import UNVERIFIED, VerificationCache
+from localpuppet.node.releases.verification import UNVERIFIED, VerificationCache
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
-    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.git.mirrors import Git
 
 
 Approve = Callable[[StagedRelease, Mapping[str, Path], Mapping[str, Path]], None]
@@ -75,7 +76,7 @@ class ReleaseStaging:
         state: Path,
         modules: Path,
         supply: Supply,
-        repository: "Repository",
+        repository: "Git",
         approve: Approve | None,
         clock: Clock,
     ) -> None:

@@ -102,24 +102,8 @@ def _below(root: Path, section: Section) -> Section:
     return replace(section, **values)
 
 
-class ForgeSettings(Value):
-    """The source of Forge modules.
-
-    Attributes:
-        url: An https URL, or `file://` and a directory of archives; without a slash at the end.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        proxy: The proxy; `None` for the one in the environment.
-        token_file: A file with the token, or `None`.
-    """
-
-    url: str
-    ca: Path | None
-    proxy: str | None
-    token_file: Path | None
-
-
-def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSettings:
-    """Return the section `forge:`.
+def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Mapping[str, Any]:
+    """Return the section `forge:`, with absolute paths; `None` for what it does not set.
 
     Raises:
         InvalidInputError: A URL is invalid; the message does not repeat it.
@@ -133,12 +117,8 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
         if key in body and (match is None or int(match["port"] or 0) > MAX_PORT):
             where = f"{file}: forge.{key}"
             raise InvalidInputError("is not an allowed URL", where=where, hint=hint)
-    return ForgeSettings(
-        url=body["url"].rstrip("/"),
-        ca=root / body["ca"] if "ca" in body else None,
-        proxy=body.get("proxy"),
-        token_file=root / body["token_file"] if "token_file" in body else None,
-    )
+    files = {key: root / body[key] if key in body else None for key in ("ca", "token_file")}
+    return {"url": body["url"].rstrip("/"), "proxy": body.get("proxy"), **files}
 
 
 class InstanceSettings(Value):
@@ -188,7 +168,7 @@ class Settings(Value):
     metrics: Path
     immutable_only: bool
     tags_only: bool
-    forge: ForgeSettings
+    module_sources: Mapping[str, Mapping[str, Any]]
     sources: "Mapping[str, ReleaseSource]"
     packages: tuple[Path, ...]
     install_packages: str | tuple[str, ...] | None
@@ -293,7 +273,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         metrics=state / str(full["metrics"]),
         immutable_only=full["immutable_only"],
         tags_only=full["tags_only"],
-        forge=forge_settings(full, root, file),
+        module_sources={"forge": forge_settings(full, root, file)},
         sources=_sources(raw, root, file),
         packages=tuple(root / entry for entry in full["packages"]),
         install_packages=_words(raw.get("install_packages")),

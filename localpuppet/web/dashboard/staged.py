@@ -18,15 +18,14 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Localpupp
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparing import differences, texts
 from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.releases.git.repository import Repository
-from localpuppet.node.releases.manifest import Pin
+from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRecords, StagedRelease
 from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.threshold import signed_by
-from localpuppet.node.releases.verification_cache import rules_digest
+from localpuppet.node.releases.verification import rules_digest, signed_by
 
 # Signatures and comparisons that are remembered.
 MOST_SIGNED = 1000
@@ -90,7 +89,7 @@ class LocalStagedReleases:
     records: StagedRecords
     resolve: Callable[[ReleasePath], Release]
     _: KW_ONLY
-    repository: Repository
+    repository: Git
     sources: Mapping[str, ReleaseSource]
     reader: ReleaseFiles
     tags: TagMemory

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats import canonical_yaml, strict_yaml
 from localpuppet.base.formats.documents import Documents
-from localpuppet.node.releases.release_files import parse_lock, parse_manifest, to_text
+from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 
 MANIFEST = """modulepath:
   - "dist/tags/r7"
@@ -47,10 +47,12 @@ def lock(**more: str) -> str:
 
 
 def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
-    found = parse_manifest(MANIFEST.encode(), documents=Nothing(), where="m", allow_file=False)
+    found = ReleaseFiles(documents=Nothing(), allow_file=False).parse_manifest(
+        MANIFEST.encode(), "m"
+    )
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
     assert found.modules["ntp"].fields["tag"] == "v1"
-    pins = parse_lock(lock().encode(), documents=Nothing(), where="l", allow_file=False)
+    pins = ReleaseFiles(documents=Nothing(), allow_file=False).parse_lock(lock().encode(), "l")
     assert pins.to_dict()["modules"]["ntp"]["commit"] == "b" * 40
     assert to_text(pins) == lock()
 
@@ -69,12 +71,14 @@ def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
 )
 def test_the_strict_reader_reports_errors(text: str, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
-        parse_lock(text.encode(), documents=Documents(None), where="l", allow_file=False)
+        ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(text.encode(), "l")
 
 
 def test_the_strict_reader_reads_the_same_document_in_another_form(tmp_path: Path) -> None:
     text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
-    found = parse_manifest(text.encode(), documents=Documents(None), where="m", allow_file=False)
+    found = ReleaseFiles(documents=Documents(None), allow_file=False).parse_manifest(
+        text.encode(), "m"
+    )
     assert found.modules["ntp"].fields["tag"] == "v1"
 
 

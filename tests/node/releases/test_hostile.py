@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.release_files import parse_lock, to_text
+from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.store import Store, check_link, check_path
 from tests.rigs.node import Node
 from tests.test_bad_inputs import CASES, cases, content, judge
@@ -45,11 +45,11 @@ def test_every_case_of_these_kinds_is_run() -> None:
 @pytest.mark.parametrize("case", cases("lock"))
 def test_a_lock_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
     def parse() -> None:
-        lock = parse_lock(
-            content(case), documents=Documents(None), where="manifest.lock", allow_file=False
+        lock = ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(
+            content(case), "manifest.lock"
         )
-        again = parse_lock(
-            to_text(lock).encode(), documents=Documents(None), where="x", allow_file=False
+        again = ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(
+            to_text(lock).encode(), "x"
         )
         assert again == lock
 

@@ -9,16 +9,15 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.manifest import Lock, Manifest, Pin
+from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.release_files import (
     EMPTY,
     LOCK,
     MANIFEST,
     ReleaseFiles,
     check_complete,
-    parse_lock,
-    parse_manifest,
     to_text,
 )
 
@@ -59,14 +58,14 @@ modules:
 
 
 def lock_of(text: str, *, allow_file: bool = False) -> Lock:
-    return parse_lock(
-        text.encode(), documents=Documents(None), where="manifest.lock", allow_file=allow_file
+    return ReleaseFiles(documents=Documents(None), allow_file=allow_file).parse_lock(
+        text.encode(), "manifest.lock"
     )
 
 
 def manifest_of(text: str) -> Manifest:
-    return parse_manifest(
-        text.encode(), documents=Documents(None), where="manifest.yaml", allow_file=False
+    return ReleaseFiles(documents=Documents(None), allow_file=False).parse_manifest(
+        text.encode(), "manifest.yaml"
     )
 
 
@@ -156,8 +155,8 @@ def test_a_parsed_manifest_is_cached(tmp_path: Path) -> None:
     documents = Documents(tmp_path)
     for _ in range(2):
         for text in (WANTS, manifest_of(WANTS).to_text({})):
-            found = parse_manifest(
-                text.encode(), documents=documents, where="manifest.yaml", allow_file=False
+            found = ReleaseFiles(documents=documents, allow_file=False).parse_manifest(
+                text.encode(), "manifest.yaml"
             )
             assert found == manifest_of(WANTS)
         documents.remember()

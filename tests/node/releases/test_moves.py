@@ -2,10 +2,13 @@
 
 import pytest
 
-from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
+from localpuppet.node.releases.forge.pins import ForgePin, Slug
+from localpuppet.node.releases.git.modules import CommitPin
 from localpuppet.node.releases.git.names import GitUrl
-from localpuppet.node.releases.manifest import CommitPin, ForgePin, Lock
-from localpuppet.node.releases.outdated import changes, moves
+from localpuppet.node.releases.making.locker import moves
+from localpuppet.node.releases.manifest import Lock
+from localpuppet.node.releases.module_metadata import ModuleVersion
+from localpuppet.node.releases.modules import ModulePin
 
 TREE = "0" * 63 + "1"
 
@@ -13,6 +16,13 @@ TREE = "0" * 63 + "1"
 def at(url: str, digit: str) -> CommitPin:
     parsed = GitUrl.parse(url, where="")
     return CommitPin(url=parsed, branch="main", commit=digit * 40, tree_sha256=TREE)
+
+
+def changes(old: ModulePin | None, new: ModulePin | None) -> str:
+    """Return the link in the move from a lock with the one pin to a lock with the other."""
+    locks = [Lock(modules={"ntp": pin} if pin else {}, sources={}) for pin in (old, new)]
+    (move,) = moves(locks[0], locks[1])
+    return move.changes
 
 
 def version(text: str) -> ForgePin:

@@ -11,10 +11,10 @@ import pytest
 from localpuppet.base.errors import IntegrityError, UnavailableError
 from localpuppet.node.releases.fetch import Fetcher, WantedTag
 from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.git.signatures import MAX_COUNTERSIGNATURES
-from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 from tests.rigs.forge import Forge, Repo

@@ -8,11 +8,12 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.fetch import ModuleFetcher
-from localpuppet.node.releases.forge.archive import ForgeRelease
 from localpuppet.node.releases.forge.client import AHEAD, DirectoryForge, Forge, Transfer
-from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
+from localpuppet.node.releases.forge.modules import ForgeModules
+from localpuppet.node.releases.forge.pins import ForgeModule, ForgePin, Slug
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
-from localpuppet.node.releases.manifest import ForgePin, Lock, Manifest
+from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.module_metadata import ModuleVersion, Range
 from localpuppet.node.releases.store import Store
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.staged import R1, R2, ReleaseSite
@@ -37,7 +38,7 @@ def modules() -> ModuleForge:
 def fetcher(site: ReleaseSite, modules: ModuleForge) -> ModuleFetcher:
     modules.write(site.root / "mirror")
     forge = DirectoryForge(site.root / "mirror", scratch=site.state / "forge")
-    return ModuleFetcher(repository=site.repository, forge=lambda: forge, store=site.store)
+    return ModuleFetcher(source=lambda _kind: ForgeModules(forge), store=site.store)
 
 
 def pins() -> dict[str, ForgePin]:
@@ -130,13 +131,13 @@ def test_archives_are_downloaded_only_a_few_ahead(
         url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=60, total=120
     )
     forge = Forge(transfer=transfer, cache=tmp_path / "cache")
-    slug = Slug.parse("acme/one", where="")
-    wanted = {
-        ForgeRelease(slug, ModuleVersion.parse(f"1.0.{number}", where="")): ""
-        for number in range(3 * AHEAD)
-    }
+    module = ForgeModule(
+        slug=Slug.parse("acme/one", where=""), version=Range.parse("latest", where="")
+    )
+    versions = [ModuleVersion.parse(f"1.0.{number}", where="") for number in range(3 * AHEAD)]
+    wanted = [module.at(version) for version in versions]
     arrivals = forge.archives(wanted)
     next(arrivals)
     arrivals.close()
     assert 1 <= len(modules.paths("/v3/files/")) <= AHEAD
-    assert [release for release, _, _ in forge.archives(wanted)] == list(wanted)
+    assert [release for release, _, _ in forge.archives(wanted)] == wanted

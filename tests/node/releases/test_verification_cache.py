@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.releases.verification_cache import VerificationCache, rules_digest
+from localpuppet.node.releases.verification import VerificationCache, rules_digest
 
 APP = ReleasePath("web/tags/r1")
 URL = GitUrl("https://git.example.net/web.git")

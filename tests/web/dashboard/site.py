@@ -30,8 +30,8 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.releases.difference import NameDifference
+from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.manifest import Pin
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints

@@ -137,7 +137,7 @@ def _dependencies(indirect: int) -> str:
 
 def show(checked: "ReleaseCheck") -> None:
     """Show the result of the check."""
-    from localpuppet.node.releases.manifest import Pin
+    from localpuppet.node.releases.git.modules import Pin
 
     interface = checked.interface
     pinned = len(checked.lock.modules) + len(checked.lock.sources)

@@ -13,8 +13,7 @@ from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.manifest import Manifest
-    from localpuppet.node.releases.puppetfile.choosing import EntryChoice
-    from localpuppet.node.releases.puppetfile.importing import ImportResult
+    from localpuppet.node.releases.puppetfile.importing import EntryChoice, ImportResult
     from localpuppet.node.releases.puppetfile.parsing import Puppetfile
 
 PUPPETFILE = "Puppetfile"
@@ -53,8 +52,7 @@ def import_command(
       localpuppet release import Puppetfile   print the manifest
       localpuppet release import --evaluate   for a Puppetfile with Ruby code
     """
-    from localpuppet.node.releases.puppetfile.choosing import ImportRules
-    from localpuppet.node.releases.puppetfile.importing import import_modules
+    from localpuppet.node.releases.puppetfile.importing import ImportRules, import_modules
 
     file = puppetfile or Path(PUPPETFILE)
     if output is None and puppetfile is None:
@@ -168,14 +166,12 @@ def _show(
         )
         for choice in result.choices
     ]
-    from localpuppet.node.releases.forge.versions import is_public
-
     err = not (check or shown)
     if rows and not err:
         render.say(render.table(("LINE", "MODULE", "PINNED BY"), rows))
     for line, note in _notes(puppetfile, result):
         render.say(f"line {line}: {render.user_text(note)}", err=err)
-    if puppetfile.forge and not is_public(puppetfile.forge):
+    if puppetfile.has_other_forge:
         render.say(
             "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
             err=err,

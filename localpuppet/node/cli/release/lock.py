@@ -12,8 +12,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
+    from localpuppet.node.releases.making.locker import PinMove
     from localpuppet.node.releases.manifest import Lock
-    from localpuppet.node.releases.outdated import PinMove
 
 MANIFEST = "manifest.yaml"
 
@@ -59,9 +59,8 @@ def lock_command(
       localpuppet release lock --accept-moved
       localpuppet release lock --path ntp=../ntp
     """
-    from localpuppet.node.releases.making.locker import LockWriter
-    from localpuppet.node.releases.outdated import moves
-    from localpuppet.node.releases.outdated import outdated as find_outdated
+    from localpuppet.node.releases.making.locker import moves, write_lock
+    from localpuppet.node.releases.making.locker import outdated as find_outdated
     from localpuppet.node.releases.release_files import EMPTY
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
@@ -75,12 +74,14 @@ def lock_command(
         old = maker.files.lock(directory) or EMPTY
         if outdated:
             _show_outdated(
-                find_outdated(old, repository=repository, forge=maker.forge),
+                find_outdated(old, maker.supply.modules(repository).source),
                 as_json=options["as_json"],
             )
             return
-        lock = LockWriter(supply=maker.supply, repository=repository).lock(
+        lock = write_lock(
             directory,
+            supply=maker.supply,
+            repository=repository,
             accept_moved=options["accept_moved"],
             update=names if update else None,
             paths=_work_trees(paths),

@@ -43,7 +43,7 @@ def package_command(
       localpuppet release package foo/tags/r2 --format rpm -o dist
       localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
     """
-    from localpuppet.node.releases.packages.building import Packager
+    from localpuppet.node.releases.packages.tools import Packager
 
     own = node.settings.input
     path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)

@@ -10,16 +10,16 @@ the digest: it may have archives that came with a token.
 forge: {url: file:///srv/forge}      # puppetlabs-stdlib-9.4.1.tar.gz, …
 """
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from localpuppet.base import http
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
@@ -27,23 +27,17 @@ from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import (
+    disk_errors,
     make_private,
-    read_user_file,
+    open_user_file,
     remove_tree,
     state_problem,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.forge.archive import (
-    LIMITS,
-    PLACE,
-    ForgeRelease,
-    ModuleForge,
-    copy_archive,
-    other_archive,
-    sha256_of,
-)
-from localpuppet.node.releases.forge.versions import ModuleVersion, Slug
+from localpuppet.node.releases.forge.pins import LIMITS, ForgePin, Slug
 from localpuppet.node.releases.git.names import parse_digest
+from localpuppet.node.releases.module_metadata import ModuleVersion
+from localpuppet.node.releases.tar import CHUNK
 
 MAX_DOCUMENT = 16 * 1024 * 1024
 MAX_REDIRECTS = 5
@@ -193,25 +187,44 @@ class Forge(Value):
     progress: Callable[[int, int], None] = lambda _done, _all: None
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
+        """Return the available versions of modules, several modules at a time.
+
+        Raises:
+            InvalidInputError: A module does not exist.
+            UnavailableError: The forge is unreachable.
+        """
         return dict(self._several(list(dict.fromkeys(slugs)), self._versions))
 
-    def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
-        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
-        digests = self._several(list(dict.fromkeys(releases)), self._release)
-        return {release: sha256 for release, (sha256, _) in digests}
+    def digests(self, pins: Sequence[ForgePin]) -> Mapping[ForgePin, str]:
+        """Return the SHA-256 of archives as the forge reports it; empty if it reports none.
+
+        Raises:
+            InvalidInputError: A version does not exist.
+            UnavailableError: The forge is unreachable.
+        """
+        digests = self._several(list(dict.fromkeys(pins)), self._release)
+        return {pin: sha256 for pin, (sha256, _) in digests}
 
     def archives(
-        self, wanted: Mapping[ForgeRelease, str]
-    ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
-        """Download archives; see `node.releases.forge.ports.ModuleForge`."""
+        self, pins: Sequence[ForgePin]
+    ) -> Generator[tuple[ForgePin, Path, str], None, None]:
+        """Get archives, several at a time.
+
+        Args:
+            pins: Pins, with the SHA-256 of the archive or without.
+
+        Yields:
+            Pin, its archive, and the archive's SHA-256, in any order. The archive exists until the
+            generator resumes.
+
+        Raises:
+            InvalidInputError: A version does not exist.
+            IntegrityError: An archive's digest differs from the pin, or from the forge's.
+            UnavailableError: The forge is unreachable.
+        """
         make_private(self.cache)
-
-        def download(release: ForgeRelease) -> str:
-            return self._archive(release, wanted[release])
-
-        for release, sha256 in self._several(list(wanted), download):
-            yield release, self._place(sha256), sha256
+        for pin, sha256 in self._several(pins, self._archive):
+            yield pin, self._place(sha256), sha256
 
     def _several(
         self, items: Sequence[_Item], work: Callable[[_Item], _Result]
@@ -266,32 +279,32 @@ class Forge(Value):
                 continue  # not a semantic version
         return versions
 
-    def _release(self, release: ForgeRelease) -> tuple[str, str]:
-        """Return the digest of a release's archive, and its URL."""
-        path = f"/v3/releases/{release.slug.dashed}-{release.version}?exclude_fields={_EXCLUDED}"
-        document = self._document(path, f"release {release}")
+    def _release(self, pin: ForgePin) -> tuple[str, str]:
+        """Return the digest of a version's archive, and its URL."""
+        path = f"/v3/releases/{pin.forge.dashed}-{pin.version}?exclude_fields={_EXCLUDED}"
+        document = self._document(path, f"release {pin}")
         sha256, uri = document.get("file_sha256") or "", document.get("file_uri")
         if not isinstance(sha256, str) or not isinstance(uri, str):
-            raise UnavailableError("the forge lists no archive", where=str(release))
+            raise UnavailableError("the forge lists no archive", where=str(pin))
         if sha256:
-            parse_digest(sha256, where=str(release))
+            parse_digest(sha256, where=str(pin))
         # As r10k does: a path is the API's own, a whole URL may be elsewhere.
         url = uri if "://" in uri else f"{self.transfer.url}/{uri.lstrip('/')}"
         return sha256, url
 
-    def _archive(self, release: ForgeRelease, pinned: str) -> str:
+    def _archive(self, pin: ForgePin) -> str:
         """Put the archive into the cache; return its digest."""
-        public = self.transfer.public
+        public, pinned = self.transfer.public, pin.archive_sha256
         if pinned and not public and self._sound(pinned):
             return pinned
-        sha256_expected, url = self._release(release)
-        if pinned and sha256_expected and sha256_expected != pinned:
-            raise other_archive(release, pinned=pinned, now=sha256_expected)
-        expected = pinned or sha256_expected
-        kept = sha256_expected if public else expected
+        reported, url = self._release(pin)
+        if pinned and reported and reported != pinned:
+            raise pin.other_archive(reported)
+        expected = pinned or reported
+        kept = reported if public else expected
         if kept and self._sound(kept):
             return kept
-        part = self.cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
+        part = self.cache / f".{pin.file}.{(expected or 'unknown')[:16]}.part"
         try:
             if not kept:  # without a digest, an earlier part may be of another file
                 part.unlink(missing_ok=True)
@@ -299,13 +312,13 @@ class Forge(Value):
             sha256 = sha256_of(part)
             if expected and sha256 != expected:
                 part.unlink()
-                raise other_archive(release, pinned=expected, now=sha256)
+                raise replace(pin, archive_sha256=expected).other_archive(sha256)
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             part.rename(self._place(sha256))
         except MissingError as error:
             raise InvalidInputError(
-                f"the forge has no archive of {release}", where=url_without_secrets(url)
+                f"the forge has no archive of {pin}", where=url_without_secrets(url)
             ) from error
         except OSError as error:
             raise state_problem(error, part) from error
@@ -324,6 +337,34 @@ class Forge(Value):
         return False
 
 
+def copy_archive(file: Path, target: Path) -> str:
+    """Copy an archive that may change meanwhile; return the SHA-256 of the copy.
+
+    Args:
+        file: The archive.
+        target: A file that does not exist yet.
+
+    Raises:
+        InvalidInputError: The archive cannot be read, is not a regular file, is too large, or is
+            writable by other users.
+    """
+    sha256 = hashlib.sha256()
+    with open_user_file(file, limit=LIMITS.file) as source:
+        left = LIMITS.file
+        with disk_errors(target), target.open("xb") as copy:
+            while left and (data := source.read(min(CHUNK, left))):
+                sha256.update(data)
+                copy.write(data)
+                left -= len(data)
+    return sha256.hexdigest()
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 class DirectoryForge:
     """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
 
@@ -337,7 +378,7 @@ class DirectoryForge:
         self._scratch = scratch
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
+        """Return the versions of modules; see `Forge`."""
         return {slug: self._versions(slug) for slug in slugs}
 
     def _versions(self, slug: Slug) -> list[ModuleVersion]:
@@ -357,26 +398,26 @@ class DirectoryForge:
             )
         return versions
 
-    def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
-        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
+    def digests(self, pins: Sequence[ForgePin]) -> Mapping[ForgePin, str]:
+        """Return digests of archives; see `Forge`."""
         self._look()
-        return {release: sha256_of(self._file(release)) for release in releases}
+        return {pin: sha256_of(self._file(pin)) for pin in pins}
 
     def archives(
-        self, wanted: Mapping[ForgeRelease, str]
-    ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
-        """Copy archives; see `node.releases.forge.ports.ModuleForge`."""
+        self, pins: Sequence[ForgePin]
+    ) -> Generator[tuple[ForgePin, Path, str], None, None]:
+        """Copy archives; see `Forge`."""
         self._look()
         make_private(self._scratch)
         copy = self._scratch / ".archive"
         try:
-            for release, pinned in wanted.items():
+            for pin in pins:
                 remove_tree(copy)
                 # The hashed copy is unpacked, whatever the file is by then.
-                sha256 = copy_archive(self._file(release), copy)
-                if pinned and sha256 != pinned:
-                    raise other_archive(release, pinned=pinned, now=sha256)
-                yield release, copy, sha256
+                sha256 = copy_archive(self._file(pin), copy)
+                if pin.archive_sha256 and sha256 != pin.archive_sha256:
+                    raise pin.other_archive(sha256)
+                yield pin, copy, sha256
         finally:
             remove_tree(copy)
 
@@ -386,64 +427,12 @@ class DirectoryForge:
                 "the forge's directory does not exist", where=str(self._directory)
             )
 
-    def _file(self, release: ForgeRelease) -> Path:
-        file = self._directory / release.file
+    def _file(self, pin: ForgePin) -> Path:
+        file = self._directory / pin.file
         if not file.is_file():
             raise InvalidInputError(
-                f"the forge has no archive of {release}",
+                f"the forge has no archive of {pin}",
                 where=str(self._directory),
-                hint=f"put {release.file} there",
+                hint=f"put {pin.file} there",
             )
         return file
-
-
-MAX_TOKEN = 4096
-
-
-def open_forge(
-    *,
-    url: str,
-    ca: Path | None,
-    proxy: str | None,
-    token_file: Path | None,
-    timeout: float,
-    total: float,
-    public: bool,
-    state: Path,
-    progress: Callable[[int, int], None],
-) -> ModuleForge:
-    """Return the forge of a site: a directory of archives, or a server.
-
-    Args:
-        url: An https URL, or `file://` and a directory.
-        ca: See `Transfer`.
-        proxy: See `Transfer`.
-        token_file: The file with the token, or `None`.
-        timeout: Seconds for an exchange.
-        total: Seconds for all.
-        public: Whether to ask a server as everybody can: directly, and without a token.
-        state: The state directory.
-        progress: Called with the numbers of fetched and of all documents or archives.
-
-    Raises:
-        InvalidInputError: The file of its token, or its CA, cannot be read.
-    """
-    if url.startswith("file:") and not public:
-        return DirectoryForge(Path(unquote(urlsplit(url).path)), scratch=state / PLACE)
-    transfer = Transfer(
-        url=url,
-        ca=ca,
-        proxy=proxy,
-        token=_token(token_file) if token_file and not public else "",
-        timeout=timeout,
-        total=total,
-        public=public,
-    )
-    return Forge(transfer=transfer, cache=state / PLACE, progress=progress)
-
-
-def _token(file: Path) -> str:
-    token = read_user_file(file).decode("utf-8", "replace").strip()
-    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
-        raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
-    return token

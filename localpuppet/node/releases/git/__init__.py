@@ -1,7 +1,6 @@
 """Git for releases: mirrors, tags and their signatures, trees as bytes.
 
-decides: `access`, `names`.
-acts: `program`, `public`, `signatures`.
+decides: `access`, `modules`, `names`.
+acts: `program`, `signatures`.
 touches the world: `mirrors`, `work_tree`.
-ports: `repository`.
 """

@@ -173,7 +173,9 @@ _Result = TypeVar("_Result")
 
 
 class Git:
-    """Mirrors below one directory.
+    """Git repositories by URL, each with a mirror below one directory.
+
+    A tag that the mirror has is fetched again only with `refresh`.
 
     Args:
         mirrors: The directory of the mirrors.
@@ -200,14 +202,28 @@ class Git:
         self._names = names or {}
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
-        """Bring tags into their mirrors; see `node.releases.git.repository.Repository`."""
+        """Bring tags into their mirrors; see `arrivals`."""
         for _ in self.arrivals(tags, refresh=refresh):
             pass
 
     def arrivals(
         self, tags: Sequence[tuple[str, str]], *, refresh: bool
     ) -> Generator[list[tuple[str, str]], None, None]:
-        """Bring tags into their mirrors, some at a time; see `node.releases.git.repository`."""
+        """Bring tags into their mirrors, several repositories at a time; yield those that arrive.
+
+        Args:
+            tags: Pairs of URL and tag.
+            refresh: Ask the server even for tags that the mirror has.
+
+        Yields:
+            Some of the tags, each once; others are fetched meanwhile, until the caller closes the
+            generator.
+
+        Raises:
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be fetched.
+            IntegrityError: The server sent corrupt data.
+        """
         wanted: dict[str, list[str]] = {}
         here = []
         for url, tag in dict.fromkeys(tags):
@@ -272,11 +288,15 @@ class Git:
                     job.cancel()
 
     def rubbish(self) -> list[Path]:
-        """Return files that a dead process left; see `node.releases.git.repository.Repository`."""
+        """Return incomplete files that a dead process left. The caller holds the store's lock."""
         return [*self._mirrors.glob(".new-*"), *self._mirrors.glob(".scratch-*")]
 
     def commit_time(self, url: str, commit: str) -> int:
-        """Return when a fetched commit was made; see `node.releases.git.repository.Repository`."""
+        """Return when a fetched commit was made, in seconds since 1970.
+
+        Raises:
+            IntegrityError: The commit is missing.
+        """
         data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
         for line in data.partition(b"\n\n")[0].split(b"\n"):
             if line.startswith(b"committer "):
@@ -286,7 +306,15 @@ class Git:
         raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Ask repositories for all their refs; see `node.releases.git.repository.Repository`."""
+        """Ask repositories for all their refs, several at a time; nothing is fetched.
+
+        Returns:
+            URL → full name of a ref, or HEAD → the commit behind it (that of an annotated tag, not
+            the tag object).
+
+        Raises:
+            UnavailableError: A repository is unreachable.
+        """
         wanted = list(dict.fromkeys(urls))
         # A caller that asks one by one counts them.
         return dict(self._several(wanted, self._refs, counted=len(wanted) > 1))
@@ -337,7 +365,15 @@ class Git:
         )
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
-        """Bring commits into their mirrors; see `node.releases.git.repository.Repository`."""
+        """Bring commits into their mirrors, several repositories at a time.
+
+        Args:
+            commits: Pairs of URL and full commit id; commits that the mirror has are not fetched.
+
+        Raises:
+            UnavailableError: A repository or commit cannot be fetched.
+            IntegrityError: The server sent corrupt data.
+        """
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
             if not has_commit(self._mirror(url), commit):
@@ -358,7 +394,11 @@ class Git:
             pass
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the trees of fetched commits; see `node.releases.git.repository.Repository`."""
+        """Return the tree ids of fetched commits.
+
+        Raises:
+            UnavailableError: A commit was not downloaded.
+        """
         wanted = list(dict.fromkeys(commits))
         if not wanted:
             return {}
@@ -373,11 +413,23 @@ class Git:
         return trees
 
     def tag(self, url: str, tag: str) -> TagObject:
-        """Return a fetched tag; see `node.releases.git.repository.Repository`."""
+        """Return a fetched tag.
+
+        Raises:
+            InvalidInputError: The tag is a tag of a tag.
+            IntegrityError: The tag is misnamed, or does not point at a commit.
+            UnavailableError: The tag was not downloaded.
+        """
         return self.tags([(url, tag)])[url, tag]
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
-        """Return fetched tags; see `node.releases.git.repository.Repository`."""
+        """Return many fetched tags at once, by URL and tag; see `tag`.
+
+        Raises:
+            InvalidInputError: A tag is a tag of a tag.
+            IntegrityError: A tag is misnamed, or does not point at a commit.
+            UnavailableError: A tag was not downloaded.
+        """
         wanted = dict.fromkeys(tags)
         if not wanted:
             return {}
@@ -414,7 +466,16 @@ class Git:
             yield Path(name)
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
-        """Verify a tag's signature with pinned keys; see `releases.git.repository.Repository`."""
+        """Verify a tag's own signature with pinned keys; return the signer.
+
+        Args:
+            url: The repository.
+            tag: A fetched tag.
+            signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
+
+        Raises:
+            IntegrityError: The tag is lightweight, unsigned, or has no signer from `signers`.
+        """
         where = f"{url} tag {tag}"
         tag_object = self.tag(url, tag)
         if not tag_object.annotated:
@@ -427,7 +488,22 @@ class Git:
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
     ) -> Sequence[Countersignature]:
-        """Judge a tag's countersignatures; see `node.releases.git.repository.Repository`."""
+        """Judge the fetched countersignatures of a fetched tag.
+
+        Args:
+            url: The repository.
+            tag: A fetched tag.
+            signers: As for `verify_signature`.
+            source: The source that each must name.
+            refresh: Fetch the server's countersignatures first.
+
+        Returns:
+            All countersignatures, including those that do not count.
+
+        Raises:
+            UnavailableError: The repository cannot be fetched.
+            IntegrityError: The tag has too many, or the server sent corrupt data.
+        """
         from localpuppet.node.releases.git import signatures
 
         if refresh:
@@ -440,7 +516,11 @@ class Git:
         )
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return files at the top of a commit; see `node.releases.git.repository.Repository`."""
+        """Return the bytes of files at the top of a fetched commit; missing files are left out.
+
+        Raises:
+            IntegrityError: A file is not regular, or larger than 1 MiB.
+        """
         place = self._mirror(url)
         listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()
         blobs = {}
@@ -459,7 +539,21 @@ class Git:
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
-        """Write trees to a directory; see `node.releases.git.repository.Repository`."""
+        """Write trees byte for byte as git has them.
+
+        Args:
+            trees: URL, tree id, and the name of the new directory.
+            directory: An existing, empty directory.
+            budget: The limits; each tree is counted before any of it is written.
+
+        Yields:
+            Names of directories, each when it is complete; others may be written meanwhile, until
+            the caller closes the generator.
+
+        Raises:
+            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
+                members, or objects are missing.
+        """
         parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
         if len(parts) < 2:
             for part in parts:

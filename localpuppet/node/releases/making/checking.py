@@ -7,14 +7,14 @@ dependencies.
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import layout
 from localpuppet.node.releases.fetch import Supply, wanted_of
-from localpuppet.node.releases.forge.archive import read_file, unmet
+from localpuppet.node.releases.git.modules import GitModule, Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.interface import Interface, check_classes
 from localpuppet.node.releases.interfaces import Parser, modules_in
@@ -22,10 +22,14 @@ from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.making.data import NAME as HIERA
 from localpuppet.node.releases.making.data import check_data, refuse_unloadable, yaml_files
 from localpuppet.node.releases.making.leftovers import OwnModules, own_modules, unused_parts
-from localpuppet.node.releases.manifest import GitModule, Lock, Manifest, Pin
+from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.module_metadata import unmet
 from localpuppet.node.releases.release import ENC, read_enc
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import split
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.mirrors import Git
 
 
 class ReleaseCheck(Value):
@@ -72,7 +76,7 @@ class ReleaseChecker(Value):
         refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
     """
 
-    repository: Repository
+    repository: "Git"
     supply: Supply
     state: Path
     parser: Parser
@@ -196,7 +200,7 @@ class ReleaseChecker(Value):
         dependencies = [
             _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
-            if isinstance(module, GitModule) and module.kind == "tag"
+            if isinstance(module, GitModule) and module.is_tag
         ]
         for entry in manifest.modulepath:
             source = self.supply.sources.get(entry.source)
@@ -220,7 +224,7 @@ class ReleaseChecker(Value):
     def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
         """Return the unmet dependencies in the modules' `metadata.json`."""
         modules = {**self._locked(lock), **{path.name: path for path in own.modules}}
-        return unmet({name: read_file(path) for name, path in modules.items()})
+        return unmet(modules)
 
     def _locked(self, lock: Lock) -> dict[str, Path]:
         """Return the locked modules, by name, with their trees in the store."""

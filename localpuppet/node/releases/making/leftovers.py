@@ -17,11 +17,17 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import ReleaseLayout, layout
+from localpuppet.node.releases.git.modules import GitModule
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.making.data import NAME, unused_data
-from localpuppet.node.releases.manifest import ForgeModule, Manifest, Module, parse_inner_path
-from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, must_ask
-from localpuppet.node.releases.puppetfile.importing import import_modules
+from localpuppet.node.releases.manifest import Manifest, parse_inner_path
+from localpuppet.node.releases.modules import Module
+from localpuppet.node.releases.puppetfile.importing import (
+    EntryChoice,
+    ImportRules,
+    import_modules,
+    must_ask,
+)
 from localpuppet.node.releases.puppetfile.parsing import parse
 from localpuppet.node.releases.release_files import ReleaseFiles
 
@@ -205,10 +211,10 @@ def _is_moved(choice: EntryChoice, locked: Module, rules: ImportRules) -> bool:
     named = choice.module
     if named is None or named == locked:
         return False
-    if isinstance(named, ForgeModule) or isinstance(locked, ForgeModule):
+    if not isinstance(named, GitModule) or not isinstance(locked, GitModule):
         return named.fields != locked.fields
-    is_guessed = named.kind == "branch" and must_ask(choice.entry, rules) is not None
-    is_at_commit = named.kind != "tag" and locked.kind == "tag"
+    is_guessed = named.ref_kind == "branch" and must_ask(choice.entry, rules) is not None
+    is_at_commit = locked.is_tag and not named.is_tag
     return named.url != locked.url or not (is_guessed or is_at_commit or named.ref == locked.ref)
 
 

@@ -2,11 +2,14 @@
 
 A lock is written after its trees were fetched, verified and stored. Locked entries stay as they are
 unless the user requests an update.
+
+Nothing is fetched or changed.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import (
@@ -21,29 +24,15 @@ from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
-from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
+from localpuppet.node.releases.git.modules import GitModule, Pin
 from localpuppet.node.releases.git.names import Tag
-from localpuppet.node.releases.manifest import (
-    AnyPin,
-    CommitPin,
-    ForgeModule,
-    ForgePin,
-    GitModule,
-    Lock,
-    Manifest,
-    Module,
-    Pin,
-)
-from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, fits, to_text
+from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.modules import GIT, Module, ModulePin, ModuleSource, by_kind
+from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, to_text
 from localpuppet.node.releases.source import split
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.archive import ModuleForge
-    from localpuppet.node.releases.git.repository import Repository
-
-
-Draft = CommitPin | ForgePin
-NO_PATHS: Mapping[str, Path] = {}
+    from localpuppet.node.releases.git.mirrors import Git
 
 
 def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
@@ -64,225 +53,137 @@ def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) ->
 def resolve_modules(
     modules: Mapping[str, Module],
     *,
-    kept: Mapping[str, AnyPin],
+    kept: Mapping[str, ModulePin],
     update: Collection[str],
-    repository: "Repository",
-    forge: "Callable[[], ModuleForge]",
+    source: Callable[[str], ModuleSource],
     failed: list[UnavailableError],
-) -> dict[str, Draft]:
+) -> dict[str, ModulePin]:
     """Resolve single modules that are not tags.
 
     Args:
         modules: The manifest's modules by name.
         kept: Pins that stay if they fit the manifest.
         update: Names to resolve even if a pin fits.
-        repository: Git.
-        forge: Returns the Forge; called only if it is needed.
-        failed: Takes the errors of unreachable repositories or the Forge; their modules are left
-            out.
+        source: Returns the source of a kind of modules; called only if it is needed.
+        failed: Takes the errors of unreachable servers; their modules are left out.
 
     Raises:
         InvalidInputError: A branch, module, or version does not exist.
     """
-    resolved: dict[str, Draft] = {}
-    branches: dict[str, GitModule] = {}
-    ranges: dict[str, ForgeModule] = {}
+    resolved: dict[str, ModulePin] = {}
+    asked: dict[str, dict[str, Module]] = {}
     for name, module in modules.items():
-        pin = kept.get(name)
-        if isinstance(module, GitModule) and module.kind == "tag":
+        pin, draft = kept.get(name), module.draft()
+        if module.is_tag:
             continue
         if pin is not None and name not in update and _stays(module, pin):
-            resolved[name] = pin  # type: ignore[assignment] # a tag's pin does not fit
-        elif isinstance(module, ForgeModule):
-            exact = module.version.exact
-            if exact is None:
-                ranges[name] = module
-            else:
-                resolved[name] = _archive(module, exact)
-        elif module.kind == "commit":
-            resolved[name] = CommitPin(url=module.url, branch="", commit=module.ref, tree_sha256="")
-        else:
-            branches[name] = module
-    if branches:
-        with gather_unavailable(failed):
-            resolved |= _heads(branches, repository)
-    if ranges:
-        with gather_unavailable(failed):
-            resolved |= _newest(ranges, forge())
-    return resolved
-
-
-def _stays(module: Module, pin: AnyPin) -> bool:
-    if isinstance(module, GitModule) and (isinstance(pin, ForgePin) or pin.url != module.url):
-        return False
-    return not isinstance(pin, Pin) and fits(module, pin)
-
-
-def _archive(module: ForgeModule, version: ModuleVersion) -> ForgePin:
-    return ForgePin(forge=module.slug, version=version, archive_sha256="", tree_sha256="")
-
-
-def _heads(modules: Mapping[str, GitModule], repository: "Repository") -> dict[str, Draft]:
-    refs = repository.refs([module.url for module in modules.values()])
-    resolved: dict[str, Draft] = {}
-    for name, module in modules.items():
-        commit = refs[module.url].get(f"refs/heads/{module.ref}")
-        if commit is None:
-            raise InvalidInputError(
-                f"the repository has no branch {module.ref!r}",
-                where=f"modules.{name}",
-                hint=f"git ls-remote --heads {module.url}",
-            )
-        resolved[name] = CommitPin(url=module.url, branch=module.ref, commit=commit, tree_sha256="")
-    return resolved
-
-
-def _newest(modules: Mapping[str, ForgeModule], forge: "ModuleForge") -> dict[str, Draft]:
-    versions = forge.versions([module.slug for module in modules.values()])
-    resolved: dict[str, Draft] = {}
-    for name, module in modules.items():
-        version = newest(module.version, versions[module.slug])
-        if version is None:
-            highest = newest(Range.parse("latest", where=""), versions[module.slug])
-            raise InvalidInputError(
-                f"the forge has no version {module.version.text} of {module.slug}",
-                where=f"modules.{name}",
-                hint=f"the newest there is {highest}" if highest else "it has only pre-releases",
-            )
-        resolved[name] = _archive(module, version)
-    return resolved
-
-
-def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[str, Draft]:
-    """Return drafts with the digests that the lock has for the same commit or version."""
-    resolved = dict(drafts)
-    for name, draft in drafts.items():
-        pin = old.get(name)
-        if (
-            isinstance(draft, ForgePin)
-            and isinstance(pin, ForgePin)
-            and (pin.forge, pin.version) == (draft.forge, draft.version)
-        ):
             resolved[name] = pin
-        elif (
-            isinstance(draft, CommitPin)
-            and isinstance(pin, CommitPin)
-            and (pin.url, pin.commit) == (draft.url, draft.commit)
-        ):
-            resolved[name] = replace(draft, tree_sha256=pin.tree_sha256)
+        elif draft is not None:
+            resolved[name] = draft
+        else:
+            asked.setdefault(module.kind, {})[name] = module
+    for kind in sorted(asked, key=lambda kind: kind != GIT):
+        with gather_unavailable(failed):
+            resolved |= source(kind).resolve(asked[kind])
     return resolved
 
 
-def unbound(drafts: Mapping[str, Draft]) -> dict[str, Draft]:
-    """Return drafts without digests, so that any bytes are accepted."""
-    return {
-        name: replace(draft, archive_sha256="", tree_sha256="")
-        if isinstance(draft, ForgePin)
-        else replace(draft, tree_sha256="")
-        for name, draft in drafts.items()
-    }
+def _stays(module: Module, pin: ModulePin) -> bool:
+    return not pin.is_tag and module.fits(pin) and module.place == pin.place
 
 
-class LockWriter(Value):
-    """Writes locks.
+def write_lock(
+    directory: Path,
+    *,
+    supply: Supply,
+    repository: "Git",
+    accept_moved: bool,
+    update: Collection[str] | None = None,
+    paths: Mapping[str, Path] = MappingProxyType({}),
+) -> Lock:
+    """Resolve the manifest in a directory and write the lock beside it.
 
-    Attributes:
+    Args:
+        directory: A working copy of a release.
         supply: Provides code; locked trees are in the store afterwards.
         repository: Git.
+        accept_moved: Lock tags or versions that have moved.
+        update: Single modules whose branch or range is resolved again; all for an empty
+            collection, none for `None`.
+        paths: Work trees of this machine that replace single modules, by name. Only `try`
+            accepts such a lock.
+
+    Raises:
+        InvalidInputError: The manifest is invalid, or names something mutable or unknown.
+        IntegrityError: A tag or archive changed or is malformed, or its signature is not
+            trusted.
+        UnavailableError: Repositories or the forge are unreachable; the message names all of
+            them.
     """
-
-    supply: Supply
-    repository: "Repository"
-
-    def lock(
-        self,
-        directory: Path,
-        *,
-        accept_moved: bool,
-        update: Collection[str] | None = None,
-        paths: Mapping[str, Path] = NO_PATHS,
-    ) -> Lock:
-        """Resolve the manifest in `directory` and write the lock beside it.
-
-        Args:
-            directory: A working copy of a release.
-            accept_moved: Lock tags or versions that have moved.
-            update: Single modules whose branch or range is resolved again; all for an empty
-                collection, none for `None`.
-            paths: Work trees of this machine that replace single modules, by name. Only `try`
-                accepts such a lock.
-
-        Raises:
-            InvalidInputError: The manifest is invalid, or names something mutable or unknown.
-            IntegrityError: A tag or archive changed or is malformed, or its signature is not
-                trusted.
-            UnavailableError: Repositories or the forge are unreachable; the message names all of
-                them.
-        """
-        manifest = self.supply.files.manifest(directory)
-        old = self.supply.files.lock(directory) or EMPTY
-        file = str(directory / LOCK)
-        refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
-        pins: dict[str, AnyPin] = {}
-        failed: list[UnavailableError] = []  # one run names every repository to look at
-        with errors_at(str(directory / MANIFEST), LocalpuppetError):
-            wanted = self._wanted(manifest)
-            drafts = resolve_modules(
-                manifest.modules,
-                kept={} if update is not None and not update else old.modules,
-                update=update or (),
-                repository=self.repository,
-                forge=self.supply.forge,
-                failed=failed,
-            )
-        if not accept_moved:
-            wanted = _as_pinned(wanted, old, file)
-            drafts = as_locked(drafts, old.modules)
-        else:
-            drafts = unbound(drafts)
-        place = errors_at(str(directory / MANIFEST), UnavailableError)
-        with self.supply.store.locks.take_for_changes(), place:
-            self.supply.store.sweep(self.repository.rubbish())
-            budget = self.supply.store.budget()
-            fetcher = self.supply.tags(self.repository)
-            with gather_unavailable(failed):
-                pins |= fetcher.bring(wanted, budget=budget)
-            modules = self.supply.modules(self.repository)
-            keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
-            with gather_unavailable(failed):
-                pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
-            raise_unavailable(failed)
-        lock = Lock(
-            modules={name: pins[f"modules.{name}"] for name in manifest.modules},
-            sources={
-                entry: pin
-                for entry in manifest.modulepath
-                if isinstance(pin := pins[f"sources.{entry}"], Pin)
-            },
-            paths={name: str(path) for name, path in paths.items()},
+    manifest = supply.files.manifest(directory)
+    old = supply.files.lock(directory) or EMPTY
+    file = str(directory / LOCK)
+    refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
+    pins: dict[str, ModulePin] = {}
+    modules = supply.modules(repository)
+    failed: list[UnavailableError] = []  # one run names every repository to look at
+    with errors_at(str(directory / MANIFEST), LocalpuppetError):
+        wanted = _wanted(manifest, supply)
+        drafts = resolve_modules(
+            manifest.modules,
+            kept={} if update is not None and not update else old.modules,
+            update=update or (),
+            source=modules.source,
+            failed=failed,
         )
-        write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
-        return lock
-
-    def _wanted(self, manifest: Manifest) -> dict[str, WantedTag]:
-        wanted = {
-            f"modules.{name}": WantedTag(
-                url=module.url, tag=Tag(module.ref), where=f"modules.{name}"
-            )
-            for name, module in manifest.modules.items()
-            if isinstance(module, GitModule) and module.kind == "tag"
+    if not accept_moved:
+        wanted = _as_pinned(wanted, old, file)
+        drafts |= {
+            name: drafts[name].bound(pin) for name, pin in old.modules.items() if name in drafts
         }
-        for index, entry in enumerate(manifest.modulepath):
-            source = self.supply.sources.get(entry.source)
-            if source is None:
-                raise InvalidInputError(
-                    f"localpuppet.yaml does not declare a source {entry.source!r}",
-                    where=f"modulepath[{index}]",
-                    hint="declare it: 'sources: {NAME: {git: URL}}'",
-                )
-            key = f"sources.{entry}"
-            wanted[key] = WantedTag(url=source.url, tag=split(entry), where=key, source=source)
-        return wanted
+    else:
+        drafts = {name: draft.unbound() for name, draft in drafts.items()}
+    place = errors_at(str(directory / MANIFEST), UnavailableError)
+    with supply.store.locks.take_for_changes(), place:
+        supply.store.sweep(repository.rubbish())
+        budget = supply.store.budget()
+        fetcher = supply.tags(repository)
+        with gather_unavailable(failed):
+            pins |= fetcher.bring(wanted, budget=budget)
+        keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
+        with gather_unavailable(failed):
+            pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
+        raise_unavailable(failed)
+    lock = Lock(
+        modules={name: pins[f"modules.{name}"] for name in manifest.modules},
+        sources={
+            entry: pin
+            for entry in manifest.modulepath
+            if isinstance(pin := pins[f"sources.{entry}"], Pin)
+        },
+        paths={name: str(path) for name, path in paths.items()},
+    )
+    write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
+    return lock
+
+
+def _wanted(manifest: Manifest, supply: Supply) -> dict[str, WantedTag]:
+    wanted = {
+        f"modules.{name}": WantedTag(url=module.url, tag=Tag(module.ref), where=f"modules.{name}")
+        for name, module in manifest.modules.items()
+        if isinstance(module, GitModule) and module.is_tag
+    }
+    for index, entry in enumerate(manifest.modulepath):
+        source = supply.sources.get(entry.source)
+        if source is None:
+            raise InvalidInputError(
+                f"localpuppet.yaml does not declare a source {entry.source!r}",
+                where=f"modulepath[{index}]",
+                hint="declare it: 'sources: {NAME: {git: URL}}'",
+            )
+        key = f"sources.{entry}"
+        wanted[key] = WantedTag(url=source.url, tag=split(entry), where=key, source=source)
+    return wanted
 
 
 def _as_pinned(wanted: Mapping[str, WantedTag], old: Lock, file: str) -> dict[str, WantedTag]:
@@ -297,3 +198,61 @@ def _as_pinned(wanted: Mapping[str, WantedTag], old: Lock, file: str) -> dict[st
         else item
         for key, item in wanted.items()
     }
+
+
+class PinMove(Value):
+    """A name whose pin changed, or could change.
+
+    Attributes:
+        name: The module or source.
+        old: The old pin; empty for a new name.
+        new: The new or possible pin; empty for a removed name.
+        changes: The URL of a page with the changes, or empty.
+    """
+
+    name: str
+    old: str
+    new: str
+    changes: str = ""
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the JSON form."""
+        return {name: value or None for name, value in asdict(self).items()}
+
+
+def moves(old: Lock, new: Lock) -> tuple[PinMove, ...]:
+    """Return what differs between two locks, by name."""
+    moved = []
+    for key in sorted({*old.pins, *new.pins}):
+        before, after = old.pins.get(key), new.pins.get(key)
+        if before != after:
+            moved.append(
+                PinMove(
+                    name=key.partition(".")[2],
+                    old=before.label if before else "",
+                    new=after.label if after else "",
+                    changes=after.changes(before) if before and after else "",
+                )
+            )
+    return tuple(moved)
+
+
+def outdated(lock: Lock, source: Callable[[str], ModuleSource]) -> tuple[PinMove, ...]:
+    """Return the possible updates, by name.
+
+    Args:
+        lock: The lock.
+        source: Returns the source of a kind of modules; called only if it is needed.
+
+    Raises:
+        InvalidInputError: A source no longer has a module.
+        UnavailableError: A server is unreachable.
+    """
+    pins, newer = lock.pins, dict[str, str]()
+    for kind, some in by_kind(pins).items():
+        newer |= source(kind).newer(some)
+    return tuple(
+        PinMove(name=key.partition(".")[2], old=pins[key].label, new=newer[key])
+        for key in sorted(pins)
+        if newer[key]
+    )

@@ -1,5 +1,5 @@
 """Releases as files: .deb, .rpm and release packs.
 
-acts: `building`, `directory`, `staging`.
+acts: `directory`, `staging`.
 touches the world: `tools`.
 """

@@ -1,5 +1,5 @@
 """Puppetfiles of r10k and g10k: read as data, and converted to manifests.
 
-decides: `choosing`, `parsing`.
+decides: `parsing`.
 acts: `importing`.
 """

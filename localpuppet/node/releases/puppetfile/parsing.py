@@ -9,9 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.value import Value
+
+_PUBLIC = {
+    f"{host}.{site}.com" for host in ("forge", "forgeapi") for site in ("puppet", "puppetlabs")
+}
 
 
 class PuppetfileEntry(Value):
@@ -48,6 +53,14 @@ class Puppetfile(Value):
     entries: tuple[PuppetfileEntry, ...]
     forge: str = ""
     notes: Mapping[int, str]
+
+    @property
+    def has_other_forge(self) -> bool:
+        """Whether it names another forge than the public one, under any name that that has had."""
+        try:
+            return bool(self.forge) and urlsplit(self.forge).hostname not in _PUBLIC
+        except ValueError:
+            return True
 
 
 _TOKEN = re.compile(

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError
-from localpuppet.node.releases.forge import archive
-from localpuppet.node.releases.forge.tar import unpack
+from localpuppet.node.releases.forge.modules import unpack_module
+from localpuppet.node.releases.forge.pins import ForgePin, Slug
+from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.module_metadata import ModuleVersion
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.DIRTYPE])
@@ -30,6 +32,12 @@ def test_a_link_or_directory_with_content_hides_no_members(tmp_path: Path, kind:
     )
     target = tmp_path / "tree"
     target.mkdir()
+    pin = ForgePin(
+        forge=Slug.parse("acme/m", where=""),
+        version=ModuleVersion.parse("1.0.0", where=""),
+        archive_sha256="",
+        tree_sha256="",
+    )
     with pytest.raises(IntegrityError, match="not an ordinary file"):
-        unpack(file, target, rules=archive._RULES, limits=archive.LIMITS)
+        unpack_module(file, target, pin=pin, budget=Budget())
     assert not list(target.rglob("hidden.pp"))

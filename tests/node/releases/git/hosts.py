@@ -9,7 +9,6 @@ from pathlib import Path
 
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.git.repository import Repository
 from tests.doubles.repository import FakeRepository, FakeServers
 from tests.rigs.forge import Forge
 
@@ -55,7 +54,7 @@ class Host(ABC):
         """Return a file with the public keys of signers."""
 
     @abstractmethod
-    def machine(self) -> Repository:
+    def machine(self) -> Git:
         """Return the empty mirror of a new machine."""
 
 

@@ -19,8 +19,7 @@ from localpuppet.node.releases.git.access import (
 )
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl
-from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.git.public import PublicAccess, repository_at
+from localpuppet.node.releases.git.program import GitProgram, PublicAccess, repository_at
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority

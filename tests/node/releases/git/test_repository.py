@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import TagObject
-from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.limits import Budget, Limits
 from tests.node.releases.git.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
 
@@ -20,14 +20,14 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
     return made
 
 
-def fetched(host: Host, name: str = "web", tag: str = "r1") -> tuple[Repository, TagObject]:
+def fetched(host: Host, name: str = "web", tag: str = "r1") -> tuple[Git, TagObject]:
     repository = host.machine()
     repository.fetch([(host.url(name), tag)], refresh=False)
     return repository, repository.tag(host.url(name), tag)
 
 
 def written(
-    host: Host, repository: Repository, tree: str, directory: Path, name: str = "web"
+    host: Host, repository: Git, tree: str, directory: Path, name: str = "web"
 ) -> dict[str, bytes]:
     directory.mkdir()
     assert list(repository.write([(host.url(name), tree, "tree")], directory, Budget())) == ["tree"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose
+from localpuppet.node.releases.puppetfile.importing import EntryChoice, ImportRules, choose
 from localpuppet.node.releases.puppetfile.parsing import parse
 
 URL = "https://git.example.net/ntp.git"

@@ -1,18 +1,22 @@
-"""Names and versions of modules, as the Forge, Puppet's metadata.json and `mod` write them.
+"""What the `metadata.json` of modules says: names, versions, and unmet dependencies.
 
 A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version, or comparators:
 `>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A pre-release
 is in a range only if the range names one.
 
     newest(Range.parse(">= 1.0.0 < 2.0.0", where=""), versions)
+
+Unreadable metadata has no dependencies here: Puppet reports what is wrong with it.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
 
 LATEST = "latest"
 MAX_TEXT = 200
@@ -204,47 +208,67 @@ def _between(low: _Order, end: _Order | None) -> list[_Test]:
     return [lambda v: v >= low, lambda v: v < ceiling]
 
 
-_SLUG = r"([A-Za-z0-9]{1,64})[/-]([a-z][a-z0-9_]{0,99})\Z"
-_PUBLIC = {
-    f"{host}.{site}.com" for host in ("forge", "forgeapi") for site in ("puppet", "puppetlabs")
-}
+METADATA = "metadata.json"
+MAX_METADATA = 1024 * 1024
 
 
-class Slug(str):
-    """A module of the Forge as `OWNER/NAME`; `OWNER-NAME` is read as well."""
+def read_metadata(module: Path) -> dict[str, object] | None:
+    """Return the metadata of a module, in any form that Puppet reads.
 
-    __slots__ = ()
+    `None` if its file is missing or larger than 1 MiB.
 
-    @classmethod
-    def parse(cls, text: str, *, where: str) -> "Slug":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: The text is not OWNER/NAME.
-        """
-        match = re.match(_SLUG, text)
-        if match is None:
-            raise InvalidInputError(
-                f"{text[:60]!r} is not a module of the Forge",
-                where=where,
-                hint="OWNER/NAME, such as puppetlabs/stdlib",
-            )
-        return cls(f"{match[1]}/{match[2]}")
-
-    @property
-    def module(self) -> str:
-        """The module's own name, which is its directory."""
-        return self.partition("/")[2]
-
-    @property
-    def dashed(self) -> str:
-        """`OWNER-NAME`, as in the API and in `metadata.json`."""
-        return self.replace("/", "-", 1)
-
-
-def is_public(url: str) -> bool:
-    """Return whether a URL is of the public Forge, under any name that it has had."""
+    Raises:
+        InvalidInputError: The file is not a JSON object.
+    """
+    file = module / METADATA
+    if not file.is_file() or file.stat().st_size > MAX_METADATA:
+        return None
     try:
-        return urlsplit(url).hostname in _PUBLIC
-    except ValueError:
-        return False
+        metadata = loads(file.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("is not JSON", where=METADATA) from error
+    if not isinstance(metadata, dict):
+        raise InvalidInputError("is not a JSON object", where=METADATA)
+    return metadata
+
+
+def unmet(directories: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return the unmet dependencies of modules, as texts.
+
+    Args:
+        directories: The release's modules by name.
+    """
+    modules: dict[str, Mapping[str, object]] = {}
+    for name in sorted(directories):
+        modules[name] = {}
+        with suppress(OSError, InvalidInputError):
+            modules[name] = read_metadata(directories[name]) or {}
+    problems = []
+    for name, metadata in modules.items():
+        asked = metadata.get("dependencies")
+        for item in asked if isinstance(asked, list) else []:
+            if isinstance(item, dict):
+                problem = _problem(item, modules)
+                if problem:
+                    problems.append(f"{name}: {METADATA} requires {problem}")
+    return tuple(problems)
+
+
+def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, object]]) -> str:
+    asked = str(item.get("name", ""))[:120]
+    wanted = str(item.get("version_requirement") or "")[:200]
+    module = asked.replace("/", "-", 1).partition("-")[2]
+    if module not in modules:
+        return (
+            f"{asked} {wanted}, which the release lacks".replace(" ,", ",")
+            + " (add it to 'modules:' in manifest.yaml, then run 'localpuppet release lock')"
+        )
+    try:
+        if not wanted:
+            return ""
+        version = ModuleVersion.parse(str(modules[module].get("version")), where="")
+        if Range.parse(wanted, where="").has(version):
+            return ""
+    except InvalidInputError:
+        return ""  # the version or the range is malformed
+    return f"{asked} {wanted}, and the release has {version} (change a version in manifest.yaml)"

@@ -1,25 +1,34 @@
-"""Remembers which tags were verified with which signers file.
+"""Which tags were verified with which signers file, and by how many people they must be signed.
 
 - An entry in `verified.json` of the state directory names the tree that git wrote, its commit and
   tag object, and the signers file that accepted the tag. So a tree that came another way never
   counts as the tag's tree.
 - A changed signers file makes every tag of its source require verification again.
 - Writers hold the store's lock.
+- The rule is TUF's THRESHOLD of a role: a number of keys whose signatures are required.
+- The tag's own signature and its countersignatures count, one for each person
+  (`releases.git.signatures`), by the current signers file: a removed signer does not count.
+- The tag's own signature must be valid in any case, because it covers the tag's time.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import disk_errors, half_written, make_private, write_json
-from localpuppet.node.releases.manifest import Pin
+from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.mirrors import Git
+
 
 SCHEMA = 1
 UNVERIFIED = "the signature of its tag is not verified by the signers file as it is now"
@@ -181,3 +190,71 @@ def _key(source: ReleaseSource, pin: Pin) -> str:
 
 def _value(pin: Pin, rules: str) -> dict[str, str]:
     return {"commit": pin.commit, "tree_sha256": pin.tree_sha256, "rules": rules}
+
+
+def _people(
+    repository: "Git", source: ReleaseSource, url: GitUrl, tag: Tag, *, refresh: bool
+) -> tuple[list[str], list[str]]:
+    """Return the people who have signed a tag, and why further signatures do not count."""
+    if source.signers is None:
+        return [], []
+    own = repository.verify_signature(url, tag, signers=source.signers)
+    if source.signatures == 1:
+        return [own.name], []
+    from localpuppet.node.releases.git.signatures import people
+
+    beside = repository.countersignatures(
+        url, tag, signers=source.signers, source=source.name, refresh=refresh
+    )
+    names = people([own, *(one.signer for one in beside if one.signer is not None)])
+    return names, [f"{one.id[:12]} {one.problem}" for one in beside if one.problem]
+
+
+def signed_by(repository: "Git", source: ReleaseSource, *, url: GitUrl, tag: Tag) -> list[str]:
+    """Return the people who have signed a tag, without fetching anything.
+
+    Args:
+        repository: Git.
+        source: The source; without signers it requires no signature.
+        url: The repository.
+        tag: A fetched tag.
+
+    Raises:
+        IntegrityError: The tag's own signature does not count.
+    """
+    return _people(repository, source, url, tag, refresh=False)[0]
+
+
+def refuse_unsigned(
+    repository: "Git", source: ReleaseSource, *, url: GitUrl, tag: Tag, where: str
+) -> None:
+    """Reject a tag that too few people have signed.
+
+    The mirror's signatures are judged first; the repository is asked only if they are too few.
+
+    Args:
+        repository: Git.
+        source: The source, which has signers.
+        url: The repository.
+        tag: A fetched tag.
+        where: The tag's location, for messages.
+
+    Raises:
+        IntegrityError: Too few people have signed.
+        UnavailableError: The mirror has too few signatures, and the repository is unreachable.
+    """
+    names: list[str] = []
+    problems: list[str] = []
+    for refresh in (False, True):
+        names, problems = _people(repository, source, url, tag, refresh=refresh)
+        if len(names) >= source.signatures:
+            return
+    missing = source.signatures - len(names)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    void = f"; does not count: {problems[0]}{more}" if problems else ""
+    raise IntegrityError(
+        f"{source.name} requires {source.signatures} signatures, and the tag {tag} is"
+        f" signed by {', '.join(names)}: {missing} more must sign{void}",
+        where=where,
+        hint=f"'localpuppet release sign DIR {tag}' signs; then stage again",
+    )
