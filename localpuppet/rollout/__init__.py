@@ -10,5 +10,6 @@ decides: `deciding`, `events`, `report_page`, `rollout_options`, `rollout_report
     `rollout_view`, `state`.
 acts: `checking`, `checkpoints`, `commands`, `deliveries`, `executing`, `journal`, `resuming`,
     `rollout_nodes`.
-packages: `cli`, `wiring`.
+builds the parts: `app`.
+packages: `cli`.
 """

@@ -18,7 +18,6 @@ import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, StateError
@@ -36,17 +35,41 @@ AT_ONCE = 32  # checks at a time, over all nodes
 MAX_PROBLEM = 300
 
 
-class Probe(Protocol):
-    """Tries one check once; implementation: `checking.Probing`."""
+class Probing:
+    """Tries checks from this machine.
+
+    Args:
+        ca: PEM file with the trusted authorities; `None` for the system's.
+    """
+
+    def __init__(self, *, ca: Path | None) -> None:
+        self._client = http.HttpClient(http.HttpRoute(ca=ca, proxy=http.DIRECT, plain=True))
+        self._threads = ThreadPoolExecutor(AT_ONCE)
 
     async def problem(self, check: Check, *, seconds: float) -> str:
         """Try a check and return why it does not pass, one line; empty if it passes."""
+        if not isinstance(check, str):
+            return await _run(check, seconds)
+        loop, deadline = asyncio.get_running_loop(), http.Deadline(seconds)
+        try:
+            status = await loop.run_in_executor(self._threads, self._ask, check, deadline)
+        except (InvalidInputError, http.HttpError) as error:
+            return one_line(str(error))
+        finally:
+            deadline.end()
+        if 300 <= status < 400:
+            return f"answered {status}, and redirects are not followed"
+        return "" if 200 <= status < 300 else f"answered {status}"
+
+    def _ask(self, url: str, deadline: http.Deadline) -> int:
+        with self._client.open(http.HttpRequest(url=url), deadline) as answer:
+            return answer.status
 
 
 class CheckRunner:
     """Runs checks."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probing) -> None:
         self._probe = probe
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -69,37 +92,6 @@ class CheckRunner:
             if not problem:
                 return ""
         return f"{shown(check)}: {problem}, {TRIES} times"
-
-
-class Probing:
-    """Tries checks from this machine.
-
-    Args:
-        ca: PEM file with the trusted authorities; `None` for the system's.
-    """
-
-    def __init__(self, *, ca: Path | None) -> None:
-        self._client = http.HttpClient(http.HttpRoute(ca=ca, proxy=http.DIRECT, plain=True))
-        self._threads = ThreadPoolExecutor(AT_ONCE)
-
-    async def problem(self, check: Check, *, seconds: float) -> str:
-        """Try a check; see `checking.Probe`."""
-        if not isinstance(check, str):
-            return await _run(check, seconds)
-        loop, deadline = asyncio.get_running_loop(), http.Deadline(seconds)
-        try:
-            status = await loop.run_in_executor(self._threads, self._ask, check, deadline)
-        except (InvalidInputError, http.HttpError) as error:
-            return one_line(str(error))
-        finally:
-            deadline.end()
-        if 300 <= status < 400:
-            return f"answered {status}, and redirects are not followed"
-        return "" if 200 <= status < 300 else f"answered {status}"
-
-    def _ask(self, url: str, deadline: http.Deadline) -> int:
-        with self._client.open(http.HttpRequest(url=url), deadline) as answer:
-            return answer.status
 
 
 async def _run(words: Sequence[str], seconds: float) -> str:

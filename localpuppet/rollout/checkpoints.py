@@ -44,7 +44,7 @@ from localpuppet.fleet.bus.key_value import Change, FullError, KeyValue, KeyValu
 from localpuppet.fleet.requests.arguments import MAX_EPOCH
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.events import Event, RolloutBegan, RolloutEnding, from_dict, to_dict
-from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.rollout.state import ProgressState, word_of_ending
 
 MAX_PACKED = 320 * 1024
@@ -161,6 +161,17 @@ class RolloutCheckpoint(Value):
     events: tuple[tuple[str, Event], ...]
     over: bool = False
     summary: Summary | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """Return the JSON form in a list of rollouts, without unknown fields."""
+        if self.summary is not None:
+            return self.summary.to_dict(self.rollout, self.epoch)
+        if not self.events:
+            state = "over" if self.over else ELSEWHERE
+            return {"id": self.rollout, "state": state, "epoch": self.epoch, "counts": {}}
+        report = RolloutReport.of(self.events, taken=True)
+        state = report.word if report.state.over is not None else ELSEWHERE
+        return {**report.summary(), "state": state}
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign."""

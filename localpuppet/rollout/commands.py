@@ -12,13 +12,13 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.choice import parse_choice
@@ -268,34 +268,20 @@ def stale(
     return ""
 
 
-class JournalCommandReader:
-    """Receives the commands of users who can write the journal, on this machine.
+async def read_commands(
+    journal: JournalWriter, take: Take, *, machine: str, interval: float = LOOK
+) -> None:
+    """Deliver the commands of users who can write the journal, on this machine, without an end.
 
-    Args:
-        look: Seconds between two looks.
+    Commands of later versions are left out, so that they do not end the rollout.
     """
-
-    def __init__(self, journal: JournalWriter, *, machine: str, look: float = LOOK) -> None:
-        self._journal = journal
-        self._machine = machine
-        self._look = look
-
-    async def hear(self, take: Take) -> None:
-        """Deliver commands; see `notes.EventRecorder`.
-
-        Commands of later versions are left out, so that they do not end the rollout.
-        """
-        last = 0
-        while True:
-            for number, command, caller, about in self._journal.commands_after(last):
-                last = number
-                if (known := _KNOWN.get(command)) is not None:
-                    take(
-                        SentCommand(
-                            command=known, caller=caller, machine=self._machine, about=about
-                        )
-                    )
-            await asyncio.sleep(self._look)
+    last = 0
+    while True:
+        for number, word, caller, about in journal.commands_after(last):
+            last = number
+            if (command := _KNOWN.get(word)) is not None:
+                take(SentCommand(command=command, caller=caller, machine=machine, about=about))
+        await asyncio.sleep(interval)
 
 
 @dataclass(slots=True, eq=False)
@@ -318,13 +304,13 @@ class BusCommandReader:
     # (sender, id) -> expiry
     _received: dict[tuple[SignerName, str], int] = field(default_factory=dict, init=False)
 
-    async def hear(self, take: Take) -> None:
-        """Deliver commands; see `notes.EventRecorder`.
+    async def read(self, take: Take) -> None:
+        """Deliver commands without an end.
 
         Returns if the bus denies watching; the journal's commands still arrive.
         """
         prefix = layout.commands_to(self.signer.name)
-        began = RolloutState.of(event for _, event in self.journal.events()).began
+        began = self.journal.state().began
         while True:
             try:
                 watching = self.kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
@@ -433,7 +419,7 @@ class CommandSender:
     clock: Clock
     machine: str
 
-    async def say(
+    async def send(
         self,
         command: RolloutCommand,
         *,
@@ -502,30 +488,43 @@ class CommandSender:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampedJournal:
-    """A journal whose events have the time of their writing."""
+class EventRecorder:
+    """Records the events of a rollout with the time of their writing, and receives commands for it.
 
-    journal: JournalWriter
-    clock: Clock
-    _: KW_ONLY
-    changed: Callable[[], None]
-    ears: Sequence[JournalCommandReader | BusCommandReader]
+    Args:
+        changed: Called after each write.
+        sources: Each delivers commands for as long as it is awaited.
+    """
+
+    def __init__(
+        self,
+        journal: JournalWriter,
+        clock: Clock,
+        *,
+        changed: Callable[[], None],
+        sources: Sequence[Callable[[Take], Coroutine[Any, Any, None]]],
+    ) -> None:
+        self._journal, self._clock = journal, clock
+        self._changed, self._sources = changed, sources
 
     def append(self, *events: Event) -> None:
-        """Append events; see `notes.EventRecorder`."""
-        self.journal.append(*events, at=show_time(self.clock.now()))
-        self.changed()
+        """Append events: all are on the disk afterwards, or none is and this raises."""
+        self._journal.append(*events, at=show_time(self.now()))
+        self._changed()
 
     def now(self) -> datetime:
-        """Return the time; see `notes.EventRecorder`."""
-        return self.clock.now()
+        """Return the time that the next event gets, UTC."""
+        return self._clock.now()
 
-    async def hear(self, take: Callable[[SentCommand], str]) -> None:
-        """Deliver commands; see `notes.EventRecorder`."""
+    async def hear(self, take: Take) -> None:
+        """Deliver operators' commands, for as long as this is awaited.
+
+        Args:
+            take: Takes a command; returns why it is rejected, or empty once it is recorded.
+        """
         async with asyncio.TaskGroup() as group:
-            for ear in self.ears:
-                group.create_task(ear.hear(take))
+            for source in self._sources:
+                group.create_task(source(take))
 
 
 # Seconds until a command counts as not received. A controller reads no commands while it asks and

@@ -5,16 +5,15 @@ previous release. Its agreement to go back is not enough.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import (
     Deploy,
     DeployAction,
@@ -32,7 +31,6 @@ from localpuppet.fleet.requests.repeating import (
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.events import (
-    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -85,72 +83,6 @@ class StagingResult(Value):
 
     serials: Mapping[NodeName, int]
     problems: Problems
-
-
-class RolloutNodes(Protocol):
-    """The nodes of a fleet, for one rollout.
-
-    No method raises because of a single node or an unreachable bus: an unresponsive node is a
-    result.
-    """
-
-    async def ready(self, nodes: Collection[NodeName]) -> Problems:
-        """Return the nodes that cannot take part, each with the reason; nothing changes."""
-
-    def last_runs(self) -> LastRunsReported:
-        """Return what the nodes that `ready` asked report of their last runs.
-
-        Up to five durations of a node. Nodes without good runs or reports are left out.
-        """
-
-    async def hold(
-        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
-    ) -> Problems:
-        """Put nodes on hold for a number of seconds (`None`: `HOLD`), or renew their holds.
-
-        Returns:
-            The nodes that are not on hold, with the reason.
-        """
-
-    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
-        """Release nodes; return those that did not confirm it, with the reason."""
-
-    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
-        """Stage the rollout's release on nodes without applying it."""
-
-    async def start(
-        self,
-        turn: NodeRun,
-        *,
-        epoch: int,
-        serial: int,
-        after: tuple[AwaitedEntry, ...],
-        looked: int = 0,
-    ) -> NodeRunAnswer:
-        """Ask a node to run, or for the result of that run: a node runs once for each step.
-
-        If the rollout has a release, the node first switches to it; in the step after the last
-        group it first switches back.
-
-        Args:
-            turn: The node run.
-            epoch: The rollout's epoch.
-            serial: The serial of the release's assignment on the node; 0 without a release.
-            after: Inventory entries of other nodes to wait for before running. Nodes of earlier
-                versions do not wait.
-            looked: The step of the comparison whose changes are approved; 0 without approvals.
-        """
-
-    async def look(
-        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
-    ) -> NodeRunAnswer:
-        """Ask a node what a run would change, with noop, or for the result of that question.
-
-        `step` identifies the comparison; `ends` reports it like a run.
-        """
-
-    def ends(self) -> AsyncGenerator[NodeRunReport, None]:
-        """Yield the nodes' reports of runs that may have ended, without an end."""
 
 
 PATIENCE = 20.0  # seconds for a reply
@@ -297,7 +229,7 @@ class Deliveries:
         return problems
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
-        """Stage the release on nodes; see `RolloutNodes.stage`."""
+        """Stage the rollout's release on nodes without applying it."""
         try:
             serials, silent = await next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id

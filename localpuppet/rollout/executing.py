@@ -12,8 +12,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import datetime
-from typing import Protocol
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -21,9 +19,9 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.rollout.checking import CheckRunner
-from localpuppet.rollout.commands import SentCommand, meaning, refusal
+from localpuppet.rollout.commands import EventRecorder, SentCommand, meaning, refusal
 from localpuppet.rollout.deciding import NextAction, can_do_without, decide, late, why_not_ready
-from localpuppet.rollout.deliveries import NodeRunAnswer, Problems, RolloutNodes
+from localpuppet.rollout.deliveries import NodeRunAnswer, Problems
 from localpuppet.rollout.events import (
     ChangesPredicted,
     ChecksEnded,
@@ -43,6 +41,7 @@ from localpuppet.rollout.events import (
     RolloutTakenOver,
     StagingEnded,
 )
+from localpuppet.rollout.rollout_nodes import FleetNodes
 from localpuppet.rollout.rollout_options import compare
 from localpuppet.rollout.state import RolloutState
 
@@ -75,7 +74,7 @@ class NodeRunStarter:
     """The node runs that one process controls."""
 
     state: RolloutState
-    nodes: RolloutNodes
+    nodes: FleetNodes
     on_event: Callable[[Event], None]
     _news: dict[NodeRun, asyncio.Event] = field(default_factory=dict, init=False)
     _ends: dict[NodeRun, NodeRunEnded] = field(default_factory=dict, init=False)
@@ -199,23 +198,6 @@ class NodeRunStarter:
             del self._news[turn]
 
 
-class EventRecorder(Protocol):
-    """Records the events of a rollout, and receives commands for it."""
-
-    def append(self, *events: Event) -> None:
-        """Append events: all are on the disk afterwards, or none is and this raises."""
-
-    def now(self) -> datetime:
-        """Return the time that the next event gets, UTC."""
-
-    async def hear(self, take: Callable[[SentCommand], str]) -> None:
-        """Deliver operators' commands, for as long as this is awaited.
-
-        Args:
-            take: Takes a command; returns why it is rejected, or empty once it is recorded.
-        """
-
-
 @dataclass(slots=True, eq=False)
 class Execution:
     """Controls one rollout in this process."""
@@ -223,7 +205,7 @@ class Execution:
     state: RolloutState
     _: KW_ONLY
     notes: EventRecorder
-    nodes: RolloutNodes
+    nodes: FleetNodes
     checks: CheckRunner
     on_event: Callable[[Event], None]
     # `None`: look again
@@ -336,7 +318,7 @@ class Execution:
 
     async def _prepare(self, *, resume: bool) -> RolloutEnded | None:
         """Hold all nodes; return the end of the rollout if that fails."""
-        left = [node for node, result in self.state.results().items() if result is None]
+        left = self.state.left
         self._holding = resume
         problems = await self._ready(left, resume=resume)
         reported = self.nodes.last_runs()
@@ -385,8 +367,7 @@ class Execution:
         """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
-        left = [node for node, result in self.state.results().items() if result is None]
-        staging = asyncio.create_task(self.nodes.stage(left, epoch=self.state.epoch))
+        staging = asyncio.create_task(self.nodes.stage(self.state.left, epoch=self.state.epoch))
         try:
             while not staging.done():
                 hearing = asyncio.create_task(self._events.get())

@@ -234,19 +234,15 @@ _HELP = {
 }
 
 
-def file_beside(metrics: Path) -> Path:
-    """Return the path of the rollout textfile: `metrics-rollouts.prom` for `metrics.prom`."""
-    return metrics.with_stem(f"{metrics.stem}-rollouts")
-
-
-def update(path: Path, report: RolloutReport, *, now: datetime) -> None:
-    """Replace the textfile.
+def update(metrics: Path, report: RolloutReport, *, now: datetime) -> None:
+    """Replace the textfile: `metrics-rollouts.prom` for `metrics.prom`.
 
     Args:
-        path: The textfile; world-readable, without secrets.
+        metrics: The textfile of node runs; both are world-readable, without secrets.
         report: The rollout that this machine controls or controlled last.
         now: UTC.
     """
+    path = metrics.with_stem(f"{metrics.stem}-rollouts")
     samples = dict(_of(report, now))
     success = _success_before(path)
     if report.succeeded and report.ended is not None and not report.state.began.options.noop:

@@ -15,7 +15,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from localpuppet.base.errors import (
     BusyError,
@@ -27,9 +27,9 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
+from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.requests.request import Arguments, requesting_rollout
 from localpuppet.rollout.checkpoints import (
     PublishedCheckpoint,
@@ -43,16 +43,12 @@ from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter, 
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.state import RolloutState
 
-if TYPE_CHECKING:
-    from localpuppet.fleet.requests.client import RequestClient
-
-
 # Epochs to skip if the checkpoint is not trusted: so often the rollout may have been resumed
 # elsewhere unseen. Nodes obey only the newest epoch.
 BLIND = 10
 
 
-class ResumedRollout(Value):
+class ResumedRollout(NamedTuple):
     """A rollout that this process resumes.
 
     Attributes:
@@ -264,54 +260,53 @@ async def _newest_there(heads: RolloutCheckpoints) -> RolloutId | None:
     return None if newest is None else newest.head.rollout
 
 
-class TakeoverCheck(Value):
-    """Investigates refusals of nodes.
+async def heed_refusal(
+    client: RequestClient,
+    began: RolloutBegan,
+    believes: Callable[[RolloutTakenOver], Awaitable[bool]],
+    node: NodeName,
+    args: Arguments,
+) -> None:
+    """Check whether a node refused a request because another controller has the rollout.
 
-    Attributes:
+    Args:
+        client: Asks the node.
+        began: The rollout.
         believes: Returns whether a node's report is trusted; if it is, this process has already
             handed the rollout over.
+        node: The node.
+        args: What it refused.
+
+    Raises:
+        BusyError: Another controller has it.
     """
+    rollout = requesting_rollout(args)
+    if rollout is None:
+        return
+    asked = StatusRequest(rollout=RolloutReference(id=rollout.id, epoch=1, caller=rollout.caller))
+    try:
+        answer = await client.ask(node, "status", asked, patience=PATIENCE)
+    except UnavailableError:
+        return  # the node refuses again when the bus is reachable
+    if answer.reply is None or not answer.ok:
+        return
+    takeover = _parse_takeover(answer.reply.result.get("rollout_controller"), began.caller)
+    mine = rollout.taken_over_by(client.caller) or began.caller
+    if takeover is None or takeover.epoch < rollout.epoch:
+        return
+    if (takeover.epoch, takeover.caller) != (rollout.epoch, mine) and await believes(takeover):
+        raise BusyError(f"rollout {rollout.id} was taken over {takeover.who}")
 
-    client: "RequestClient"
-    began: RolloutBegan
-    believes: Callable[[RolloutTakenOver], Awaitable[bool]]
 
-    async def heed(self, node: NodeName, args: Arguments) -> None:
-        """Check whether a node refused a request because another controller has the rollout.
-
-        Raises:
-            BusyError: Another controller has it.
-        """
-        rollout = requesting_rollout(args)
-        if rollout is None:
-            return
-        asked = StatusRequest(
-            rollout=RolloutReference(id=rollout.id, epoch=1, caller=rollout.caller)
-        )
-        try:
-            answer = await self.client.ask(node, "status", asked, patience=PATIENCE)
-        except UnavailableError:
-            return  # the node refuses again when the bus is reachable
-        if answer.reply is None or not answer.ok:
-            return
-        takeover = self._parse_takeover(answer.reply.result.get("rollout_controller"))
-        mine = rollout.taken_over_by(self.client.caller) or self.began.caller
-        if takeover is None or takeover.epoch < rollout.epoch:
-            return
-        if (takeover.epoch, takeover.caller) != (rollout.epoch, mine) and await self.believes(
-            takeover
-        ):
-            raise BusyError(f"rollout {rollout.id} was taken over {takeover.who}")
-
-    def _parse_takeover(self, raw: Json) -> RolloutTakenOver | None:
-        """Return the controller that a node obeys; `None` if its report is malformed."""
-        fields = mapping_of(raw)
-        epoch, by, since = (fields.get(key) for key in ("epoch", "by", "since"))
-        if not isinstance(epoch, int) or not isinstance(by, str) or not isinstance(since, str):
-            return None
-        try:
-            at = parse_time(since).astimezone(UTC)
-            caller = SignerName.parse_caller(by).caller if by else self.began.caller
-        except (ValueError, OverflowError, InvalidInputError):
-            return None
-        return RolloutTakenOver(caller=caller, epoch=epoch, since=at)
+def _parse_takeover(raw: Json, owner: str) -> RolloutTakenOver | None:
+    """Return the controller that a node obeys; `None` if its report is malformed."""
+    fields = mapping_of(raw)
+    epoch, by, since = (fields.get(key) for key in ("epoch", "by", "since"))
+    if not isinstance(epoch, int) or not isinstance(by, str) or not isinstance(since, str):
+        return None
+    try:
+        at = parse_time(since).astimezone(UTC)
+        caller = SignerName.parse_caller(by).caller if by else owner
+    except (ValueError, OverflowError, InvalidInputError):
+        return None
+    return RolloutTakenOver(caller=caller, epoch=epoch, since=at)

@@ -69,7 +69,11 @@ LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
 class FleetNodes:
-    """The nodes of one rollout; see `nodes.RolloutNodes`."""
+    """The nodes of one rollout.
+
+    No method raises because of a single node or an unreachable bus: an unresponsive node is a
+    result.
+    """
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class FleetNodes:
         )
 
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
-        """Return the nodes that cannot take part, each with the reason."""
+        """Return the nodes that cannot take part, each with the reason; nothing changes."""
         answers = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
@@ -121,7 +125,10 @@ class FleetNodes:
         return problems
 
     def last_runs(self) -> LastRunsReported:
-        """Return what the nodes report of their last runs; see `RolloutNodes`."""
+        """Return what the nodes that `ready` asked report of their last runs.
+
+        Nodes without good runs or reports are left out.
+        """
         durations = {node: self._durations[node] for node in sorted(self._durations)}
         releases = Counter(filter(None, self._releases.values())).most_common(MAX_RELEASES)
         return LastRunsReported(
@@ -150,7 +157,11 @@ class FleetNodes:
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
     ) -> Problems:
-        """Put nodes on hold; see `RolloutNodes`."""
+        """Put nodes on hold for a number of seconds (`None`: `HOLD`), or renew their holds.
+
+        Returns:
+            The nodes that are not on hold, with the reason.
+        """
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
@@ -166,7 +177,7 @@ class FleetNodes:
         return RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
-        """Release nodes; see `RolloutNodes`."""
+        """Release nodes; return those that did not confirm it, with the reason."""
         rollout = self._claim(epoch)
         return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
 
@@ -178,7 +189,7 @@ class FleetNodes:
         return {node: problem_of(answers[str(node)]) for node in nodes if not answers[str(node)].ok}
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
-        """Stage the release on nodes; see `RolloutNodes`."""
+        """Stage the rollout's release on nodes without applying it."""
         if self._deliveries is None:
             return StagingResult(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
@@ -192,7 +203,19 @@ class FleetNodes:
         after: tuple[AwaitedEntry, ...],
         looked: int = 0,
     ) -> NodeRunAnswer:
-        """Ask a node to run; see `RolloutNodes`."""
+        """Ask a node to run, or for the result of that run: a node runs once for each step.
+
+        If the rollout has a release, the node first switches to it; in the step after the last
+        group it first switches back.
+
+        Args:
+            turn: The node run.
+            epoch: The rollout's epoch.
+            serial: The serial of the release's assignment on the node; 0 without a release.
+            after: Inventory entries of other nodes to wait for before running. Nodes of earlier
+                versions do not wait.
+            looked: The step of the comparison whose changes are approved; 0 without approvals.
+        """
         if self._deliveries is None:
             return await self._run(turn, epoch=epoch, after=after, looked=looked)
         try:
@@ -226,7 +249,10 @@ class FleetNodes:
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
     ) -> NodeRunAnswer:
-        """Ask a node what a run would change; see `RolloutNodes`."""
+        """Ask a node what a run would change, with noop, or for the result of that question.
+
+        `step` identifies the comparison; `ends` reports it like a run.
+        """
         self._steps[step_uuid(self._owner, step)] = step
         args = RunOnce(
             noop=True,
@@ -271,7 +297,7 @@ class FleetNodes:
         return NodeRunAnswer(end=end, predicted_changes=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
-        """Yield reports of node runs; see `RolloutNodes`."""
+        """Yield the nodes' reports of runs that may have ended, without an end."""
         nodes = {str(node): node for group in self._began.groups for node in group}
         unreachable = False
         while True:

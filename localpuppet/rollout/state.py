@@ -390,6 +390,11 @@ class RolloutState:
                 results[node] = open_result
         return results
 
+    @property
+    def left(self) -> list[NodeName]:
+        """The nodes without a result, sorted."""
+        return [node for node, result in self.results().items() if result is None]
+
     def _back(self, node: NodeName) -> NodeResult | None:
         """Return the result of a node's rollback run; `None` if it had none, or is running."""
         turn = NodeRun(self.step_back, node)

@@ -14,8 +14,9 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.agent.rollout_steps import FRESH
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.checking import CheckRunner
+from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.commands import (
+    EventRecorder,
     RolloutCommand,
     SentCommand,
     identify_pause,
@@ -31,6 +32,7 @@ from localpuppet.rollout.events import (
     RolloutEnded,
 )
 from localpuppet.rollout.executing import Execution
+from localpuppet.rollout.rollout_nodes import FleetNodes
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.site import Check
 from localpuppet.rollout.state import RolloutState
@@ -72,7 +74,7 @@ def began(*groups: Iterable[int], **options: object) -> RolloutBegan:
     )
 
 
-class Notes:
+class Notes(EventRecorder):
     """A journal in memory.
 
     Args:
@@ -126,7 +128,7 @@ class Notes:
 
 
 @dataclass
-class SimulatedNodes:
+class SimulatedNodes(FleetNodes):
     """The nodes.
 
     Attributes:
@@ -245,12 +247,12 @@ class SimulatedNodes:
             assert turn.node in self.held
             self.ran_with[turn] = self.foreseen.get(turn.node)
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
-            asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
+            asyncio.get_running_loop().call_at(self.ran[turn][1], self._report_end, turn)
         if now < self.ran[turn][1]:
             return NodeRunAnswer()
         return NodeRunAnswer(end=self._end(turn))
 
-    def _tell(self, turn: NodeRun) -> None:
+    def _report_end(self, turn: NodeRun) -> None:
         """Report that a node run has ended, with its result if nothing else is to be reported."""
         end = self._end(turn)
         more = self.staged or turn.node in self.producers | self.silent
@@ -298,7 +300,7 @@ class SimulatedNodes:
 
 
 @dataclass
-class SimulatedProbe:
+class SimulatedProbe(Probing):
     """Checks, each of which takes half a second.
 
     Attributes:

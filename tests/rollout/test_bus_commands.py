@@ -1,9 +1,11 @@
 """Rollout commands over a bus: trusted senders, what a command is bound to, and replies."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,12 @@ from localpuppet.rollout.commands import (
     WORDS,
     BusCommandReader,
     CommandSender,
-    JournalCommandReader,
     RolloutCommand,
     SentCommand,
     SignedCommand,
+    Take,
     digest_of,
+    read_commands,
 )
 from localpuppet.rollout.events import Event, RolloutPaused, RolloutResumed
 from localpuppet.rollout.journal import Journals
@@ -48,7 +51,7 @@ class Site:
         self.journal = Journals(directory / "rollouts").begin(began([1], [2]), at=AT)
         self.taken: list[SentCommand] = []
         self.refusal = ""
-        self.ears: BusCommandReader | JournalCommandReader = self.hearing(self.kv)
+        self.read: Callable[[Take], Coroutine[Any, Any, None]] = self.hearing(self.kv).read
 
     def hearing(self, kv: MemoryKeyValue) -> BusCommandReader:
         return BusCommandReader(
@@ -83,7 +86,7 @@ class Site:
             clock=self.clock,
             machine="laptop",
         )
-        await speaker.say(command, owner=ALICE, to=to, about=about)
+        await speaker.send(command, owner=ALICE, to=to, about=about)
 
     def put(self, token: bytes, name: str = "x") -> None:
         self.store.write(f"{layout.commands_of('bob', 'alice')}{ID}/{name}", token, None)
@@ -119,7 +122,7 @@ def heard(site: Site, work: Callable[[], object]) -> None:
     """Do something while the rollout listens."""
 
     async def both() -> None:
-        hearing = asyncio.create_task(site.ears.hear(site.take))
+        hearing = asyncio.create_task(site.read(site.take))
         await asyncio.sleep(1)
         done = work()
         if asyncio.iscoroutine(done):
@@ -275,7 +278,7 @@ class Answerless(MemoryKeyValue):
 
 def test_a_sender_that_cannot_get_a_reply_does_not_block_others(site: Site) -> None:
     """A roster lets an admin send every command, and no member may reply to an admin."""
-    site.ears = site.hearing(Answerless(site.store))
+    site.read = site.hearing(Answerless(site.store)).read
 
     async def work() -> None:
         with pytest.raises(UnavailableError, match="its controller did not reply"):
@@ -287,7 +290,7 @@ def test_a_sender_that_cannot_get_a_reply_does_not_block_others(site: Site) -> N
 
 
 def test_a_command_of_a_later_version_does_not_end_the_rollout(site: Site) -> None:
-    site.ears = JournalCommandReader(site.journal, machine="pc")
+    site.read = partial(read_commands, site.journal, machine="pc")
 
     def work() -> None:
         site.journal.say("faster", "choria=bob")

@@ -28,7 +28,8 @@ SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict[str, str]:
     """Return the values in the file after events ten seconds apart, without the metrics' prefix."""
     timed = [(show_time(NOON + timedelta(seconds=10 * n)), one) for n, one in enumerate(events)]
-    update(path, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
+    metrics = path.with_name("m.prom")
+    update(metrics, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
     found = parse_samples(path.read_text())
     return {name.removeprefix("localpuppet_last_rollout_"): found[name] for name in found}
 
@@ -45,7 +46,7 @@ def done(first: RolloutBegan) -> list[Event]:
 
 def test_a_running_rollout_has_its_metrics(tmp_path: Path) -> None:
     paused = RolloutPaused(reason="before group 2")
-    found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
+    found = told(tmp_path / "m-rollouts.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
     assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
     assert (found['nodes{state="done"}'], found['nodes{state="running"}']) == ("1", "1")
@@ -58,7 +59,7 @@ def test_a_running_rollout_has_its_metrics(tmp_path: Path) -> None:
 
 def test_a_finished_rollout_has_its_metrics(tmp_path: Path) -> None:
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
-    found = told(tmp_path / "m.prom", *done(FIRST), over)
+    found = told(tmp_path / "m-rollouts.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
     assert found['nodes{state="done"}'] == "2"
     assert found["duration_seconds"] == "40.000"
@@ -66,7 +67,7 @@ def test_a_finished_rollout_has_its_metrics(tmp_path: Path) -> None:
 
 
 def test_the_last_success_outlives_failures_and_ignores_noop_rollouts(tmp_path: Path) -> None:
-    path = tmp_path / "m.prom"
+    path = tmp_path / "m-rollouts.prom"
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     told(path, *done(began([1], [2], noop=True)), over)
     assert SUCCESS not in parse_samples(path.read_text())
@@ -77,7 +78,7 @@ def test_the_last_success_outlives_failures_and_ignores_noop_rollouts(tmp_path: 
 
 
 def test_an_invalid_file_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "m.prom"
+    path = tmp_path / "m-rollouts.prom"
     path.write_bytes(b"\xff not text")
     assert told(path, FIRST)["running"] == "0"
     assert path.stat().st_mode & 0o777 == 0o644

@@ -10,7 +10,7 @@ from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
 from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Arguments, Enable
 from localpuppet.rollout.events import RolloutTakenOver
-from localpuppet.rollout.resuming import TakeoverCheck
+from localpuppet.rollout.resuming import heed_refusal
 from tests.rollout.answering import Client, replied
 from tests.rollout.simulated import ID, began, node
 
@@ -49,8 +49,7 @@ async def heed(
     """Have the controller check the refusal of a node in epoch 2; return the client."""
     client = Client(answer)
     client.whose = me
-    overtaking = TakeoverCheck(client=client, began=began([1]), believes=recorder.believes)
-    await overtaking.heed(node(1), args)
+    await heed_refusal(client, began([1]), recorder.believes, node(1), args)
     return client
 
 

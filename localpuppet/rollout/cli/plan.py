@@ -1,16 +1,129 @@
 """`localpuppet plan`: show the order in which the nodes of a site run."""
 
-from typing import TYPE_CHECKING, Any
+import gc
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
+from localpuppet.fleet.wiring.fleet import node_name
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, option
-from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
+from localpuppet.node.cli.command import command, option, options
+from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
+from localpuppet.rollout.site import SiteComponent
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.plan import Plan
+    from localpuppet.base.formats.values import Json
+    from localpuppet.fleet.inventory.reading import InventoryReader
+    from localpuppet.rollout.derived import DerivedPlan
+
+SITE = "Site"  # the title of these options in the help
+_SELECTION = options(
+    "Nodes",
+    option(
+        "--nodes NODE,…",
+        "Only these nodes; what other nodes produce counts as done (repeatable).",
+        multiple=True,
+    ),
+    option(
+        "--role roles ROLE",
+        "Only nodes of the inventory with this role (repeatable).",
+        multiple=True,
+    ),
+    option("--query QUERY", "Only nodes that match: see 'localpuppet query --help'."),
+    option(
+        "--instance instances NAME",
+        "Only nodes of this application instance (repeatable).",
+        multiple=True,
+    ),
+)
+_SITE = options(
+    SITE,
+    option(
+        "--site source FILE|URL",
+        "A site file, Puppet's environment graph (JSON), '-' for standard input, an https "
+        "URL of a Puppet server, or srv:ENVIRONMENT.  [default: the inventory]",
+    ),
+    *(
+        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
+        for name, text in (
+            ("cert", "Client certificate for that server.  [default: the node's identity]"),
+            ("key", "Its private key."),
+            ("ca", "CA of that server.  [default: that of the identity, or https_ca]"),
+        )
+    ),
+)
+
+
+def site_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options for a site and a selection to a command."""
+    return _SELECTION(_SITE(command))
+
+
+def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
+    """Return the nodes that `--nodes` names, each once.
+
+    Raises:
+        InvalidInputError: A name is not a node name.
+    """
+    words = [name for text in nodes for name in text.split(",")]
+    return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
+
+
+def read_plan(node: NodeApp, given: Mapping[str, Any]) -> Plan:
+    """Return the plan of a site or of the inventory, narrowed by the options.
+
+    Raises:
+        InvalidInputError: The site is rejected, has no order, or the selection matches no node.
+    """
+    from localpuppet.rollout.site_file import DEFAULT, OWN, place, read_site, site_url
+
+    source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
+    if source is None:
+        return inventory_plan(
+            node, instances=instances, named=named, roles=given["roles"], query=given["query"]
+        )
+    if given["roles"] or given["query"] is not None:
+        raise click.UsageError("--role and --query select nodes of the inventory: leave out --site")
+    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=named)
+    certificate, key = given["site_cert"], given["site_key"]
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--site-cert and --site-key require each other")
+    server, default = None, ""
+    if source.startswith(OWN):
+        source, default = site_url(source, partial(node_name, node)), DEFAULT
+    if source.startswith("https://"):
+        from localpuppet.rollout.app import site_server
+
+        server = site_server(
+            node, ca=given["site_ca"], certificate=certificate, key=key, default=default
+        )
+    site = read_site(source, node.documents, server)
+    return make_plan(site, selection, where=place(source))
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Suspend Python's cyclic garbage collector: a plan allocates many values that all stay.
+
+    The collector would take half of the time of a large plan.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @command(
@@ -54,12 +167,10 @@ def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # n
         show(read_plan(node, given), form)
 
 
-def show(plan: "Plan", form: str | None) -> None:
+def show(plan: Plan, form: str | None) -> None:
     """Print a plan in a form; `None` chooses one for the terminal or pipe."""
-    from localpuppet.rollout.cli import plan_text
-
     if form == "json":
-        for line in plan_text.as_json(plan):
+        for line in _as_json(plan):
             render.emit(line)
         return
     if form in ("svg", "dot"):
@@ -70,8 +181,268 @@ def show(plan: "Plan", form: str | None) -> None:
         render.emit(draw(plan_diagram(plan)).removesuffix("\n"))
         return
     if form is None and render.columns() is not None:
-        render.emit(plan_text.for_people(plan))
+        render.emit(_for_people(plan))
         return
-    render.emit(plan_text.as_choria(plan).removesuffix("\n"))
-    if repeated := plan_text.repeated(plan):
-        render.say(f"# {repeated}", err=True)
+    render.emit(as_choria(plan).removesuffix("\n"))
+    if sentence := _repeated(plan):
+        render.say(f"# {sentence}", err=True)
+
+
+MOST_COMPONENTS = 20  # of a run, at a terminal
+MOST_NAMES = 4
+_RULE = "-" * 38
+
+
+def as_choria(plan: Plan) -> str:
+    """Return a plan as choria's orchestrator printed it, byte for byte, with two differences.
+
+    - The counts are those of the selection.
+    - A node that runs more than once has "(run 1 of 2)" after its name; choria rejected such plans.
+    """
+    lines = [f"Puppet Site Plan for the {_bold(plan.environment)} Environment", ""]
+    if not plan.applications:
+        return "\n".join([*lines, "No site applications were found in the Puppet environment", ""])
+    applications, nodes = _bold(str(len(plan.applications))), _bold(str(len(plan.nodes)))
+    lines += [f"{applications} applications on {nodes} managed nodes:", ""]
+    lines += [f"\t{name}" for name in plan.applications]
+    lines += ["", "Node groups and run order:"]
+    dashes, rule = click.style("   ---", fg="green"), click.style(_RULE, fg="green")
+    for number, group in enumerate(plan.groups, 1):
+        lines += [f"   {dashes} {_bold(f'Group {number}')} {rule}", ""]
+        for run in group:
+            lines.append(f"\t{_bold(run.node)}{_which(run)}")
+            lines += [
+                f"\t\t{application} -> {', '.join(names)}"
+                for application, names in run.by_application().items()
+            ]
+            lines.append("")
+    return "\n".join([*lines, ""])
+
+
+def _as_json(plan: Plan) -> Iterator[str]:
+    """Yield the lines of a plan's JSON document, one for each run, to save memory."""
+    yield json.dumps(plan.summary())[:-1] + ', "groups": ['
+    for number, group in enumerate(plan.groups, 1):
+        yield f'{{"group": {number}, "runs": ['
+        for place, run in enumerate(group, 1):
+            yield json.dumps(run.to_dict()) + ("," if place < len(group) else "")
+        yield "]}," if number < len(plan.groups) else "]}"
+    yield "]}"
+
+
+def _for_people(plan: Plan) -> str:
+    """Return a plan for a terminal: each run's components, their needs, and the longest chain."""
+    if not plan.applications:
+        return f"{_bold(plan.environment)} has no applications: nothing would run"
+    head = (
+        f"{_bold(plan.environment)}: {render.counted(len(plan.applications), 'application')} on "
+        f"{render.counted(len(plan.nodes), 'node')}, {render.counted(len(plan.runs), 'run')} in "
+        f"{render.counted(len(plan.groups), 'group')}"
+    )
+    lines = [render.hanging("", head)]
+    chain = {(link.group, link.node) for link in plan.chain} if len(plan.groups) > 1 else set()
+    for number, group in enumerate(plan.groups, 1):
+        lines += ["", _bold(f"Group {number}")]
+        for run in group:
+            mark = click.style("*", fg="cyan", bold=True) if (number, run.node) in chain else " "
+            which = click.style(_which(run), fg="yellow") if run.total > 1 else ""
+            lines += [f"{mark} {_bold(run.node)}{which}", *_components(run)]
+    lines += _notes(plan)
+    return "\n".join(lines)
+
+
+def _repeated(plan: Plan) -> str:
+    """Return a sentence on the nodes that run more than once; empty if there are none."""
+    nodes = list(plan.repeated())
+    if not nodes:
+        return ""
+    return (
+        f"{_names(nodes)} {'runs' if len(nodes) == 1 else 'run'} more than once: each needs what "
+        "another one of these produces, so node by node the order would be a cycle"
+    )
+
+
+def _components(run: Run) -> list[str]:
+    lines = [_component(component) for component in run.components[:MOST_COMPONENTS]]
+    left = len(run.components) - len(lines)
+    if left > 0:
+        lines.append(f"    and {render.counted(left, 'component')} more (see --json)")
+    return lines
+
+
+def _component(component: SiteComponent) -> str:
+    words = [f"{component.application} {component.name}"]
+    if component.consumes:
+        words.append(f"needs {_names(component.consumes)}")
+    if component.produces:
+        words.append(f"gives {_names(component.produces)}")
+    if component.checks:
+        words.append(render.counted(len(component.checks), "check"))
+    return render.hanging("    ", ", ".join(words))
+
+
+def _notes(plan: Plan) -> list[str]:
+    lines = []
+    if len(plan.groups) > 1:
+        steps = [
+            f"{link.node} ({link.capability})" if link.capability else str(link.node)
+            for link in plan.chain
+        ]
+        lines += ["* the longest chain:", render.hanging("    ", " > ".join(_shortened(steps)))]
+    if sentence := _repeated(plan):
+        lines.append(render.hanging("", sentence))
+    if plan.external_capabilities:
+        names = _names(plan.external_capabilities)
+        text = f"taken for granted, from nodes that are not selected: {names}"
+        lines.append(render.hanging("", text))
+    return ["", *lines] if lines else []
+
+
+def _shortened(steps: list[str]) -> list[str]:
+    left = len(steps) - 3 * MOST_NAMES
+    half = 3 * MOST_NAMES // 2
+    return steps if left <= 1 else [*steps[:half], f"… {left} more …", *steps[-half:]]
+
+
+def _names(names: Sequence[str]) -> str:
+    left = len(names) - MOST_NAMES
+    return ", ".join([*names[:MOST_NAMES], *([f"and {left} more"] if left > 0 else [])])
+
+
+def _which(run: Run) -> str:
+    return f" (run {run.number} of {run.total})" if run.total > 1 else ""
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+INVENTORY = "inventory"
+NOBODY = (
+    "# the inventory has no node yet: a node publishes its entry after a good run, over the bus of"
+    " its settings; or name a site with --site"
+)
+# Seconds for evaluating queries of nodes: an order without all of them could be wrong.
+LOOK = 60.0
+
+T = TypeVar("T")
+
+
+def inventory_plan(
+    node: NodeApp,
+    *,
+    instances: Sequence[str],
+    named: Sequence[NodeName],
+    roles: Sequence[str],
+    query: str | None,
+) -> Plan:
+    """Return the plan of the inventory, narrowed by the selection.
+
+    Raises:
+        InvalidInputError: The inventory has no order, or the selection matches no node.
+        UnavailableError: The inventory could not be queried completely.
+    """
+    plan = _read(node, _derive)
+    for note in plan.notes:
+        render.say(f"# {render.user_text(note)}", err=True)
+    if not plan.roles:
+        render.say(NOBODY, err=True)
+    nodes = plan.narrowed(
+        named=named, roles=roles, answer=None if query is None else answer(node, query)
+    )
+    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
+    return make_plan(plan.site, selection, where=INVENTORY)
+
+
+def _derive(reader: "InventoryReader") -> "DerivedPlan":
+    from localpuppet.fleet.roles.links import links_of
+    from localpuppet.rollout.derived import derive
+
+    end = time.monotonic() + LOOK
+    links = links_of(reader, lambda: time.monotonic() > end)
+    if links.unanswered:
+        raise UnavailableError(
+            f"{links.unanswered} kicks and queries took too long to evaluate: the order could be"
+            " wrong",
+            where=INVENTORY,
+            hint="pass a site file with --site, see 'localpuppet plan --help'",
+        )
+    return derive(reader.entries(), links)
+
+
+def with_roles(node: NodeApp, roles: Sequence[str]) -> frozenset[NodeName]:
+    """Return the nodes that have one of some roles."""
+    wanted = frozenset(roles)
+    return _read(
+        node,
+        lambda reader: frozenset(
+            entry.node for entry in reader.entries() if wanted & {*entry.roles}
+        ),
+    )
+
+
+def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
+    """Return the value of a fact for some nodes; `None` if a node or its fact is unknown.
+
+    Args:
+        node: The parts of this node.
+        fact: Its dotted path: `datacenter`, `networking.network`.
+        nodes: The nodes.
+    """
+    from localpuppet.fleet.inventory.entry import at_path
+
+    def ask(reader: "InventoryReader") -> "dict[NodeName, Json]":
+        entries = {name: reader.entry(name) for name in nodes}
+        return {
+            name: None if entry is None else at_path(entry.facts, fact)
+            for name, entry in entries.items()
+        }
+
+    return _read(node, ask)
+
+
+def refuse_unlisted(
+    node: NodeApp, selected: Collection[NodeName], without: Collection[NodeName]
+) -> None:
+    """Refuse a rollout that nodes could miss because they have no entry in the inventory.
+
+    Raises:
+        InvalidInputError: Such nodes are online, and are neither selected nor left out.
+    """
+    from localpuppet.fleet.wiring.fleet import run
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+    unlisted = run(InventoryWiring(node).unlisted())
+    missing = sorted(set(unlisted.names) - set(selected) - set(without))
+    if missing:
+        raise InvalidInputError(
+            f"the rollout would miss online nodes without an entry: {shown_names(missing)}",
+            where=INVENTORY,
+            hint="an entry follows a good run; name nodes with --nodes, or leave these out with"
+            " --without",
+        )
+
+
+def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
+    """Return the nodes that match a query.
+
+    Raises:
+        InvalidInputError: The query is malformed.
+    """
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
+
+    question = FunctionCall.of("query", [query])
+    return _read(node, lambda reader: frozenset(map(NodeName, question.answer(reader).names)))
+
+
+def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":
+    from localpuppet.fleet.wiring.fleet import run
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+    inventory = InventoryWiring(node)
+
+    async def ask() -> T:
+        async with inventory.reader(render.QuietObserver().note) as view:
+            return inventory.ask(view, question).answer
+
+    return run(ask())

@@ -1,41 +1,60 @@
-"""`localpuppet rollout run` and `resume`: carry a rollout out to its end."""
+"""`localpuppet rollout run`, `resume` and `plan`: carry a rollout out, or show what it would do."""
 
 import itertools
 import secrets
 import time
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName, split_tags
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.cli.progress import shown
+from localpuppet.fleet.requests.repeating import CatalogComparison, by_change, compare_on
+from localpuppet.fleet.wiring.fleet import FleetWiring, run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.rollout.cli.inventory_site import answer, fact_of, refuse_unlisted, with_roles
-from localpuppet.rollout.cli.rollout_continue import operator_option
-from localpuppet.rollout.cli.site_options import (
+from localpuppet.node.puppet.changes import SALT_DIGITS
+from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.rollout import deciding
+from localpuppet.rollout.app import RolloutApp
+from localpuppet.rollout.cli.plan import (
     SITE,
+    answer,
+    fact_of,
     names_in,
     read_plan,
+    refuse_unlisted,
+    show,
     site_options,
+    with_roles,
     without_collector,
 )
-
-if TYPE_CHECKING:
-    from localpuppet.rollout.deciding import Groups, RolloutSelection
-    from localpuppet.rollout.events import RolloutBegan
-    from localpuppet.rollout.journal import JournalReader
-    from localpuppet.rollout.rollout_options import Approval, Delivery, RolloutOptions
-    from localpuppet.rollout.site import Check
-    from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
-
+from localpuppet.rollout.cli.rollout import operator_option, parse_names
+from localpuppet.rollout.cli.rollout_text import ASKING, RolloutProgress, outcome
+from localpuppet.rollout.deciding import RolloutSelection
+from localpuppet.rollout.events import REPEATED, RolloutBegan
+from localpuppet.rollout.journal import JournalReader
+from localpuppet.rollout.rollout_options import (
+    NONE,
+    PAUSE_AT_MOST,
+    TIMEOUT,
+    Amount,
+    Delivery,
+    OnFailure,
+    PauseAfter,
+    RolloutOptions,
+    parse_until,
+)
+from localpuppet.rollout.site import MAX_CHECKS, Check, parse_text
+from localpuppet.rollout.state import RolloutState
 
 _ORDER = options(
     SITE,
@@ -158,7 +177,7 @@ def what_options(command: Any) -> Any:  # noqa: ANN401
 
 def selected(
     node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
-) -> "RolloutSelection":
+) -> RolloutSelection:
     """Return the selection of the options.
 
     Raises:
@@ -177,24 +196,9 @@ def selected(
     return deciding.only(selection, nodes - {*without}) if without else selection
 
 
-def places(node: NodeApp, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
-    """Return the places of nodes from a fact; empty if no fact is named.
-
-    Raises:
-        InvalidInputError: A node does not have the fact.
-    """
-    from localpuppet.rollout.deciding import places_of
-
-    if fact is None:
-        return {}
-    return places_of(fact_of(node, fact, {name for group in groups for name in group}), fact)
-
-
 def _one_group(
     node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
-) -> "RolloutSelection":
-    from localpuppet.rollout.deciding import one_group
-
+) -> RolloutSelection:
     query, roles, nodes = given["query"], given["roles"], given["nodes"]
     if given["source"] is not None or given["instances"]:
         raise click.UsageError("--order none excludes --site and --instance")
@@ -211,7 +215,7 @@ def _one_group(
     names = frozenset.intersection(*groups)
     first = min(names, default="")
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return one_group(names, title=title or f"{first}{others}")
+    return deciding.one_group(names, title=title or f"{first}{others}")
 
 
 def how_options(command: Any) -> Any:  # noqa: ANN401
@@ -219,22 +223,12 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
     return _RELEASE(_PACE(_FAILURES(_PUPPET(command))))
 
 
-def new_options(node: NodeApp, given: dict[str, Any]) -> "RolloutOptions":
+def _new_options(node: NodeApp, given: dict[str, Any]) -> RolloutOptions:
     """Return the options of a new rollout.
 
     Raises:
         InvalidInputError: An option is invalid, or contradicts another.
     """
-    from localpuppet.rollout.rollout_options import (
-        NONE,
-        PAUSE_AT_MOST,
-        TIMEOUT,
-        Amount,
-        OnFailure,
-        PauseAfter,
-        RolloutOptions,
-    )
-
     batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
     return RolloutOptions(
         canary=given["canary"] or 0,
@@ -253,20 +247,17 @@ def new_options(node: NodeApp, given: dict[str, Any]) -> "RolloutOptions":
         pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
         investigate=_seconds(given, "investigate"),
         one_at_a_time_by=given["one_at_a_time_by"],
-        until=_until(node, given["until"]),
+        until=_until(node, given),
         delivery=_delivery(node, given),
     )
 
 
-def _until(node: NodeApp, text: str | None) -> "datetime | None":
-    from localpuppet.rollout.rollout_options import parse_until
-
+def _until(node: NodeApp, given: dict[str, Any]) -> datetime | None:
+    text = given["until"]
     return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
 
 
-def _delivery(node: NodeApp, given: dict[str, Any]) -> "Delivery | None":
-    from localpuppet.rollout.rollout_options import Delivery
-
+def _delivery(node: NodeApp, given: dict[str, Any]) -> Delivery | None:
     if given["release"] is None:
         if given["values"] is not None or given["allow_older"]:
             raise click.UsageError("--values and --allow-older require --release")
@@ -285,30 +276,25 @@ def _seconds(given: dict[str, Any], name: str) -> float | None:
     return None if text is None else parse_duration(text, what=f"--{name.replace('_', '-')}")
 
 
-def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
-    from localpuppet.rollout.site import MAX_CHECKS, parse_text
-
+def _checks(texts: tuple[str, ...]) -> tuple[Check, ...]:
     if len(texts) > MAX_CHECKS:
         raise InvalidInputError(f"at most {MAX_CHECKS} are allowed", where="--check")
     return tuple(parse_text(text, where="--check") for text in texts)
 
 
-def options_of_parent(
-    node: NodeApp, rollouts: "FleetRollouts", given: dict[str, Any]
-) -> "tuple[RolloutOptions, RolloutBegan, frozenset[NodeName]]":
-    """Return the options and first event of the `--failed-in` rollout, and the nodes to repeat.
+def _options_of_parent(
+    node: NodeApp, app: RolloutApp, given: dict[str, Any]
+) -> tuple[RolloutOptions, RolloutState, frozenset[NodeName]]:
+    """Return the options and the state of the `--failed-in` rollout, and the nodes to repeat.
 
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
     """
-    from localpuppet.rollout.events import REPEATED
-    from localpuppet.rollout.rollout_report import RolloutReport
-
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
     parent = RolloutId.parse(given["parent"])
-    journal = rollouts.journals.open(parent)
-    report = RolloutReport.of(journal.events(), taken=journal.taken)
+    journal = app.journals.open(parent)
+    report = journal.report()
     journal.close()
     if report.state.over is None:
         raise InvalidInputError(
@@ -320,8 +306,8 @@ def options_of_parent(
         raise InvalidInputError("no node failed: nothing to repeat", where=str(parent))
     earlier = report.state.began.options
     timeout = _seconds(given, "wait_timeout") or earlier.timeout
-    again_options = replace(earlier, until=_until(node, given["until"]), timeout=timeout)
-    return again_options, report.state.began, nodes
+    again_options = replace(earlier, until=_until(node, given), timeout=timeout)
+    return again_options, report.state, nodes
 
 
 @command("run", exits=EXITS)
@@ -355,62 +341,40 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
       localpuppet rollout run --query role=web --order none --window 5
       localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
     """
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.rollout.events import RolloutBegan
-    from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
-
-    rollouts = FleetRollouts(node)
-    controller = RolloutController(node, rollouts)
+    app = RolloutApp(node)
     parent, nodes = None, None
     if given["parent"] is None:
-        options = new_options(node, given)
+        options = _new_options(node, given)
     else:
-        options, parent, nodes = options_of_parent(node, rollouts, given)
+        options, parent, nodes = _options_of_parent(node, app, given)
     with without_collector():
         selection = selected(node, given, nodes)
-    approval = _approval(rollouts, given["approve"], selection.groups, options)
-    if parent is not None and approval is None:
-        approval = parent.approval  # the approved changes are one of its options
+    groups, fact, digest = selection.groups, options.one_at_a_time_by, given["approve"]
+    approval, salt = None, secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
+    if digest is not None:
+        approval, approved = deciding.find(app.journals.states(), digest)
+        deciding.refuse_other(approved, groups, options)
+    elif parent is not None:
+        approval = parent.began.approval  # the approved changes are one of its options
+    members = {name for group in groups for name in group}
     began = RolloutBegan(
-        id=rollouts.new_id(),
-        caller=rollouts.caller,
-        groups=selection.groups,
+        id=app.new_id(),
+        caller=app.caller,
+        groups=groups,
         options=options,
         title=selection.title,
         # Needed only to leave nodes out, and large.
         consumers=selection.consumers if options.skip_unready else {},
-        parent=None if parent is None else parent.id,
-        salt=_salt(options, approval),
+        parent=None if parent is None else parent.began.id,
+        salt=salt if approval is None else approval.salt,
         approval=approval,
         checks=selection.checks,
         needs=selection.needs,
-        places=places(node, options.one_at_a_time_by, selection.groups),
+        places={} if fact is None else deciding.places_of(fact_of(node, fact, members), fact),
     )
-    if parent is not None:
-        run(_give_back(controller, rollouts, parent.id))
-    return run(_begin(controller, began, as_json=as_json))
-
-
-def _approval(
-    rollouts: "FleetRollouts", digest: str | None, groups: "Groups", options: "RolloutOptions"
-) -> "Approval | None":
-    """Return the approval that a digest names, if one is given, for the same plan."""
-    from localpuppet.rollout.deciding import find, refuse_other
-
-    if digest is None:
-        return None
-    approval, approved = find(rollouts.journals.states(), digest)
-    refuse_other(approved, groups, options)
-    return approval
-
-
-def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
-    """Return the salt of the nodes' change marks; with an approval, that of the approval."""
-    from localpuppet.node.puppet.changes import SALT_DIGITS
-
-    if approval is not None:
-        return approval.salt
-    return secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
+    if parent is not None and parent.over and parent.over.held_for_investigation:
+        run(app.release(parent.began.id))  # its failed nodes run again
+    return _carry_out(lambda progress: app.begin(began, progress.take), as_json=as_json)
 
 
 @command("resume", exits=EXITS)
@@ -436,63 +400,160 @@ def resume_command(
       localpuppet rollout resume 20261122T110000Z-0a1b
       localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
-
-    wanted = None if rollout is None else RolloutId.parse(rollout)
-    whose = None if operator is None else SignerName.parse(operator)
-    controller = RolloutController(node, FleetRollouts(node))
-    return run(_resume(controller, wanted, whose, commands=run_checks, as_json=as_json))
-
-
-async def _give_back(
-    controller: "RolloutController", rollouts: "FleetRollouts", parent: "RolloutId"
-) -> None:
-    """Release the failed nodes that an earlier rollout kept on hold, as they will run again."""
-    with closing(rollouts.journals.open(parent)) as journal:
-        over = journal.state().over
-    if over is not None and over.held_for_investigation:
-        await controller.give_back(parent)
+    wanted, owner = parse_names(rollout, operator)
+    return _carry_out(
+        lambda progress: RolloutApp(node).resume(
+            wanted, progress.take, replay=progress.replay, owner=owner, commands=run_checks
+        ),
+        as_json=as_json,
+    )
 
 
-async def _begin(controller: "RolloutController", began: "RolloutBegan", *, as_json: bool) -> int:
-    from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.cli.rollout_text import RolloutProgress
-
-    observer = render.observer(quiet=as_json, title="asking whether all are ready")
-    async with shown(observer):
-        journal = await controller.begin(began, RolloutProgress(observer, time.monotonic).take)
-    return show_result(journal, as_json=as_json)
-
-
-async def _resume(
-    controller: "RolloutController",
-    rollout: RolloutId | None,
-    owner: SignerName | None,
-    *,
-    commands: bool,
-    as_json: bool,
+def _carry_out(
+    work: Callable[[RolloutProgress], Awaitable[JournalReader]], *, as_json: bool
 ) -> int:
-    from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.cli.rollout_text import RolloutProgress
+    """Show the progress of a rollout and its result; return the exit code."""
 
-    observer = render.observer(quiet=as_json, title="asking whether all are ready")
-    progress = RolloutProgress(observer, time.monotonic)
-    async with shown(observer):
-        journal = await controller.resume(
-            rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
+    async def carry_out() -> int:
+        observer = render.observer(quiet=as_json, title=ASKING)
+        async with shown(observer):
+            journal = await work(RolloutProgress(observer, time.monotonic))
+        report = journal.report()
+        journal.close()
+        if as_json:
+            render.emit_json(report.to_dict())
+        else:
+            render.emit(outcome(report))
+        return 0 if report.succeeded else 1
+
+    return run(carry_out())
+
+
+PATIENCE = "30m"
+
+SHOWN = 20  # resources of nodes with the same changes
+
+
+def lines(comparisons: Mapping[NodeName, CatalogComparison]) -> Iterator[str]:
+    """Yield the counts of each node, then the resources, with nodes of equal changes together."""
+    rows = [
+        (
+            node,
+            *(str(len(part)) for part in (predicted.added, predicted.removed, predicted.changed)),
         )
-    return show_result(journal, as_json=as_json)
+        for node, answer in comparisons.items()
+        if (predicted := answer.changes) is not None
+    ]
+    if rows:
+        yield render.table(("NODE", "ADDED", "REMOVED", "CHANGED"), rows)
+    for changes, nodes in by_change(comparisons):
+        yield ""
+        yield render.hanging("", click.style(", ".join(nodes), bold=True))
+        yield from _resources(changes)
+    for node, comparison in comparisons.items():
+        if comparison.problem:
+            yield render.hanging("", f"{node}: not known: {render.user_text(comparison.problem)}")
 
 
-def show_result(journal: "JournalReader", *, as_json: bool) -> int:
-    """Print the result of a rollout and return the exit code."""
-    from localpuppet.rollout.cli.rollout_text import outcome
+def _resources(changes: CatalogChanges) -> Iterator[str]:
+    rows = [_line("-", name, "red") for name in changes.removed]
+    rows += [
+        f"{_line('~', name, 'yellow')}: {', '.join(map(render.user_text, inner))}"
+        for name, inner in changes.changed.items()
+    ]
+    rows += [_line("+", name, "green") for name in changes.added]
+    for row in rows[:SHOWN]:
+        yield render.hanging("  ", row)
+    if changes.count > len(rows[:SHOWN]):
+        yield f"  and {changes.count - len(rows[:SHOWN])} more; --json has all"
+    if not changes.count:
+        yield "  nothing changes"
 
-    report = journal.report()
-    journal.close()
+
+def _line(sign: str, name: str, color: str) -> str:
+    return f"{click.style(sign, fg=color)} {render.user_text(name)}"
+
+
+@command(
+    "plan",
+    exits={
+        0: "every node reported",
+        1: "a node failed or did not report",
+        2: "an option or the site is invalid, or no node is selected",
+        69: "the bus is unreachable",
+    },
+)
+@what_options
+@options(
+    "Comparison",
+    flag(
+        "--catalogs", "Compile two catalogs on each node: with its own release, and with --release."
+    ),
+    option("--release RELEASE", "Compare with this release.", shell_complete=complete_release),
+    option(
+        "--wait-timeout TIME",
+        "Wait at most TIME for a node, which may have to fetch the release.",
+        default=PATIENCE,
+        show_default=True,
+    ),
+)
+@flag("--json as_json", "Print JSON.")
+@click.pass_obj
+def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+    """Show what a release would change on which node.
+
+    Without --catalogs, the command shows the order of the nodes, as 'localpuppet plan' does.
+
+    With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
+    resources differ: their types, titles and parameter names, never values. The command applies
+    nothing. Each node's policy must allow you `compile`.
+
+    Examples:
+      localpuppet rollout plan --role web
+      localpuppet rollout plan --release shop/tags/r7 --catalogs
+      localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
+      localpuppet rollout plan --release shop/tags/r7 --catalogs --json
+    """
+    release, catalogs = given["release"], given["catalogs"]
+    if catalogs != (release is not None):
+        raise click.UsageError("--catalogs and --release require each other")
+    if not catalogs:
+        if given["order"] != "site":
+            raise click.UsageError(f"--order {given['order']} requires --catalogs")
+        if given["without"]:
+            raise click.UsageError("--without requires --catalogs")
+        with without_collector():
+            show(read_plan(node, given), "json" if as_json else None)
+        return 0
+    with without_collector():
+        selection = selected(node, given, None)
+    nodes = sorted({name for group in selection.groups for name in group})
+    seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
+    comparisons = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
     if as_json:
-        render.emit_json(report.to_dict())
+        rows = [{"node": name, **_to_dict(answer)} for name, answer in comparisons.items()]
+        render.emit_json({"schema": 1, "release": release, "nodes": rows})
     else:
-        render.emit(outcome(report))
-    return 0 if report.succeeded else 1
+        for line in lines(comparisons):
+            render.emit(line)
+    return 1 if any(answer.problem for answer in comparisons.values()) else 0
+
+
+def _asked(
+    node: NodeApp, nodes: list[NodeName], release: ReleasePath, seconds: float
+) -> dict[NodeName, CatalogComparison]:
+    fleet = FleetWiring(node)
+
+    async def ask() -> dict[NodeName, CatalogComparison]:
+        observer = render.observer(quiet=False, title=f"{len(nodes)} nodes compile")
+        async with shown(observer), fleet.connected() as kv:
+            client = fleet.requests(kv)
+            async with client.together():
+                return await compare_on(client, nodes, release, patience=seconds)
+
+    return run(ask())
+
+
+def _to_dict(answer: CatalogComparison) -> dict[str, Any]:
+    changes = None if answer.changes is None else answer.changes.to_dict()
+    return {"ok": changes is not None, "error": answer.problem, **(changes or {})}

@@ -1,8 +1,10 @@
-"""Print the progress and the report of a rollout for people."""
+"""Print the progress and the report of a rollout for people, and what nodes would change."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -10,9 +12,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.node.cli import render, render_run
-from localpuppet.rollout.cli import changes_text
-from localpuppet.rollout.deciding import too_much
+from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
+from localpuppet.rollout.deciding import approval_of, not_approvable, too_much
 from localpuppet.rollout.events import (
+    ChangesApproved,
+    ChangesPredicted,
     ChecksEnded,
     Event,
     NodeResult,
@@ -28,8 +32,9 @@ from localpuppet.rollout.events import (
     RolloutStopped,
     StagingEnded,
 )
-from localpuppet.rollout.rollout_options import OnFailure
+from localpuppet.rollout.rollout_options import OnFailure, UnapprovedChange
 from localpuppet.rollout.rollout_report import (
+    INTERRUPTED,
     OVERTAKEN,
     PAUSED,
     RUNNING,
@@ -46,8 +51,66 @@ from localpuppet.rollout.rollout_view import (
 )
 from localpuppet.rollout.state import RolloutState
 
+SHOWN_LINES = 5  # changes of a node while a rollout is running
+
+
+def foreseen(predicted: PredictedChanges) -> str:
+    """Return how much a node would change."""
+    return f"would change {render.counted(predicted.total, 'property')}"
+
+
+def change_lines(
+    property_changes: Sequence[PropertyChange], *, most: int = SHOWN_LINES
+) -> Iterator[str]:
+    """Yield a line for each change up to `most`, and one for the number of others."""
+    for change in property_changes[:most]:
+        yield render.hanging("    ", render.user_text(str(change)))
+    if len(property_changes) > most:
+        yield f"    and {len(property_changes) - most} more: 'localpuppet rollout report' has all"
+
+
+def _event_lines(event: Event) -> Iterator[str]:
+    """Yield the lines about an event's changes, while a rollout is running."""
+    if isinstance(event, NodeRunEnded) and event.predicted_changes is not None:
+        yield from change_lines(event.predicted_changes.changes)
+    elif isinstance(event, ChangesPredicted) and event.difference:
+        yield from difference_lines(event.node_run, event.difference)
+    elif isinstance(event, ChangesApproved):
+        yield f"{render.user_text(event.approved_by)} approved what {event.node_run.node} changes"
+
+
+def difference_lines(
+    turn: NodeRun, unapproved: UnapprovedChange, *, most: int = SHOWN_LINES
+) -> Iterator[str]:
+    """Yield the lines about a node's changes that were not approved."""
+    why = render.user_text(unapproved.reason)
+    yield render.hanging("", f"{turn.node}  {why} (difference {unapproved.digest})")
+    yield from change_lines(unapproved.others, most=most)
+
+
+def _approval_command(state: RolloutState) -> str:
+    """Return the commands that decide about a pending approval."""
+    node = min(state.differing, default=NodeRun(0, state.nodes[0])).node
+    return f"'localpuppet rollout approve {state.began.id} {node}' or 'stop' decides"
+
+
+def _digest_lines(state: RolloutState) -> Iterator[str]:
+    """Yield the lines about the digest of a finished rollout with noop."""
+    if not state.began.options.noop or state.over is None:
+        return
+    approval = approval_of(state)
+    if approval is None:
+        yield render.hanging("", f"nothing to approve: {not_approvable(state)}")
+        return
+    total = sum(predicted.total for predicted in approval.nodes.values())
+    yield f"{render.counted(total, 'property')} would change; the digest of that:"
+    yield f"  {approval.digest}"
+    yield "'localpuppet rollout run --approve DIGEST' with the same selection"
+    yield "runs it if nothing else would change"
+
+
 ASKING = "asking whether all are ready"
-SHOWN = 10  # node names in a line
+SHOWN_NODES = 10  # node names in a line
 SHOWN_FAILURES = 10
 LONG = 10  # seconds after which the duration of a node run is shown
 _COLORS = {"good": "green", "bad": "red", "warn": "yellow", "active": "cyan", "quiet": None}
@@ -85,7 +148,7 @@ class RolloutProgress:
             self._started.update(dict.fromkeys(event.node_runs, self._clock()))
         for line in self._lines(event, self._state):
             self._line(line)
-        for line in changes_text.of_event(event):
+        for line in _event_lines(event):
             self._observer.line(line)
         self._observer.title(partial(self._how_far, self._state))
 
@@ -131,7 +194,7 @@ class RolloutProgress:
             word = way_back(event)
         if event.result is NodeResult.SUCCEEDED:
             changes = event.predicted_changes
-            more = "" if changes is None else f", {changes_text.foreseen(changes)}"
+            more = "" if changes is None else f", {foreseen(changes)}"
             return f"{event.node_run.node}  {coloured(word)}{seconds}{more}"
         reason = f": {render.user_text(event.reason)}" if event.reason else ""
         return f"{event.node_run.node}  {coloured(word)}{seconds}{reason}"
@@ -223,36 +286,23 @@ def outcome(report: RolloutReport) -> str:
         lines.append(render.hanging("", asks))
     if over and (held := over.held_for_investigation):
         length = show_duration(report.state.began.options.investigate or 0)
-        nodes = ", ".join(held[:SHOWN]) + (", …" if len(held) > SHOWN else "")
+        nodes = ", ".join(held[:SHOWN_NODES]) + (", …" if len(held) > SHOWN_NODES else "")
         lines += [
             render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
             f"'localpuppet rollout stop {report.state.began.id}' releases them",
         ]
     if report.word == PAUSED:
         for turn, difference in sorted(report.state.differing.items()):
-            lines += changes_text.difference(turn, difference)
+            lines += difference_lines(turn, difference)
         if report.state.differing:
-            lines.append(changes_text.decides(report.state))
-    lines += changes_text.digest(report.state)
+            lines.append(_approval_command(report.state))
+    lines += _digest_lines(report.state)
     lines += _where_to_look(report.state)
     if report.word == PAUSED and report.state.paused is not None:
         lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
     if command := _what_goes_on(report):
         lines.append(render.hanging("", command))
     return "\n".join(lines)
-
-
-def failures(state: RolloutState) -> list[str]:
-    """Return the failed nodes with the reasons, a line each, and how many more there are."""
-    ends = sorted(state.failed.items())
-    lines = [
-        f"{node}  {coloured(end.outcome or str(end.result))}: {render.user_text(end.reason)}"
-        for node, end in ends[:SHOWN_FAILURES]
-    ]
-    if len(ends) > SHOWN_FAILURES:
-        more = render.counted(len(ends) - SHOWN_FAILURES, "failed node")
-        lines.append(f"{more} more: 'localpuppet rollout report {state.began.id}'")
-    return [render.hanging("", line) for line in lines]
 
 
 def _what_goes_on(report: RolloutReport) -> str:
@@ -294,29 +344,51 @@ def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     if until is not None:
         end = f"until {show_moment(until)}"
     if paused.needs_approval:
-        return f"{changes_text.decides(state)}, {end}"
+        return f"{_approval_command(state)}, {end}"
     others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
     return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
 
 
-def header(view: RolloutView) -> str:
-    """Return release, operator, times and options of a rollout, a line each."""
+def _header(view: RolloutView) -> str:
     return render.pairs([(name, render.user_text(text)) for name, text in view.facts()])
+
+
+def status(report: RolloutReport, now: datetime, *, from_bus: bool = False) -> str:
+    """Return the state of a rollout: how far it is, its facts, its failures and its outcome."""
+    lines = [render.hanging("", head(report.state))]
+    if report.state.over is None or from_bus:
+        goes_on = report.word not in (INTERRUPTED, OVERTAKEN)
+        lines.append(render.hanging("", how_far(report.state, goes_on=goes_on)))
+    view = RolloutView.of(report, now)
+    return "\n".join([*lines, _header(view), *_failures(report.state), outcome(report)])
+
+
+def _failures(state: RolloutState) -> list[str]:
+    """Return the failed nodes with the reasons, a line each, and how many more there are."""
+    ends = sorted(state.failed.items())
+    lines = [
+        f"{node}  {coloured(end.outcome or str(end.result))}: {render.user_text(end.reason)}"
+        for node, end in ends[:SHOWN_FAILURES]
+    ]
+    if len(ends) > SHOWN_FAILURES:
+        more = render.counted(len(ends) - SHOWN_FAILURES, "failed node")
+        lines.append(f"{more} more: 'localpuppet rollout report {state.began.id}'")
+    return [render.hanging("", line) for line in lines]
 
 
 def full(view: RolloutView) -> str:
     """Return the complete report of a rollout."""
     report, state = view.report, view.report.state
-    lines = [render.hanging("", head(state)), outcome(report), header(view)]
+    lines = [render.hanging("", head(state)), outcome(report), _header(view)]
     lines += [
         render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
         for at, what in report.decisions
     ]
     for node, predicted in sorted(state.predicted_changes.items()):
-        lines += ["", f"{node}  {changes_text.foreseen(predicted)}, running {predicted.release}"]
-        lines += changes_text.changes(predicted.changes, most=len(predicted.changes))
+        lines += ["", f"{node}  {foreseen(predicted)}, running {predicted.release}"]
+        lines += change_lines(predicted.changes, most=len(predicted.changes))
     for turn, changes in sorted(state.seen.items()):
-        lines += ["", *changes_text.difference(turn, changes, most=len(changes.others))]
+        lines += ["", *difference_lines(turn, changes, most=len(changes.others))]
     for group in view.groups:
         lines += ["", f"{click.style(f'Group {group.number}', bold=True)}  {coloured(group.state)}"]
         lines += map(_run, group.runs)
@@ -337,3 +409,19 @@ def _run(run: NodeRunView) -> str:
 
 def _seconds(seconds: float) -> str:
     return show_duration(seconds) if seconds >= 10 else f"{seconds:.1f}s"
+
+
+def rollout_rows(rollouts: Iterable[Mapping[str, Any]]) -> str:
+    """Return the table of a list of rollouts, from their JSON form."""
+    rows = [
+        (
+            rollout["id"],
+            coloured(rollout["state"]),
+            render.user_text(rollout.get("release") or "-"),
+            render.user_text(rollout.get("caller") or "-"),
+            render_run.moment(rollout.get("started_at")) or "-",
+            show_counts(rollout.get("counts", {})),
+        )
+        for rollout in rollouts
+    ]
+    return render.table(("ROLLOUT", "STATE", "RELEASE", "BY", "BEGAN", "NODES"), rows)

@@ -237,11 +237,11 @@ def _staged(node: NodeApp) -> "StagedReleases":
 
 def _rollouts(node: NodeApp) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
-    from localpuppet.rollout.wiring.rollout import FleetRollouts
+    from localpuppet.rollout.app import RolloutApp
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 
-    rollouts = FleetRollouts(node)
-    return rollouts.journals, RemoteRollouts(rollouts.heads)
+    rollouts = RolloutApp(node)
+    return rollouts.journals, RemoteRollouts(rollouts.checkpoints)
 
 
 @contextmanager

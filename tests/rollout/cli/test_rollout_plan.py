@@ -5,7 +5,7 @@ import click
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.requests.repeating import CatalogComparison
 from localpuppet.node.releases.difference import CatalogChanges
-from localpuppet.rollout.cli.rollout_plan import SHOWN, lines
+from localpuppet.rollout.cli.rollout_run import SHOWN, lines
 
 
 def test_changes_are_shown_by_groups_of_nodes() -> None:

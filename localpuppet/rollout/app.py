@@ -1,7 +1,4 @@
-"""The parts of a rollout: journals, checkpoints on the bus, nodes, sites, and signals.
-
-`FleetRollouts` reads journals and checkpoints; only `RolloutController` carries rollouts out.
-"""
+"""The parts of a rollout: journals, checkpoints on the bus, nodes, sites, and signals."""
 
 import asyncio
 import os
@@ -25,6 +22,7 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
+from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
 from localpuppet.node.app import NodeApp
@@ -40,10 +38,10 @@ from localpuppet.rollout.checkpoints import (
 from localpuppet.rollout.commands import (
     BusCommandReader,
     CommandSender,
-    JournalCommandReader,
+    EventRecorder,
     RolloutCommand,
-    TimestampedJournal,
     look,
+    read_commands,
 )
 from localpuppet.rollout.deciding import can_do_without, why_not_ready
 from localpuppet.rollout.events import (
@@ -58,16 +56,16 @@ from localpuppet.rollout.events import (
     RolloutTakenOver,
 )
 from localpuppet.rollout.executing import Execution
-from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter, resumable
-from localpuppet.rollout.resuming import TakeoverCheck, head_of, take_up
+from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter
+from localpuppet.rollout.resuming import head_of, heed_refusal, take_up
 from localpuppet.rollout.rollout_nodes import FleetNodes
 from localpuppet.rollout.rollout_report import RolloutReport
-from localpuppet.rollout.site_file import Record, ServiceFetch
+from localpuppet.rollout.site_file import ServiceFetch, look_up
 from localpuppet.rollout.state import RolloutState
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
-_TOLD = (
+_MEASURED = (
     RolloutResumed,
     RolloutPaused,
     RolloutContinued,
@@ -77,7 +75,7 @@ _TOLD = (
 )
 
 
-class FleetRollouts:
+class RolloutApp:
     """The rollouts of this root's signer, and those of others that it may take over.
 
     Args:
@@ -103,31 +101,64 @@ class FleetRollouts:
         newest = next(iter(self.journals.ids()), None)
         return RolloutId.of(self._node.clock.now(), os.urandom(2).hex(), newest)
 
-    def heads(self, kv: KeyValue, owner: SignerName | None = None) -> RolloutCheckpoints:
+    def checkpoints(self, kv: KeyValue, owner: SignerName | None = None) -> RolloutCheckpoints:
         """Return the checkpoints of a caller's rollouts; of this signer's for `None`."""
         return RolloutCheckpoints(
             kv,
             signer=self.fleet.signer,
             verifier=self.fleet.verifier,
-            denied=self.denied,
+            denied=self._denied,
             owner=owner,
         )
 
-    def denied(self, caller: SignerName) -> str:
+    def _denied(self, caller: SignerName) -> str:
         """Return why a signer may not take rollouts over here; empty if they may."""
         try:
             return refusal(peers(self._node).policy, caller, TAKEOVER)
         except LocalpuppetError as error:
             return str(error)
 
-    async def say(
+    async def addressed(
+        self, rollout: RolloutId | None, owner: SignerName | None
+    ) -> tuple[RolloutId | None, JournalReader | None]:
+        """Return the rollout that a command is for, and its journal if its newest state is here.
+
+        Without an id it is the caller's newest rollout, even if that is over: a command never falls
+        back to an older one.
+
+        Args:
+            rollout: Its id.
+            owner: Its caller; `None` for this signer.
+
+        Returns:
+            The id, `None` for the newest on the bus; and the journal, which the receiver closes.
+
+        Raises:
+            StateError: A journal cannot be read.
+            UnavailableError: No process controls the rollout here, and the bus is unreachable.
+        """
+        caller = self.caller if owner is None else owner.caller
+        for rollout_id in self.journals.ids():
+            if rollout not in (None, rollout_id):
+                continue
+            journal = self.journals.open(rollout_id)
+            taken, state = journal.taken, journal.state()
+            if state.began.caller == caller:
+                if taken or (rollout is not None and not state.resumable):
+                    return rollout_id, journal
+                elsewhere = await self._elsewhere(state, newest=rollout is None)
+                return (elsewhere, None) if elsewhere else (rollout_id, journal)
+            journal.close()
+        return rollout, None
+
+    async def send(
         self,
         command: RolloutCommand,
         rollout: RolloutId | None,
         owner: SignerName | None,
         *,
         about: Callable[[RolloutState], str],
-    ) -> RolloutCheckpoint:
+    ) -> None:
         """Send a command to the controller of a rollout on another machine.
 
         Args:
@@ -136,37 +167,40 @@ class FleetRollouts:
             owner: The caller of the rollout; `None` for this signer.
             about: Returns what the command refers to, from the state in the checkpoint.
 
-        Returns:
-            The checkpoint that named the controller.
-
         Raises:
             InvalidInputError: There is no such rollout, or the controller rejected the command.
             UnavailableError: The bus is unreachable, or the controller did not reply.
             IntegrityError: The checkpoint is not trusted.
         """
         async with self.fleet.connected() as kv:
-            heads = self.heads(kv, owner)
-            published = await look(heads, rollout, command)
-            speaker = CommandSender(
+            checkpoints = self.checkpoints(kv, owner)
+            published = await look(checkpoints, rollout, command)
+            sender = CommandSender(
                 kv,
                 signer=self.fleet.signer,
                 verifier=self.fleet.verifier,
                 clock=self._node.clock,
                 machine=machine_name(),
             )
-            events = [event for _, event in published.head.events]
-            text = about(RolloutState.of(events)) if events else ""
-            await speaker.say(command, owner=heads.owner, to=published, about=text)
-        return published.head
+            state = _state(published.head)
+            text = "" if state is None else about(state)
+            await sender.send(command, owner=checkpoints.owner, to=published, about=text)
 
-    async def commanded(
-        self, command: RolloutCommand, rollout: RolloutId | None, owner: SignerName | None
-    ) -> RolloutCheckpoint:
-        """Return the checkpoint of the rollout that a command is for; see `look`."""
+    async def rollback_of(
+        self, rollout: RolloutId | None, owner: SignerName | None
+    ) -> tuple[RolloutId, RolloutState | None]:
+        """Return the rollout that a rollback is for, and its state as far as it is known here."""
+        wanted, journal = await self.addressed(rollout, owner)
+        if journal is not None:
+            with closing(journal):
+                state = journal.state()
+            return state.began.id, state
         async with self.fleet.connected() as kv:
-            return (await look(self.heads(kv, owner), rollout, command)).head
+            head = (await look(self.checkpoints(kv, owner), wanted, RolloutCommand.ROLLBACK)).head
+        # Without events, its journal is too large for the bus.
+        return head.rollout, _state(head)
 
-    async def elsewhere(self, state: RolloutState, *, newest: bool) -> RolloutId | None:
+    async def _elsewhere(self, state: RolloutState, *, newest: bool) -> RolloutId | None:
         """Return what a command is for in place of a rollout that no process controls here.
 
         Args:
@@ -183,16 +217,16 @@ class FleetRollouts:
         mine, owner = state.began.id, SignerName.parse_caller(state.began.caller)
         try:
             async with self.fleet.connected() as kv:
-                last = await self.heads(kv, owner).newest() if newest else None
+                last = await self.checkpoints(kv, owner).newest() if newest else None
                 if last is not None and last.head.rollout > mine:
                     return last.head.rollout
-            return mine if await self.newer_heads([state], lambda _: None) else None
+            return mine if await self.newer_checkpoints([state], lambda _: None) else None
         except UnavailableError as error:
             if state.over is None and not isinstance(error, RefusedError):
                 raise
             return None
 
-    async def newer_heads(
+    async def newer_checkpoints(
         self, states: Iterable[RolloutState], note: Callable[[str], None]
     ) -> dict[RolloutId, RolloutCheckpoint]:
         """Return the checkpoints of rollouts that continued on other machines.
@@ -201,61 +235,39 @@ class FleetRollouts:
             states: The states of these rollouts by the journals of this machine.
             note: Receives why a checkpoint is rejected.
         """
-        heads = {}
+        checkpoints = {}
         async with self.fleet.connected() as kv:
             for state in states:
                 rollout, owner = state.began.id, SignerName.parse_caller(state.began.caller)
                 try:
-                    kept = await self.heads(kv, owner).read(rollout)
+                    kept = await self.checkpoints(kv, owner).read(rollout)
                 except (RefusedError, IntegrityError, InvalidInputError) as error:
                     note(f"rollout {rollout}: cannot tell whether it continued elsewhere: {error}")
                     continue
                 if kept is not None and kept.head.epoch > state.epoch:
-                    heads[rollout] = kept.head
-        return heads
+                    checkpoints[rollout] = kept.head
+        return checkpoints
 
+    async def known_checkpoint(
+        self, rollout: RolloutId | None, owner: SignerName
+    ) -> RolloutCheckpoint:
+        """Return the checkpoint of a rollout; of the newest for `None`.
 
-async def known_head(
-    rollouts: FleetRollouts, rollout: RolloutId | None, owner: SignerName | None
-) -> RolloutCheckpoint:
-    """Return the checkpoint of a rollout; of the newest for `None`.
+        Raises:
+            InvalidInputError: The bus does not have it.
+            IntegrityError: The checkpoint is not trusted.
+        """
+        async with self.fleet.connected() as kv:
+            checkpoints = self.checkpoints(kv, owner)
+            published = await (
+                checkpoints.newest() if rollout is None else checkpoints.read(rollout)
+            )
+            return (published or await checkpoints.find(rollout)).head
 
-    The owner is this signer for `None`.
-
-    Raises:
-        InvalidInputError: The bus does not have it.
-        IntegrityError: The checkpoint is not trusted.
-    """
-    async with rollouts.fleet.connected() as kv:
-        heads = rollouts.heads(kv, owner)
-        published = await (heads.newest() if rollout is None else heads.read(rollout))
-        return (published or await heads.find(rollout)).head
-
-
-async def known_heads(
-    rollouts: FleetRollouts, owner: SignerName, *, most: int
-) -> Sequence[RolloutCheckpoint]:
-    """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
-    async with rollouts.fleet.connected() as kv:
-        return await rollouts.heads(kv, owner).all(most=most)
-
-
-class RolloutController:
-    """Carries out rollouts in this root's signer's name.
-
-    Args:
-        node: The settings of the root.
-        rollouts: The rollouts of this signer.
-    """
-
-    def __init__(self, node: NodeApp, rollouts: FleetRollouts) -> None:
-        self._node = node
-        self._rollouts = rollouts
-        self._fleet = rollouts.fleet
-
-    def _now(self) -> str:
-        """Return the time in the form of journals."""
-        return show_time(self._node.clock.now())
+    async def known_checkpoints(self, owner: SignerName, *, most: int) -> list[RolloutCheckpoint]:
+        """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
+        async with self.fleet.connected() as kv:
+            return await self.checkpoints(kv, owner).all(most=most)
 
     async def begin(self, began: RolloutBegan, on_event: Callable[[Event], None]) -> JournalReader:
         """Carry a new rollout out to its end and return its journal.
@@ -264,9 +276,10 @@ class RolloutController:
             UnavailableError: The bus is unreachable; nothing changed.
             BusyError: The rollout was resumed elsewhere.
         """
-        async with self._fleet.connected() as kv:
-            self._rollouts.journals.forget(self._node.clock.now())
-            with closing(self._rollouts.journals.begin(began, at=self._now())) as journal:
+        async with self.fleet.connected() as kv:
+            now = self._node.clock.now()
+            self.journals.forget(now)
+            with closing(self.journals.begin(began, at=show_time(now))) as journal:
                 on_event(began)
                 async with self._execution(kv, journal, on_event) as (execution, keeper):
                     await self._carry_out(execution, execution.run(resume=False), keeper)
@@ -295,57 +308,49 @@ class RolloutController:
             InvalidInputError: It is over, unknown, or cannot be taken over.
             IntegrityError: Its checkpoint on the bus is not trusted.
         """
-        async with self._fleet.connected() as kv:
-            heads = self._rollouts.heads(kv, owner)
-            own = heads.owner == self._fleet.signer.name
-            taken = await take_up(
+        async with self.fleet.connected() as kv:
+            checkpoints = self.checkpoints(kv, owner)
+            own = checkpoints.owner == self.fleet.signer.name
+            journal, epoch, revision = await take_up(
                 rollout,
-                journals=self._rollouts.journals,
-                heads=heads,
+                journals=self.journals,
+                heads=checkpoints,
                 problem=None if own else partial(self._not_to_be_taken, kv, commands=commands),
                 note=self._note,
             )
-            with closing(taken.journal) as journal:
+            with closing(journal):
                 journal.forget_commands()
                 replay([event for _, event in journal.events()])
                 on_event(journal.state().began)
-                revision = taken.revision
                 async with self._execution(kv, journal, on_event, revision) as (execution, keeper):
-                    by = RolloutResumed(
-                        epoch=taken.epoch, caller=self._rollouts.caller, machine=machine_name()
-                    )
+                    by = RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
                     await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
         return journal
 
-    async def give_up(self, rollout: RolloutId) -> None:
-        """End a rollout that no process controls, and release its nodes; see `resume`."""
-        async with self._fleet.connected() as kv:
-            with closing(self._rollouts.journals.take(rollout)) as journal:
-                resumable(journal, journal.state().began.caller)
-                async with self._execution(kv, journal) as (execution, keeper):
-                    work = execution.give_up(f"stopped by {self._rollouts.caller}")
-                    await self._carry_out(execution, work, keeper)
+    async def release(self, rollout: RolloutId) -> None:
+        """End a rollout that no process controls, or release the nodes that a finished one kept.
 
-    async def give_back(self, rollout: RolloutId) -> None:
-        """Release the nodes that a finished rollout kept; see `resume`."""
-        async with self._fleet.connected() as kv:
-            with closing(self._rollouts.journals.take(rollout)) as journal:
+        Raises:
+            BusyError: Another process controls it.
+        """
+        async with self.fleet.connected() as kv:
+            with closing(self.journals.take(rollout)) as journal:
+                over = journal.state().over
                 async with self._execution(kv, journal) as (execution, keeper):
-                    await self._carry_out(execution, execution.give_back(), keeper)
+                    why = f"stopped by {self.caller}"
+                    work = execution.give_back() if over else execution.give_up(why)
+                    await self._carry_out(execution, work, keeper)
 
     async def _not_to_be_taken(self, kv: KeyValue, state: RolloutState, *, commands: bool) -> str:
         """Return why this process or the nodes reject a takeover; empty if they do not."""
         if state.commands and not commands:
             return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
-        nodes = FleetNodes(
-            kv,
-            client=self._fleet.requests(kv),
-            verifier=self._fleet.verifier,
-            began=state.began,
-        )
-        left = [node for node, result in state.results().items() if result is None]
-        problems = await nodes.ready(left)
+        problems = await self._nodes(kv, self.fleet.requests(kv), state.began).ready(state.left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
+
+    def _nodes(self, kv: KeyValue, client: RequestClient, began: RolloutBegan) -> FleetNodes:
+        verifier = self.fleet.verifier
+        return FleetNodes(kv, client=client, verifier=verifier, began=began, note=self._note)
 
     def _note(self, text: str) -> None:
         self._node.observe("").note(text)
@@ -384,46 +389,41 @@ class RolloutController:
         revision: int | None = None,
     ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
         state = journal.state()
-        client = self._fleet.requests(kv)
-        nodes = FleetNodes(
-            kv,
-            client=client,
-            verifier=self._fleet.verifier,
-            began=state.began,
-            note=self._note,
-        )
+        client = self.fleet.requests(kv)
         keeper = CheckpointKeeper(
-            self._rollouts.heads(kv, SignerName.parse_caller(state.began.caller)),
+            self.checkpoints(kv, SignerName.parse_caller(state.began.caller)),
             state.began.id,
             current=lambda: head_of(journal),
             revision=revision,
             note=self._note,
         )
         keeper.changed()
-        notes = TimestampedJournal(
-            journal,
-            self._node.clock,
-            changed=keeper.changed,
-            ears=(
-                JournalCommandReader(journal, machine=machine_name()),
-                BusCommandReader(
-                    kv,
-                    signer=self._fleet.signer,
-                    verifier=self._fleet.verifier,
-                    journal=journal,
-                    denied=self._rollouts.denied,
-                    clock=self._node.clock,
-                ),
-            ),
+        bus = BusCommandReader(
+            kv,
+            signer=self.fleet.signer,
+            verifier=self.fleet.verifier,
+            journal=journal,
+            denied=self._denied,
+            clock=self._node.clock,
         )
-        checks = CheckRunner(Probing(ca=self._node.settings.https_ca))
 
         def receive(event: Event) -> None:
             on_event(event)
-            if isinstance(event, _TOLD):
+            if isinstance(event, _MEASURED):
                 self._measure(journal, running=True)
 
-        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, on_event=receive)
+        execution = Execution(
+            state,
+            notes=EventRecorder(
+                journal,
+                self._node.clock,
+                changed=keeper.changed,
+                sources=(partial(read_commands, journal, machine=machine_name()), bus.read),
+            ),
+            nodes=self._nodes(kv, client, state.began),
+            checks=CheckRunner(Probing(ca=self._node.settings.https_ca)),
+            on_event=receive,
+        )
 
         async def believes(takeover: RolloutTakenOver) -> bool:
             if await keeper.is_ours():
@@ -431,9 +431,7 @@ class RolloutController:
             execution.hand_over(takeover)
             return True
 
-        client.heed_refusals(
-            TakeoverCheck(client=client, began=state.began, believes=believes).heed
-        )
+        client.heed_refusals(partial(heed_refusal, client, state.began, believes))
         self._measure(journal, running=True)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -450,13 +448,15 @@ class RolloutController:
         """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
             report = RolloutReport.of(journal.events(), taken=running)
-            report_page.update(
-                report_page.file_beside(self._node.settings.metrics),
-                report,
-                now=self._node.clock.now(),
-            )
+            report_page.update(self._node.settings.metrics, report, now=self._node.clock.now())
         except StateError as error:
             self._note(f"warning: the metrics cannot be written: {error}")
+
+
+def _state(checkpoint: RolloutCheckpoint) -> RolloutState | None:
+    """Return the state in a checkpoint; `None` if its events are too large for the bus."""
+    events = [event for _, event in checkpoint.events]
+    return RolloutState.of(events) if events else None
 
 
 def site_server(
@@ -485,16 +485,9 @@ def site_server(
             timeout=seconds,
             certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
         ),
-        look_up=_look_up,
+        look_up=look_up,
         timeout=node.settings.https_timeout,
         now=node.clock.monotonic,
         draw=secrets.randbelow,
         default=default,
     )
-
-
-def _look_up(name: str) -> Sequence[Record]:
-    """Return SRV records; dnspython (100 ms or more) is imported when first needed."""
-    from localpuppet.rollout.site_file import look_up
-
-    return look_up(name)

@@ -1,4 +1,0 @@
-"""Build the parts of a rollout from the settings.
-
-acts: `rollout`.
-"""
