@@ -6,8 +6,9 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 decides: `actions`, `report`, `run_results`.
 acts: `app`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `remote_rollouts`,
   `rollout_actions`, `rollouts`, `staged`, `view_context`.
-touches the world: `memory`.
+touches the world: `memory`, `nodes`.
 inner packages: `history`, `lists`, `tables`.
-private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
-  `pages`, `pictures`, `rollout_action_views`, `template_renderer`.
+private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `failures`,
+  `find_views`, `list_query`, `listing`, `pages`, `pictures`, `rollout_action_views`,
+  `template_renderer`.
 """

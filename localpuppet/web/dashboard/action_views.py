@@ -33,7 +33,8 @@ from localpuppet.web.dashboard.actions import (
     NodeAction,
     consequences,
 )
-from localpuppet.web.dashboard.lists.list_query import NODES, ListQuery
+from localpuppet.web.dashboard.list_query import NODES, ListQuery
+from localpuppet.web.dashboard.nodes import of_names
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
@@ -150,14 +151,13 @@ class ActionViews:
             NotThereError: The dashboard knows no selected node.
             LocalpuppetError: The query cannot be answered.
         """
-        row = self.context.fleet.row
         if dict(form).get("all"):
             query = {key: word for key, word in form if key in NODES.filters}
             rows = await self.listed(ListQuery.parse(query))
         else:
             # A node that the dashboard forgot after the confirmation still gets the request.
             names = [NodeName.parse(word) for key, word in form if key == "node"]
-            known = {name: row(name) for name in names}
+            known = await self.known(names)
             if names and not any(known.values()):
                 raise NotThereError(
                     f"no node has the name {names[0]}", hint="see the list of nodes"
@@ -175,6 +175,10 @@ class ActionViews:
                 " 'localpuppet rollout run'",
             )
         return rows
+
+    async def known(self, names: Sequence[str]) -> Mapping[str, NodeRow | None]:
+        """Return nodes by name; `None` for those that the dashboard does not know."""
+        return await asyncio.to_thread(self.context.memory.read, of_names, names)
 
     async def answer(
         self, request: Request, proposal: ActionProposal, form: FormFields | None = None

@@ -12,7 +12,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.access.loopback import ENTER
 from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.dashboard.difference_views import PATH as DIFFERENCE
-from localpuppet.web.dashboard.lists.list_query import LISTS
+from localpuppet.web.dashboard.list_query import LISTS
 from localpuppet.web.dashboard.pages import Pages
 from localpuppet.web.dashboard.pictures import style_sheet
 from localpuppet.web.dashboard.template_renderer import HERE

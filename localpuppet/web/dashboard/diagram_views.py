@@ -12,7 +12,7 @@ from localpuppet.fleet.roles.relations import relations
 from localpuppet.rollout.diagram import kick_diagram, plan_diagram
 from localpuppet.rollout.plan import Plan
 from localpuppet.web.dashboard.inventory_questions import Inventory
-from localpuppet.web.dashboard.lists.list_query import PLAN, ListQuery
+from localpuppet.web.dashboard.list_query import PLAN, ListQuery
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 

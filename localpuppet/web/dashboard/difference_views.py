@@ -12,10 +12,9 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.list_query import ListPage, read_parameters
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists.differing import FILES, MOST_OPEN, ChangeRow, FileDiff, changes
-from localpuppet.web.dashboard.lists.list_page import ListPage, paged
-from localpuppet.web.dashboard.lists.list_query import read_parameters
 from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
 from localpuppet.web.dashboard.staged import StagedReleases
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -90,11 +89,11 @@ class DifferenceViews:
     async def page(self, request: Request) -> Response:
         """Show the differences of two releases, or the releases to choose from."""
         asked = DifferenceQuery.parse(request.query_params)
-        page: ListPage[ChangeRow] = paged((), asked.page)
+        page: ListPage[ChangeRow] = ListPage.of((), asked.page)
         diffs: Sequence[FileDiff] = ()
         problem = ""
         try:
-            page = paged(await self._rows(asked), asked.page)
+            page = ListPage.of(await self._rows(asked), asked.page)
             diffs = await self._diffs(asked, [row.name for row in page.rows if row.of == FILES])
         except LocalpuppetError as error:
             problem = str(error)

@@ -1,7 +1,6 @@
 """The views of the search field: a page of matches, and suggestions while the user types."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
@@ -9,6 +8,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.dashboard.lists.finding import MOST_OF_KIND, Findings, Names, find, run_bounds
+from localpuppet.web.dashboard.nodes import searched
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
@@ -73,13 +73,12 @@ class FindViews:
             )
         staged = await asyncio.to_thread(parts.staged.all)
         rollouts = await asyncio.to_thread(parts.rollouts.rows)
-        rows = parts.fleet.rows
-        ran = dict.fromkeys(parts.fleet.standing.tallies, "")
+        nodes, ran, roles = await asyncio.to_thread(parts.memory.read, searched)
         return {
-            "node": {row.node: row.outcome.value for row in rows},
+            "node": nodes,
             "run": {run.run: run.node for run in runs},
-            "release": ran | dict.fromkeys([str(release.release) for release in staged], ""),
-            "role": _counted(Counter(role for row in rows for role in row.roles)),
+            "release": dict.fromkeys([*ran, *(str(release.release) for release in staged)], ""),
+            "role": _counted(roles),
             "class": _counted(classes),
             "rollout": {row.id: row.state for row in rollouts},
             "caller": dict.fromkeys([row.caller for row in rollouts], ""),

@@ -1,21 +1,21 @@
-"""The current state of the fleet, shared by all readers of the dashboard: one row a node.
+"""What the dashboard hears of the fleet: it is verified, and waits to be written to the memory.
 
 - A node whose entry left the bus is unresponsive; it keeps the result of its last run.
 - If the bus is unreachable, rows stay and the dashboard shows since when.
 - Signatures are verified in limited batches, so that other tasks continue; for each node only the
   newest entry waits.
 - If the limit of nodes is reached, trusted nodes replace untrusted ones.
-- Changes stay in `news` until they are written. Runs are not among them: the memory has them from
-  the history that nodes publish.
+- The process keeps no row: it keeps what waits, and the revision and time of each node's last
+  entry. A change is announced once the memory has it, so that lists show it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
-from types import MappingProxyType
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
@@ -25,11 +25,15 @@ from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyV
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
-from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from localpuppet.fleet.inventory.run_end import RunEnd
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.nodes import NodeTable, of_name
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
+# Changes that wait to be written, by kind and node: a later one of a kind replaces an earlier one.
+Waiting = dict[tuple[str, str], Callable[[NodeTable], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,23 +51,6 @@ class FleetLimits:
     together: int = 20
     pause: float = 0.002
     changes: int = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetUpdate:
-    """Changes to write to the memory.
-
-    Attributes:
-        rows: Changed nodes.
-        gone: Nodes that were forgotten.
-        last_updated: When the bus last answered.
-        reports: Changed reports of nodes about rollouts.
-    """
-
-    rows: tuple[NodeRow, ...]
-    gone: tuple[str, ...]
-    last_updated: float | None
-    reports: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
 class ChangeLog:
@@ -102,94 +89,83 @@ class ChangeLog:
 
 
 class Fleet:
-    """The rows; a `PresenceBoard`.
+    """The fleet; a `PresenceBoard`.
 
     Args:
-        rows: The rows from the memory.
-        last_updated: When the bus last answered, from the memory.
+        memory: The dashboard's memory.
         believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
-        holding: Reports of nodes about rollouts that hold them, from the memory.
         limits: The limits.
 
     Attributes:
-        standing: The same nodes, indexed for lists.
         changes: The changes of rows, and of the state of the bus.
-        verified: Set as soon as the entries of a first listing are verified.
+        news: Set while changes wait to be written.
+        unsaved: Why changes wait that could not be written; empty if they could.
+        verified: Set as soon as the entries of a first listing are verified and written.
         missing_days: Of how many of the last days the history is not complete yet; `None` if the
             bus denies reading it.
     """
 
     def __init__(
         self,
-        rows: Iterable[NodeRow],
+        memory: DashboardStore,
         *,
-        last_updated: float | None,
         believe: Believe,
         now: Callable[[], float],
-        holding: Mapping[str, tuple[NodeRolloutReport, ...]] = MappingProxyType({}),
         limits: FleetLimits = FleetLimits(),
     ) -> None:
         self._limits = limits
-        self.standing = NodeStandings(rows)
-        self._rows = self.standing.rows
+        self._memory = memory
         self._believe = believe
         self._now = now
-        self._revisions: dict[str, int] = {}
-        self._dirty: set[str] = set()
-        self._gone: set[str] = set()
-        self._left: set[str] = set()
+        self._seen: dict[str, tuple[int, float]] = {}  # the revision and time of the last entries
+        self._left: AbstractSet[str] = frozenset()
         self._forgotten: AbstractSet[str] = frozenset()
-        self._rollouts = dict(holding)
-        self._changed_reports: set[str] = set()
+        self._rollouts = dict(memory.holding())
+        self._changes: Waiting = {}
+        self.news = asyncio.Event()
         self.changes = ChangeLog(limits.changes)
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
         self._is_listed = False
         self.verified = asyncio.Event()
-        self.last_updated = last_updated
+        self.last_updated = memory.last_updated()
         self.away = "not connected yet"
+        self.unsaved = ""
         self.is_full = False
         self.missing_days: int | None = 0
-
-    @property
-    def rows(self) -> Collection[NodeRow]:
-        """Return all nodes, in no order."""
-        return self._rows.values()
-
-    def row(self, name: str) -> NodeRow | None:
-        """Return a node; `None` if it is unknown."""
-        return self._rows.get(name)
 
     def take(self, change: Change) -> None:
         """Apply a change."""
         self.answered()
         if isinstance(change, KeyListing):
             # It may be another store.
-            self._revisions.clear()
+            seen, self._seen = self._seen, {}
             self._waiting.clear()
             self._is_listed = True
+            there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
+            self._later("lose", partial(self._lose, but=there, seen=seen))
+        elif isinstance(change, KeyRemoval):
+            name = change.key.removeprefix(PRESENCE)
+            self._waiting.pop(name, None)
+            seen = {name: self._seen.pop(name)} if name in self._seen else {}
+            self._later("leave", partial(self._mark_unresponsive, name, seen), name)
         for entry in key_value.entries(change):
             name = entry.key.removeprefix(PRESENCE)
             if name in self._waiting or len(self._waiting) < self._limits.nodes:
                 self._waiting[name] = entry
-        if isinstance(change, KeyListing):
-            there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
-            for name in self._rows.keys() - there:
-                self._mark_unresponsive(name)
-        elif isinstance(change, KeyRemoval):
-            self._mark_unresponsive(change.key.removeprefix(PRESENCE))
         if not self._behind.is_set():
             self._catch_up()
 
     def miss(self, names: AbstractSet[str], revision: int) -> None:
         """Mark nodes as gone that a listing lacks, unless they were written after it."""
         self.answered()
-        for name in (self._rows.keys() | self._waiting.keys()) - names:
-            waiting = self._waiting.get(name)
-            newest = waiting.revision if waiting else self._revisions.get(name, 0)
-            if newest <= revision:
-                self._mark_unresponsive(name)
+        for name in [*self._waiting.keys() - names]:
+            if self._waiting[name].revision <= revision:
+                del self._waiting[name]
+        newer = {name for name, (known, _) in self._seen.items() if known > revision}
+        there = names | newer | self._waiting.keys()
+        self._later("lose", partial(self._lose, but=there, seen=dict(self._seen)))
 
     async def keep_up(self) -> None:
         """Verify waiting entries for ever, with pauses for other tasks and threads."""
@@ -206,8 +182,6 @@ class Fleet:
             self._behind.set()
         else:
             self._behind.clear()
-            if self._is_listed:
-                self.verified.set()
 
     def answered(self) -> None:
         """Note that the bus answered."""
@@ -236,18 +210,8 @@ class Fleet:
             self.changes.add("")
 
     def ran(self, name: str, runs: Sequence[RunSummary]) -> None:
-        """Apply runs of a node, which published them; presence knows better while there is any.
-
-        Args:
-            name: The node.
-            runs: Some of its runs.
-        """
-        row = self._rows.get(name, NodeRow(node=name))
-        is_known = name in self._rows or (
-            name not in self._forgotten and len(self._rows) < self._limits.nodes
-        )
-        if is_known and row.state == UNRESPONSIVE:
-            self._put(row.with_history(run.end for run in runs))
+        """Apply runs of a node, which published them; presence knows better while there is any."""
+        self._later("ran", partial(self._note_runs, name, [run.end for run in runs]), name)
 
     def stir(self) -> None:
         """Note a change of something besides the nodes, so that readers load again."""
@@ -270,102 +234,138 @@ class Fleet:
                 seconds.
         """
         for name, node_roles in roles.items():
-            if name in self._rows or len(self._rows) < self._limits.nodes:
-                row = self._rows.get(name, NodeRow(node=name))
-                self._put(replace(row, roles=node_roles, in_inventory=True))
-        oldest = self._now() - KEPT
-        absent = [row for name, row in self._rows.items() if name not in all_]
+            self._later("roles", partial(self._list, name, node_roles), name)
         self._forgotten = frozenset(forgotten)
-        self._left = {row.node for row in absent if row.in_inventory or row.node in forgotten}
-        for row in absent:
-            seen = max(row.received_at or 0.0, row.finished_at or 0.0)
-            is_old = row.node in self._left or seen < oldest
-            if row.state == UNRESPONSIVE and is_old:
-                self._forget(row.node)
-            elif row.roles:
-                self._put(replace(row, roles=()))
+        self._later("absent", partial(self._leave_out, frozenset(all_), self._forgotten))
 
-    def news(self) -> FleetUpdate:
-        """Return the changes since `written`."""
-        return FleetUpdate(
-            rows=tuple(self._rows[name] for name in self._dirty),
-            gone=tuple(self._gone),
-            last_updated=self.last_updated,
-            reports={name: self._rollouts.get(name, ()) for name in self._changed_reports},
-        )
+    def waiting(self) -> Waiting:
+        """Return the changes that wait to be written, for `write`."""
+        self.news.clear()
+        waiting, self._changes = self._changes, {}
+        return waiting
 
-    def written(self, news: FleetUpdate) -> None:
-        """Note that changes were written."""
-        self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
-        self._gone -= set(news.gone)
-        known = self._rollouts
-        self._changed_reports -= {
-            name for name in news.reports if known.get(name, ()) == news.reports[name]
-        }
-        if news.reports:
+    def write(self, waiting: Waiting) -> NodeTable:
+        """Write changes; it waits for the disk, so it needs a thread.
+
+        Raises:
+            StateError: They could not be written; see `put_back`.
+        """
+        with self._memory.changing(last_updated=self.last_updated) as table:
+            for change in waiting.values():
+                change(table)
+        return table
+
+    def put_back(self, waiting: Waiting, reason: str) -> None:
+        """Keep changes that could not be written; later ones replace them."""
+        self._changes = waiting | self._changes
+        self._note_unsaved(reason)
+
+    def _note_unsaved(self, reason: str) -> None:
+        if self.unsaved != reason:
+            self.unsaved = reason
+            self.stir()
+
+    def announce(self, written: NodeTable) -> None:
+        """Tell readers what was written."""
+        self._note_unsaved("")
+        for name in written.gone:
+            self._seen.pop(name, None)
+            self._rollouts.pop(name, None)
+        for name in written.changed:
+            self.changes.add(name)
+        if written.reported:
             self.stir()  # the list of rollouts is made of what is written
+        if self._is_listed and not self._waiting and not self._changes:
+            self.verified.set()
+
+    def _later(self, kind: str, change: Callable[[NodeTable], None], name: str = "") -> None:
+        self._changes.pop((kind, name), None)  # the new one comes after all others
+        self._changes[kind, name] = change
+        self.news.set()
 
     def _take_entry(self, name: str, token: bytes, revision: int) -> None:
-        if revision <= self._revisions.get(name, 0) or not _is_name(name):
+        if revision <= self._seen.get(name, (0, 0.0))[0] or not _is_name(name):
             return
-        before = self._rows.get(name)
         status = self._believe(name, token)
-        row = NodeRow.of_presence(name, status, now=self._now())
-        if before is None and not self._has_room(row):
+        now = self._now()
+        row = NodeRow.of_presence(name, status, now=now)
+        self._seen[name] = revision, now
+        reports = rollout_reports_of(status, row.holds, now=now)
+        changed = self._rollouts.get(name, ()) != reports
+        self._rollouts[name] = reports
+        self._later("put", partial(self._put, row, reports if changed else None), name)
+
+    def _put(
+        self, row: NodeRow, reports: tuple[NodeRolloutReport, ...] | None, table: NodeTable
+    ) -> None:
+        before = of_name(table.connection, row.node)
+        if before is None and not self._has_room(row, table):
+            table.gone.add(row.node)
             return
-        self._revisions[name] = revision
-        self._put(row if before is None else row.beside(before))
-        self._note_rollouts(name, rollout_reports_of(status, row.holds, now=self._now()))
+        table.put(row if before is None else row.beside(before), before)
+        if reports is not None:
+            table.report(row.node, reports)
 
-    def _note_rollouts(self, name: str, reports: tuple[NodeRolloutReport, ...]) -> None:
-        if self._rollouts.get(name, ()) != reports:
-            self._rollouts[name] = reports
-            self._changed_reports.add(name)
-
-    def _has_room(self, row: NodeRow) -> bool:
+    def _has_room(self, row: NodeRow, table: NodeTable) -> bool:
         """Return whether a new node fits; forget an untrusted node for a trusted one."""
-        if len(self._rows) < self._limits.nodes:
+        if table.count < self._limits.nodes:
             return True
         if row.state == NOT_TRUSTED:
             return False
-        strangers = (
-            name
-            for name, other in self._rows.items()
-            if other.state == NOT_TRUSTED and not other.in_inventory
+        strangers = table.names(
+            f"state = '{NOT_TRUSTED}' AND NOT row ->> '$.in_inventory' ORDER BY rowid LIMIT 1"
         )
-        stranger = next(strangers, None)
-        if stranger is None:
-            return False
-        self._revisions.pop(stranger, None)
-        self._forget(stranger)
-        return True
+        for stranger in strangers:
+            table.forget(stranger)
+        return bool(strangers)
 
-    def _mark_unresponsive(self, name: str) -> None:
-        self._revisions.pop(name, None)
-        self._waiting.pop(name, None)
-        row = self._rows.get(name)
+    def _lose(
+        self, table: NodeTable, *, but: AbstractSet[str], seen: Mapping[str, tuple[int, float]]
+    ) -> None:
+        for name in table.names(f"state != '{UNRESPONSIVE}'") - but:
+            self._mark_unresponsive(name, seen, table)
+
+    def _mark_unresponsive(
+        self, name: str, seen: Mapping[str, tuple[int, float]], table: NodeTable
+    ) -> None:
+        row = of_name(table.connection, name)
         if row is None or row.state == UNRESPONSIVE:
             return
         if name in self._left or (row.state == NOT_TRUSTED and not row.in_inventory):
-            self._forget(name)  # it left the inventory, or its entry was never verified
+            table.forget(name)  # it left the inventory, or its entry was never verified
         else:
-            self._put(replace(row, state=UNRESPONSIVE, cause=""))
+            _, at = seen.get(name, (0, row.received_at))
+            table.put(replace(row, state=UNRESPONSIVE, cause="", received_at=at), row)
 
-    def _forget(self, name: str) -> None:
-        self.standing.forget(name)
-        self._dirty.discard(name)
-        if self._rollouts.pop(name, ()):
-            self._changed_reports.add(name)  # those rollouts no longer hold it
-        else:
-            self._changed_reports.discard(name)
-        self._gone.add(name)
-        self.changes.add(name)
+    def _note_runs(self, name: str, ends: Sequence[RunEnd], table: NodeTable) -> None:
+        before = of_name(table.connection, name)
+        row = before or NodeRow(node=name)
+        is_known = before is not None or (
+            name not in self._forgotten and table.count < self._limits.nodes
+        )
+        if is_known and row.state == UNRESPONSIVE:
+            table.put(row.with_history(ends), before)
 
-    def _put(self, row: NodeRow) -> None:
-        self._gone.discard(row.node)
-        if self.standing.put(row):
-            self._dirty.add(row.node)
-            self.changes.add(row.node)
+    def _list(self, name: str, roles: tuple[str, ...], table: NodeTable) -> None:
+        before = of_name(table.connection, name)
+        if before is not None or table.count < self._limits.nodes:
+            row = before or NodeRow(node=name)
+            table.put(replace(row, roles=roles, in_inventory=True), before)
+
+    def _leave_out(
+        self, all_: AbstractSet[str], forgotten: AbstractSet[str], table: NodeTable
+    ) -> None:
+        oldest = self._now() - KEPT
+        absent = [of_name(table.connection, name) for name in table.names() - all_]
+        rows = [row for row in absent if row is not None]
+        self._left = {row.node for row in rows if row.in_inventory or row.node in forgotten}
+        for row in rows:
+            seen = max(row.received_at or 0.0, row.finished_at or 0.0)
+            is_old = row.node in self._left or seen < oldest
+            if row.state == UNRESPONSIVE and is_old:
+                table.forget(row.node)
+            elif row.roles:
+                table.put(replace(row, roles=()), row)
 
 
 def _is_name(name: str) -> bool:

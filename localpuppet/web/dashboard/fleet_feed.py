@@ -60,7 +60,8 @@ class FeedIntervals:
     """Seconds between two looks or writes.
 
     Attributes:
-        write: Between two writes to the memory: a kill -9 loses the changes since the last one.
+        write: Between two writes of when the bus last answered, and after one that failed.
+        gather: Between two writes of changes: a kill -9 loses those since the last one.
         view: Between two looks whether the view has changed.
         names: Between two looks at all names of the view.
         agent: Between two looks whether an agent runs on this machine.
@@ -69,6 +70,7 @@ class FeedIntervals:
     """
 
     write: float = 1.0
+    gather: float = 0.05
     view: float = 0.5
     names: float = 30.0
     agent: float = 5.0
@@ -200,26 +202,24 @@ class FleetFeeder:
 
     async def _write(self) -> None:
         while True:
-            await asyncio.sleep(self.intervals.write)
+            await wait_first(self.fleet.news, seconds=self.intervals.write)
             await self._write_once()
             if BUS in self._logged and not self.fleet.away:
                 self._well(BUS)
                 self.feed.log.info("the bus is reachable again", kind=LineKind.BUS)
+            # Changes that come together are written together.
+            await asyncio.sleep(self.intervals.gather)
 
     async def _write_once(self) -> None:
-        news = self.fleet.news()
+        waiting = self.fleet.waiting()
         try:
-            await asyncio.to_thread(
-                self.memory.write,
-                news.rows,
-                gone=news.gone,
-                last_updated=news.last_updated,
-                reports=news.reports,
-            )
+            written = await asyncio.to_thread(self.fleet.write, waiting)
         except StateError as error:
+            self.fleet.put_back(waiting, str(error))
             self._wrong("memory", f"the dashboard does not store results: {error}")
+            await asyncio.sleep(self.intervals.write)
             return
-        self.fleet.written(news)
+        self.fleet.announce(written)
         self._well("memory")
 
     async def _prune(self) -> None:

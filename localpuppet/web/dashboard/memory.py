@@ -13,24 +13,24 @@ The file is `web/fleet.sqlite` in the state directory.
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.records import from_record, to_record
-from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import Database, EarlierFormatError, Format
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, HistoryDay, day_of
 from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard import nodes
+from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table
@@ -43,13 +43,13 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 10
+_VERSION = 11
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES
     + audit_table.TABLES
+    + nodes.TABLES
     + """
-CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS failures (
     failure_cause TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -59,11 +59,9 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) ST
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
-# Rows of nodes have another form since format 10; the bus and the history have them.
-_CONVERSION = (
-    f"{run_table.CONVERSION} DELETE FROM nodes;"  # noqa: S608
-    "UPDATE state SET last_updated = NULL;"
-)
+# Rows of nodes have another form since formats 10 and 11; the bus and the history have them.
+_NO_ROWS = "DROP TABLE nodes; UPDATE state SET last_updated = NULL;"
+_CONVERSIONS = {9: run_table.CONVERSION + _NO_ROWS, 10: _NO_ROWS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +107,7 @@ class DashboardStore:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=_TABLES, version=_VERSION, conversions={9: _CONVERSION}),
+            Format(tables=_TABLES, version=_VERSION, conversions=_CONVERSIONS),
             damaged="move the file away: the dashboard creates a new one",
             shrinks=True,
         )
@@ -150,46 +148,26 @@ class DashboardStore:
         with self._database.use():
             return True
 
-    def rows(self) -> list[NodeRow]:
-        """Return the last state of the nodes."""
-        with self._database.snapshot() as connection:
-            texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
-        with self._database.damage_errors("row"):
-            return [from_record(NodeRow, loads_again(text.encode())) for (text,) in texts]
-
     def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
         with self._database.snapshot() as connection:
             row = connection.execute("SELECT last_updated FROM state").fetchone()
         return None if row[0] is None else float(row[0])
 
-    def write(
-        self,
-        rows: Iterable[NodeRow],
-        *,
-        gone: Iterable[str] = (),
-        last_updated: float | None = None,
-        reports: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
-    ) -> None:
-        """Write changes in one transaction.
+    @contextmanager
+    def changing(self, *, last_updated: float | None = None) -> Iterator[NodeTable]:
+        """Yield the nodes, to change them in one transaction.
 
         Args:
-            rows: Changed nodes.
-            gone: Nodes to forget; their runs stay.
             last_updated: When the bus last answered; `None` keeps the old value.
-            reports: Changed reports of nodes about rollouts.
         """
-        with self._database.transaction() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO nodes VALUES (?, ?)",
-                [(row.node, json.dumps(to_record(row))) for row in rows],
-            )
-            connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
-            for node, of_node in reports.items():
-                reported_table.write(connection, node, of_node, now=self._now())
+        with self._database.transaction() as connection, self._database.damage_errors("row"):
+            table = NodeTable(connection, self._now())
+            yield table
             if last_updated is not None:
                 connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
-            self._make_room(connection)
+            if table.changed:
+                self._make_room(connection)
 
     def write_history(
         self,
@@ -241,7 +219,7 @@ class DashboardStore:
         self, question: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs
     ) -> T:
         """Return the answer to a question of `tables`; it reads the file, so it needs a thread."""
-        with self.snapshot() as connection:
+        with self.snapshot() as connection, self._database.damage_errors("row"):
             return question(connection, *args, **more)
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:

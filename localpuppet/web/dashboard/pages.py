@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.formats.records import from_record
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
 from localpuppet.node.runs.run_replies import RunReport
@@ -18,18 +19,17 @@ from localpuppet.rollout.report_page import TimeLine
 from localpuppet.rollout.rollout_view import RolloutView
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, Visitor
+from localpuppet.web.dashboard import failures
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
+from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.find_views import FindViews
 from localpuppet.web.dashboard.history.time_chart import RANGES, range_of
 from localpuppet.web.dashboard.history.views import HistoryViews
+from localpuppet.web.dashboard.list_query import FAILURES, OVERVIEW, ListPage, ListQuery
 from localpuppet.web.dashboard.listing import NodeLists
-from localpuppet.web.dashboard.lists.failures import failures
-from localpuppet.web.dashboard.lists.list_page import MOST, overview
-from localpuppet.web.dashboard.lists.list_query import FAILURES, OVERVIEW, ListQuery
-from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.lists.releases import sources_in_use
 from localpuppet.web.dashboard.lists.rollouts import (
     RolloutRow,
@@ -39,6 +39,15 @@ from localpuppet.web.dashboard.lists.rollouts import (
     reported_runs,
 )
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
+from localpuppet.web.dashboard.nodes import (
+    MOST,
+    Names,
+    Overview,
+    Tally,
+    of_name,
+    overview,
+    tallies,
+)
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
@@ -122,21 +131,18 @@ class Pages:
     async def _overview(self, request: Request) -> Response:
         asked = ListQuery.parse(request.query_params, OVERVIEW)
         now, parts = self._now(), self._parts
+        # If the inventory cannot be queried, the template shows that, and no empty fleet.
         names, problem = await self.lists.names(asked)
-        # If the inventory cannot be queried, the fleet is not shown as empty.
-        standing = NodeStandings() if problem else parts.fleet.standing
-        summary = overview(standing, names=names, now=now)
-        worst = ListQuery.parse({}, FAILURES)
-        groups = failures(standing, worst, names=names, seen={})
+        summary, groups, in_use = await asyncio.to_thread(parts.memory.read, _summary, names, now)
         rollouts = await asyncio.to_thread(self._rollouts)
-        sources = sources_in_use(standing, names)[:MOST]
+        sources = sources_in_use(in_use)[:MOST]
         chart = await self.history.chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=summary,
-            failures=await asyncio.to_thread(self.lists.with_runs, groups[:MOST]),
-            all_failures=len(groups),
+            failures=groups.rows[:MOST],
+            all_failures=groups.total,
             rollouts=active_rollouts(rollouts, summary.rollout_holds),
             most_names=MOST_NAMES,
             sources=sources,
@@ -157,7 +163,8 @@ class Pages:
         name = NodeName.parse(request.path_params["node"])
         before_text = request.query_params.get("before")
         before = RunId.parse(before_text) if before_text else None
-        row = self._parts.fleet.row(name)
+        read = self._parts.memory.read
+        row = await asyncio.to_thread(read, of_name, name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
             raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
@@ -165,7 +172,6 @@ class Pages:
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
         is_bad = row is not None and row.outcome.bad
-        read = self._parts.memory.read
         worked = await asyncio.to_thread(read, run_queries.last_good, [name] * is_bad)
         broke = await asyncio.to_thread(read, run_queries.first_bad, worked.values())
         return self._showing.page(
@@ -195,7 +201,7 @@ class Pages:
         known: RunResult | None = await asyncio.to_thread(
             self._parts.memory.read, run_queries.of_id, run, name
         )
-        row = self._parts.fleet.row(name)
+        row = await asyncio.to_thread(self._parts.memory.read, of_name, name)
         if known is None and row is not None and row.last is not None and row.run == run:
             known = RunResult.of_end(name, row.last)  # its summary is still on its way
         if known is None:
@@ -288,6 +294,17 @@ class Pages:
         except LocalpuppetError as error:
             return (), (), str(error)
         return _around(links, name)
+
+
+def _summary(
+    connection: Connection, names: Names, now: float
+) -> tuple[Overview, ListPage[FailureGroup], Mapping[str, Tally]]:
+    worst = ListQuery.parse({}, FAILURES)
+    return (
+        overview(connection, names, now=now),
+        failures.listed(connection, worst, names),
+        tallies(connection, names),
+    )
 
 
 def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:

@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.rollout.commands import RolloutCommand, identify_pause
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
 from localpuppet.web.dashboard.actions import MAX_NODES
+from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.rollout_actions import (
     Groups,
     RolloutAction,
@@ -76,7 +77,7 @@ class RolloutActionViews:
         left_out: Sequence[str] = ()
         RolloutStart.read(words, names)  # an invalid option is reported before the plan
         if words.get("older"):
-            names, left_out = self._running_older(words["older"])
+            names, left_out = await self._running_older(words["older"])
         if names:
             selection = {"nodes": ",".join(names)}
         elif not (selection or words.get("all")):
@@ -91,7 +92,7 @@ class RolloutActionViews:
                 hint="select other nodes, or run 'localpuppet rollout run' in a terminal",
             )
         start = RolloutStart.read(words, names)
-        row = self._context.fleet.row
+        known = await self._views.known(names)
         return await self._views.answer(
             request,
             ActionProposal(
@@ -101,17 +102,18 @@ class RolloutActionViews:
                 will=start.consequences(groups, left_out),
                 read=lambda _: (str(start), lambda: self._actor.start(start)),
                 about=start.digest,
-                rows=[row(name) or NodeRow(node=name) for name in names],
+                rows=[row or NodeRow(node=name) for name, row in known.items()],
                 command=start.command,
                 options=start.options,
             ),
             form,
         )
 
-    def _running_older(self, release: str) -> tuple[list[NodeName], Sequence[str]]:
+    async def _running_older(self, release: str) -> tuple[list[NodeName], Sequence[str]]:
         """Return the nodes whose last run applied an older release: with an agent, and without."""
-        standing = self._context.fleet.standing
-        older, without = {*standing.older(release)}, {*standing.unresponsive}
+        rows = await self._views.listed(ListQuery(older=release))
+        older = {row.node for row in rows}
+        without = {row.node for row in rows if row.state == UNRESPONSIVE}
         if not older - without:
             raise InvalidInputError("no node with a running agent is behind it", where=release)
         return sorted(map(NodeName.parse, older - without)), sorted(older & without)

@@ -27,7 +27,7 @@ from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.rollout_view import tone_of
 from localpuppet.web.dashboard.actions import SENT, Action
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.lists.list_query import CONCERNS
+from localpuppet.web.dashboard.list_query import CONCERNS
 
 HERE = Path(__file__).parent
 DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}
@@ -82,6 +82,7 @@ class TemplateRenderer:
             "last_updated": fleet.last_updated,
             "away": fleet.away,
             "full": fleet.is_full,
+            "unsaved": fleet.unsaved,
             "missing_days": fleet.missing_days,
         }
         now = self._clock.now().timestamp()

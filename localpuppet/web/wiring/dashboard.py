@@ -195,9 +195,7 @@ def _rows(memory: "DashboardStore", verifier: "Verifier", now: Callable[[], floa
     from localpuppet.web.dashboard.fleet import Fleet
 
     return Fleet(
-        memory.rows(),
-        last_updated=memory.last_updated(),
-        holding=memory.holding(),
+        memory,
         believe=lambda node, token: believe(verifier, node, token),
         now=now,
     )

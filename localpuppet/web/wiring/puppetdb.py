@@ -70,12 +70,11 @@ class ApiWiring:
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
         sys.setswitchinterval(SWITCH)
-        node, rows = sources.fleet.node, sources.rows
+        node = sources.fleet.node
         snapshot = sources.memory.snapshot
         reports = ReportViews(
             sources.memory.path,
             snapshot,
-            nodes=lambda: list(rows.rows),  # a copy, because queries run in threads
             now=lambda: node.clock.now().timestamp(),
             forgotten=sources.view.forgotten,
         )
@@ -98,7 +97,6 @@ class ApiWiring:
                 details=NodeReportDetails(
                     find=reports.find,
                     ask=sources.reports.log,
-                    is_online=lambda name: name not in rows.standing.unresponsive,
                 ),
                 metrics=metrics,
             ),

@@ -13,7 +13,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.fleet.history.records import a_row
-from tests.web.dashboard.past import MOTD
+from tests.web.dashboard.past import MOTD, keep
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -57,7 +57,7 @@ def main() -> None:
     memory.begin()
     for second in range(SECONDS):
         memory.write_history(ends(second), ())
-        memory.write(rows(second), last_updated=NOW + second)
+        keep(memory, *rows(second), last_updated=NOW + second)
         tell(str(second))
     later = memory_of(Path(sys.argv[1]), now=NOW + 92 * DAY)
     while later.prune():

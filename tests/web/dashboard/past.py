@@ -1,12 +1,16 @@
 """What nodes of a played site published about the past: runs and requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.list_query import ListQuery
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.nodes import listed, of_name
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from tests.web.dashboard.site import Site, run_id
 
@@ -32,6 +36,25 @@ def summary(node: str, at: float, **more: Any) -> RunResult:
         seconds=20,
     )
     return replace(run, **more)
+
+
+def keep(
+    memory: DashboardStore,
+    *rows: NodeRow,
+    gone: Iterable[str] = (),
+    last_updated: float | None = None,
+) -> None:
+    """Write nodes as they are now, and forget some."""
+    with memory.changing(last_updated=last_updated) as table:
+        for row in rows:
+            table.put(row, of_name(table.connection, row.node))
+        for name in gone:
+            table.forget(name)
+
+
+def kept(memory: DashboardStore) -> list[NodeRow]:
+    """Return the nodes that were written, by name."""
+    return list(memory.read(listed, ListQuery().whole, None, now=0.0).rows)
 
 
 def summarise(

@@ -27,6 +27,7 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.releases.difference import NameDifference
@@ -52,6 +53,7 @@ from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.nodes import of_name
 from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
@@ -243,9 +245,7 @@ class Site:
         self.view = MemoryInventory(self.entries, current=self.now())
         self.memory = DashboardStore(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
-            [],
-            last_updated=None,
-            holding=self.memory.holding(),
+            self.memory,
             believe=lambda _, token: believed(json.loads(token)),
             now=self.now,
             limits=self.limits,
@@ -264,15 +264,17 @@ class Site:
             key, value = PRESENCE + one["node"], json.dumps(one).encode()
             entry = KeyValueEntry(key=key, value=value, revision=self.revision)
             self.fleet.take(KeyWrite(entry=entry))
-            row = self.fleet.row(one["node"])
+        self.remember()
+        for one in statuses:
+            row = self.row(one["node"])
             if row is not None and row.last is not None and row.run:
                 self.memory.write_history([RunResult.of_end(row.node, row.last)], ())
-        self.remember()
 
     def leave(self, node: str) -> None:
         """Have a node's presence expire."""
         self.revision += 1
         self.fleet.take(KeyRemoval(key=PRESENCE + node, revision=self.revision))
+        self.remember()
 
     def listing(self, *statuses: Mapping[str, Any]) -> None:
         """Have the bus list these nodes, and no others."""
@@ -284,20 +286,22 @@ class Site:
             for one in statuses
         )
         self.fleet.take(KeyListing(entries=entries, revision=self.revision))
+        self.remember()
 
     def remember(self) -> None:
         """Write down what is new."""
-        new = self.fleet.news()
-        self.memory.write(
-            new.rows, gone=new.gone, last_updated=new.last_updated, reports=new.reports
-        )
-        self.fleet.written(new)
+        self.fleet.announce(self.fleet.write(self.fleet.waiting()))
+
+    def row(self, name: str) -> NodeRow | None:
+        """Return a node that was written down."""
+        return self.memory.read(of_name, name)
 
     def list_(self, *entries: InventoryEntry) -> None:
         """Have nodes be in the inventory."""
         self.view.replace(*entries)
         roles = {str(one.node): one.roles for one in entries}
         self.fleet.listed(roles, all_=roles)
+        self.remember()
 
     async def _tell(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         self.asked.append(f"{action} {node} {run}")

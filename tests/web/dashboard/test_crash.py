@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
-from tests.web.dashboard.past import MOTD
+from tests.web.dashboard.past import MOTD, kept
 
 # What SQLite does to the disk; how many of each are tried with the tests.
 CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
@@ -29,7 +29,7 @@ def check(directory: Path, told: list[str]) -> None:
     seconds = [int(word) for word in told if word != "pruned"]
     memory = memory_of(directory)
     memory.begin()
-    known = {row.node: row for row in memory.rows()}
+    known = {row.node: row for row in kept(memory)}
     last_updated = memory.last_updated()
     written = -1 if last_updated is None else int(last_updated - NOW)
     # The database may have an unconfirmed second, but only as a whole.

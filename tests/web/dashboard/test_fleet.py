@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.bus.key_value import KeyListing
-from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.run_results import KEPT
 from tests.fleet.inventory.entries import entry
+from tests.web.dashboard.past import kept
 from tests.web.dashboard.site import Site, status
 
 
@@ -20,13 +20,13 @@ def site(tmp_path: Path) -> Site:
 
 
 def rows(site: Site) -> dict[str, str]:
-    return {row.node: row.state for row in site.fleet.rows}
+    return {row.node: row.state for row in kept(site.memory)}
 
 
 def test_a_node_that_leaves_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
     site.tell(status("a", site.now(), last_run={"outcome": "changed"}))
     site.leave("a")
-    row = site.fleet.row("a")
+    row = site.row("a")
     assert row is not None
     assert (row.state, row.outcome) == ("unresponsive", Kind.CHANGED)
 
@@ -34,6 +34,7 @@ def test_a_node_that_leaves_is_unresponsive_and_keeps_its_last_run(site: Site) -
 def test_nodes_missing_from_a_listing_are_unresponsive_unless_they_came_later(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.fleet.miss(set(), 1)
+    site.remember()
     assert rows(site) == {"a": "unresponsive", "b": "idle"}
 
 
@@ -47,13 +48,8 @@ def test_another_store_with_lower_revisions_is_accepted(site: Site) -> None:
 
 def test_a_restarted_dashboard_remembers_the_fleet(site: Site) -> None:
     site.tell(status("a", site.now(), last_run={"outcome": "failed"}))
-    again = Fleet(
-        site.memory.rows(),
-        last_updated=site.memory.last_updated(),
-        believe=lambda *_: {},
-        now=site.now,
-    )
-    assert [(row.node, row.outcome) for row in again.rows] == [("a", Kind.FAILED)]
+    again = Fleet(site.memory, believe=lambda *_: {}, now=site.now)
+    assert [(row.node, row.outcome) for row in kept(site.memory)] == [("a", Kind.FAILED)]
     assert again.last_updated == site.now()
     assert again.away
 
@@ -94,8 +90,6 @@ def test_untrusted_nodes_keep_no_trusted_node_out(tmp_path: Path) -> None:
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
     assert rows(site) == {"a1": "not trusted", "web01": "idle"}
-    site.remember()
-    assert sorted(row.node for row in site.memory.rows()) == ["a1", "web01"]
     site.tell(status("web02", site.now()), status("web03", site.now()))
     assert sorted(rows(site)) == ["web01", "web02"]
 
@@ -104,16 +98,14 @@ def test_a_node_that_was_never_trusted_leaves_no_row(site: Site) -> None:
     site.tell({"node": "eve", "state": "not trusted", "reason": "unknown key"})
     site.leave("eve")
     assert rows(site) == {}
-    site.remember()
-    assert site.memory.rows() == []
 
 
 def test_the_inventory_adds_roles_and_removes_forgotten_nodes(site: Site) -> None:
     site.tell(status("a", site.now()))
     site.list_(entry("a", at=0.0, roles=("web",)), entry("b", at=0.0, roles=("db",)))
-    assert {row.node: row.roles for row in site.fleet.rows} == {"a": ("web",), "b": ("db",)}
+    assert {row.node: row.roles for row in kept(site.memory)} == {"a": ("web",), "b": ("db",)}
     site.list_()
-    assert {row.node: row.roles for row in site.fleet.rows} == {"a": ()}
+    assert {row.node: row.roles for row in kept(site.memory)} == {"a": ()}
 
 
 def test_a_node_that_left_the_inventory_while_it_was_online_goes_with_its_agent(
@@ -126,13 +118,13 @@ def test_a_node_that_left_the_inventory_while_it_was_online_goes_with_its_agent(
     assert rows(site) == dict.fromkeys("abc", "idle")
     site.leave("a")
     assert "a" not in rows(site)
+    site.fleet = Fleet(site.memory, believe=lambda *_: {}, now=site.now)
+    site.fleet.take(KeyListing(entries=(), revision=9, more=False))
+    site.list_()
+    assert rows(site) == {"c": "unresponsive"}
+    site.fleet.listed({}, all_=(), forgotten={"c"})
     site.remember()
-    again = Fleet(site.memory.rows(), last_updated=None, believe=lambda *_: {}, now=site.now)
-    again.take(KeyListing(entries=(), revision=9, more=False))
-    again.listed({}, all_=())
-    assert [row.node for row in again.rows] == ["c"]
-    again.listed({}, all_=(), forgotten={"c"})
-    assert not again.rows
+    assert rows(site) == {}
 
 
 def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
@@ -157,6 +149,7 @@ async def test_a_large_listing_is_processed_in_parts(tmp_path: Path) -> None:
     keeping = asyncio.create_task(site.fleet.keep_up())
     while len(rows(site)) < 99 and turns < 100:
         await asyncio.sleep(0)
+        site.remember()
         turns += 1
     assert turns >= 9
     assert "n98" not in rows(site)
@@ -174,6 +167,7 @@ async def test_waiting_entries_of_a_store_are_forgotten_with_it(tmp_path: Path) 
     for _ in range(3):
         await asyncio.sleep(0)
     keeping.cancel()
+    site.remember()
     assert rows(site) == {"a": "unresponsive"}
 
 
@@ -190,11 +184,12 @@ async def test_a_change_wakes_waiting_listeners_and_an_earlier_change_returns_at
 
 def test_a_reader_far_behind_loads_everything(site: Site) -> None:
     limits = FleetLimits(changes=3)
-    fleet = Fleet([], last_updated=None, believe=lambda *_: {}, now=site.now, limits=limits)
+    site.fleet = fleet = Fleet(site.memory, believe=lambda *_: {}, now=site.now, limits=limits)
     fleet.answered()
     for number in range(4):
         fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])
+        site.remember()
     assert fleet.changes.since(2) == {"n1", "n2", "n3"}
     assert fleet.changes.since(1) is None
     assert fleet.changes.since(fleet.changes.revision) == set()
-    assert isinstance(fleet.row("n0"), NodeRow)
+    assert rows(site)["n0"] == "unresponsive"

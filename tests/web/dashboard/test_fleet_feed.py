@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,21 +25,24 @@ from localpuppet.fleet.history.day import (
 from localpuppet.fleet.history.following import HistoryFollower
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
+from localpuppet.web.dashboard.nodes import NodeTable, of_name
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables import audit_table
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter, listed
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry, signed
+from tests.web.dashboard.past import kept
 from tests.web.dashboard.site import status
 
 WEB, EVE = person("web01.example.com"), person("eve.example.com")
@@ -59,8 +62,7 @@ class Hearing:
         self.view = View(directory / "view.sqlite", now=self.now)
         self.memory = store(directory / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
-            [],
-            last_updated=None,
+            self.memory,
             believe=lambda name, token: believe(self.verifier, name, token),
             now=self.now,
         )
@@ -86,7 +88,7 @@ class Hearing:
 
     async def follow(self, store: Any, leave: asyncio.Event) -> None:
         self.follows += 1
-        self.shown_before.append(len(self.fleet.rows))
+        self.shown_before.append(len(kept(self.memory)))
         leaving = asyncio.create_task(leave.wait())
         connecting = asyncio.create_task(store())
         await asyncio.wait([leaving, connecting], return_when=asyncio.FIRST_COMPLETED)
@@ -110,9 +112,12 @@ class Hearing:
             await running
             self.view.close()
 
+    def row(self, name: str) -> NodeRow | None:
+        return self.memory.read(of_name, name)
+
     async def until(self, state: str, name: str = "web01.example.com") -> None:
         seen = -1
-        while (row := self.fleet.row(name)) is None or row.state != state:
+        while (row := self.row(name)) is None or row.state != state:
             await self.fleet.changes.changed(seen)
             seen = self.fleet.changes.revision
 
@@ -128,7 +133,7 @@ async def test_presence_is_received_verified_and_remembered(hearing: Hearing) ->
         await hearing.announce(EVE)
         await hearing.until("idle")
         await hearing.until("not trusted", "eve.example.com")
-    assert [row.node for row in hearing.memory.rows()] == ["eve.example.com", "web01.example.com"]
+    assert [row.node for row in kept(hearing.memory)] == ["eve.example.com", "web01.example.com"]
     hearing.memory.close()
 
 
@@ -147,7 +152,8 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
     async with hearing.going_on():
         await put(RUNS, run)
         audit = await put(AUDIT, a_decision(at))
-        while not hearing.memory.read(audit_table.audit, AuditFilter(), limit=9):
+        asked = ListQuery()
+        while not hearing.memory.read(listed, asked, AuditFilter(), limit=9).rows:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         (known,) = hearing.memory.runs(str(node), limit=9)
         assert known == RunResult.of_summary(str(node), run)
@@ -171,7 +177,7 @@ async def test_an_outage_is_shown_until_it_ends(hearing: Hearing) -> None:
         hearing.store.wake()
         while not hearing.fleet.away:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
-        row = hearing.fleet.row("web01.example.com")
+        row = hearing.row("web01.example.com")
         assert row is not None
         assert row.state == "idle"
         with pytest.raises(UnavailableError):
@@ -243,7 +249,7 @@ async def test_roles_come_from_the_view_also_if_an_agent_writes_it(
         arrived = ReceivedEntry(node=said.node, token=token, found=EntryRows.of(said), revision=3)
         agents.take([arrived], revision=3)
         await hearing.until("unresponsive")
-    (row,) = hearing.memory.rows()
+    (row,) = kept(hearing.memory)
     assert (row.roles, row.in_inventory) == (("web",), True)
     agents.close()
 
@@ -253,19 +259,24 @@ class FullDiskStore(DashboardStore):
 
     tries = 0
 
-    def write(self, *args: Any, **named: Any) -> None:
+    @contextmanager
+    def changing(self, *, last_updated: float | None = None) -> Iterator[NodeTable]:
         self.tries += 1
         if self.tries < 4:
             raise StateError("no space left on device", where="fleet.sqlite")
-        super().write(*args, **named)
+        with super().changing(last_updated=last_updated) as table:
+            yield table
 
 
 async def test_a_full_disk_is_logged_once_and_loses_nothing(tmp_path: Path) -> None:
     hearing = Hearing(tmp_path, FullDiskStore)
     async with hearing.going_on():
         await hearing.announce(WEB)
+        while "no space left" not in hearing.fleet.unsaved:
+            await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         await hearing.until("idle")
+        assert hearing.fleet.unsaved == ""
         while cast("FullDiskStore", hearing.memory).tries < 5:
             await asyncio.sleep(0.01)
     assert hearing.log.text.count("no space left") == 1
-    assert [row.node for row in hearing.memory.rows()] == ["web01.example.com"]
+    assert [row.node for row in kept(hearing.memory)] == ["web01.example.com"]

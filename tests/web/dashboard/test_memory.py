@@ -1,6 +1,7 @@
 """The memory of the fleet, in a real file."""
 
 import sqlite3
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,13 +16,14 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter, audit
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from localpuppet.web.dashboard.tables.run_table import parts_of
 from tests.fleet.history.records import a_decision, a_row
-from tests.web.dashboard.past import MOTD, summary
+from tests.web.dashboard.past import MOTD, keep, kept, summary
 from tests.web.dashboard.site import run_id
 from tests.web.dashboard.tables.test_run_table import FORMAT_9
 
@@ -34,6 +36,10 @@ def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
     return RunResult(
         node=node, run=run_id(at), at=at, outcome=kind, release="web/tags/r1", reason=""
     )
+
+
+def audited(memory: DashboardStore) -> Sequence[NodeAuditRecord]:
+    return memory.read(listed, ListQuery().whole, AuditFilter(), limit=99).rows
 
 
 class Clock:
@@ -55,13 +61,13 @@ def memory(tmp_path: Path, now: Clock) -> DashboardStore:
 
 def test_written_rows_survive_a_restart(memory: DashboardStore, tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, a_row("b")], last_updated=NOW)
+    keep(memory, ROW, a_row("b"), last_updated=NOW)
     memory.write_history([ended(NOW)], ())
-    memory.write([], gone=["b"])
+    keep(memory, gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
     again = DashboardStore(file, now=now)
-    assert (again.rows(), again.last_updated()) == ([ROW], NOW)
+    assert (kept(again), again.last_updated()) == ([ROW], NOW)
     assert again.read(of_id, run_id(NOW), "a") == ended(NOW)
 
 
@@ -69,17 +75,17 @@ def test_reading_writes_nothing_and_needs_no_space(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW])
+    keep(memory, ROW)
     memory.write_history([ended(NOW)], ())
     memory.close()
     again = DashboardStore(file, now=now)
-    assert (again.begin(), again.rows(), again.runs("a", limit=9)) == (False, [ROW], [ended(NOW)])
+    assert (again.begin(), kept(again), again.runs("a", limit=9)) == (False, [ROW], [ended(NOW)])
     assert file.with_name("fleet.sqlite-wal").stat().st_size == 0
 
 
 def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
     a, b, c = ended(NOW, node="a"), ended(NOW - 2, node="b"), ended(NOW - 1, node="c")
-    memory.write([a_row(name) for name in "abc"])
+    keep(memory, *(a_row(name) for name in "abc"))
     memory.write_history([c, a, b], ())
     first, last = run_id(NOW - 2), run_id(NOW)
     assert memory.read(between, first, last, limit=9) == [a, c, b]
@@ -152,15 +158,15 @@ def test_the_oldest_runs_are_removed_if_space_is_short(tmp_path: Path, now: Cloc
     )
     for day in range(30, -1, -1):
         at = NOW - day * DAY
-        memory.write([ROW])
+        keep(memory, ROW)
         memory.write_history([ended(at + number, f"n{number:03}") for number in range(300)], ())
     memory.close()
     assert (tmp_path / "fleet.sqlite").stat().st_size < 400_000
-    kept = memory.runs("n299", limit=99)
-    assert [one.at for one in kept] == [NOW + 299 - day * DAY for day in range(len(kept))]
-    assert 1 < len(kept) < 31
+    runs = memory.runs("n299", limit=99)
+    assert [one.at for one in runs] == [NOW + 299 - day * DAY for day in range(len(runs))]
+    assert 1 < len(runs) < 31
     assert sum(memory.hours(0).values()) == 31 * 300, "charts keep their counts"
-    assert memory.rows() == [ROW]
+    assert kept(memory) == [ROW]
 
 
 def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, now: Clock) -> None:
@@ -178,16 +184,16 @@ def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, 
         )
     # Not closed: as after a kill -9.
     memory = DashboardStore(file, now=now, limits=limits)
-    kept = memory.runs("n099", limit=99)
-    assert 1 < len(kept) < 20
-    assert all(len(run.resources) == 20 for run in kept)
+    runs = memory.runs("n099", limit=99)
+    assert 1 < len(runs) < 20
+    assert all(len(run.resources) == 20 for run in runs)
     assert memory.taken(range(40)) == {day: -day for day in range(31)}
     assert memory.taken([7, 99]) == {7: -7}
-    assert len(memory.read(audit, AuditFilter(), limit=99)) == 31
+    assert len(audited(memory)) == 31
     now.seconds += 88 * DAY
     for _ in range(31):  # a day each
         memory.prune()
-    assert len(memory.read(audit, AuditFilter(), limit=99)) == 3
+    assert len(audited(memory)) == 3
     # Runs of the future, and from before the time that is kept, are ignored.
     memory.write_history([summary("n1", now.seconds + 3 * DAY), summary("n1", NOW - 9 * DAY)], [])
     assert memory.runs("n1", limit=9) == []
@@ -205,7 +211,7 @@ def test_a_file_releases_unused_pages(tmp_path: Path, now: Clock) -> None:
         turns += 1
     memory.close()
     assert pages / 20 - 2 < turns < pages / 20 + 2
-    assert file.stat().st_size < 120_000
+    assert file.stat().st_size < 140_000
 
 
 def earlier(tmp_path: Path) -> Path:
@@ -222,11 +228,11 @@ def test_a_database_of_an_earlier_version_is_replaced(tmp_path: Path, now: Clock
     path = earlier(tmp_path)
     memory = DashboardStore(path, now=now)
     with pytest.raises(StateError, match=r"another version.*move the file away"):
-        memory.rows()
+        kept(memory)
     assert [memory.begin(), memory.begin()] == [True, False]
-    memory.write([ROW])
+    keep(memory, ROW)
     memory.write_history([ended(NOW)], ())
-    assert memory.rows() == [ROW]
+    assert kept(memory) == [ROW]
 
 
 def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database(
@@ -239,13 +245,13 @@ def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database
         memory = DashboardStore(path, now=now)
         together.wait()
         had = memory.begin()
-        memory.write([a_row(f"n{number}")])
+        keep(memory, a_row(f"n{number}"))
         memory.close()
         return had
 
     with ThreadPoolExecutor(pages) as pool:
         assert sorted(pool.map(start, range(pages))) == [False] * (pages - 1) + [True]
-    assert len(DashboardStore(path, now=now).rows()) == pages
+    assert len(kept(DashboardStore(path, now=now))) == pages
 
 
 def test_a_second_dashboard_reports_that_it_waits_and_stops_at_its_deadline(
@@ -293,12 +299,12 @@ def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, n
 def test_a_damaged_memory_is_an_error_and_never_empty(
     memory: DashboardStore, tmp_path: Path
 ) -> None:
-    memory.write([ROW])
+    keep(memory, ROW)
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
         connection.execute("UPDATE nodes SET row = '{}'")
     connection.close()
     with pytest.raises(StateError, match=r"damaged row.*move the file away"):
-        memory.rows()
+        kept(memory)
 
 
 def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
@@ -313,5 +319,5 @@ def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
         )
     with closing(DashboardStore(path, now=lambda: NOW)) as memory:
         assert not memory.begin()
-        assert (memory.rows(), memory.last_updated()) == ([], None)
+        assert (kept(memory), memory.last_updated()) == ([], None)
         assert len(memory.runs("a", limit=9)) == 3

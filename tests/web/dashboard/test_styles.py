@@ -9,7 +9,7 @@ import pytest
 from localpuppet.fleet.cli.node_table import cells
 from localpuppet.fleet.inventory.node_row import STATES
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.lists.list_query import CONCERNS
+from localpuppet.web.dashboard.list_query import CONCERNS
 from localpuppet.web.dashboard.template_renderer import HERE
 from tests.fleet.history.records import a_row
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
-from localpuppet.web.dashboard.lists.list_query import runs
+from localpuppet.web.dashboard.list_query import runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import HOUR
 

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard.history.time_chart import ChartRange, TimeChart, time_chart
-from localpuppet.web.dashboard.lists.list_query import MAP, ListQuery, runs
+from localpuppet.web.dashboard.list_query import MAP, ListQuery, runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.live import SharedAnswers
+from localpuppet.web.dashboard.nodes import MapNode, brief
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
@@ -139,7 +139,7 @@ class CellGroup:
 
 
 def heat_map(
-    rows: Iterable[NodeRow], *, by: str, name_of: Callable[[NodeRow], str], now: float
+    rows: Iterable[MapNode], *, by: str, name_of: Callable[[MapNode], str]
 ) -> Sequence[CellGroup]:
     """Return the groups, sorted by name; at most `MOST_GROUPS`, the largest.
 
@@ -147,11 +147,10 @@ def heat_map(
         rows: The nodes.
         by: `ROLE`, or the path of a fact.
         name_of: Returns the group of a node; empty for none.
-        now: Seconds since 1970, UTC.
     """
     groups: dict[str, list[tuple[int, str, NodeCell]]] = {}
     for row in rows:
-        severity = row.severity(now)
+        severity = row.severity
         changed = severity == len(_HEAT_MAP_LOOKS) - 1 and row.outcome.part == CHANGED
         word, style = _CHANGED if changed else _HEAT_MAP_LOOKS[severity]
         cell = NodeCell(node=row.node, word=word, style=style)
@@ -159,11 +158,6 @@ def heat_map(
     largest = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
     total = sum(len(groups[name]) for name in largest)
     return [_group(name, groups[name], by, total) for name in sorted(largest)]
-
-
-def role_of(row: NodeRow) -> str:
-    """Return the roles of a node as the name of a group."""
-    return ", ".join(row.roles)
 
 
 def _group(name: str, members: list[tuple[int, str, NodeCell]], by: str, total: int) -> CellGroup:
@@ -255,13 +249,14 @@ class HistoryViews:
                 facts = await self.parts.inventory.fact(by)
         except LocalpuppetError as error:
             problem = str(error)
-        groups = await asyncio.to_thread(
-            heat_map,
-            [*self.parts.fleet.rows],
-            by=by,
-            name_of=role_of if by == ROLE else lambda row: facts.get(row.node, ""),
-            now=now,
-        )
+
+        def read() -> Sequence[CellGroup]:
+            def name_of(row: MapNode) -> str:
+                return row.roles if by == ROLE else facts.get(row.node, "")
+
+            return heat_map(self.parts.memory.read(brief, now=now), by=by, name_of=name_of)
+
+        groups = await asyncio.to_thread(read)
         return self.showing.page(
             "map.html", by=by, groups=groups, looks=LOOKS, paths=(ROLE, *PATHS), problem=problem
         )

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from localpuppet.web.dashboard.lists.list_query import PAGE
-from localpuppet.web.dashboard.tables.run_queries import NodeDrift
+from localpuppet.base.machine.sqlite import Connection
+from localpuppet.web.dashboard.list_query import PAGE, ListPage, ListQuery
+from localpuppet.web.dashboard.nodes import Names
+from localpuppet.web.dashboard.tables.run_queries import NodeDrift, drifting
 
 DAYS = 7
 
@@ -26,6 +28,19 @@ class DriftGroup:
     count: int
     others: Sequence[str]
     newest: NodeDrift
+
+
+def listed(
+    connection: Connection, asked: ListQuery, names: Names, *, today: int
+) -> ListPage[NodeDrift]:
+    """Return all that drifts on the requested nodes; a page shows it in groups."""
+    rows = [
+        row
+        for row in drifting(connection, since=today - DAYS)
+        if asked.name in row.node and (names is None or row.node in names)
+    ]
+    rows.sort(key=lambda row: getattr(row, asked.sort), reverse=asked.down)
+    return ListPage.of(rows, None)
 
 
 def drift_groups(rows: Sequence[NodeDrift]) -> tuple[Sequence[DriftGroup], Sequence[DriftGroup]]:

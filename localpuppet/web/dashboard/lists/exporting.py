@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.lists.differing import ChangeRow
-from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import RunResult

@@ -1,15 +1,14 @@
 """The list of releases: the nodes that run them, their results, and what is staged here."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, is_older, tag_order
+from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.web.dashboard.lists.list_query import ListQuery
-from localpuppet.web.dashboard.lists.node_standings import NodeStandings, Tally, has_run
+from localpuppet.web.dashboard.list_query import ListQuery
+from localpuppet.web.dashboard.nodes import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +32,9 @@ class ReleaseRow:
     """
 
     release: str
-    nodes: tuple[str, ...]
-    kinds: tuple[tuple[Kind, int], ...]
-    digests: tuple[tuple[str, int], ...]
+    nodes: Sequence[str]
+    kinds: Sequence[tuple[Kind, int]]
+    digests: Sequence[tuple[str, int]]
     wrong_release: int
     last: float | None
     tag: str
@@ -57,13 +56,11 @@ class ReleaseListContext:
     """The sources of a list of releases, besides the nodes.
 
     Attributes:
-        names: The nodes that the expression finds; `None` for all.
         staged: The staged releases of this machine.
         signed: The signers of each.
         previous: The staged release before each.
     """
 
-    names: Collection[str] | None
     staged: Iterable[StagedRelease]
     signed: Mapping[str, str] = field(default_factory=dict)
     previous: Mapping[str, str] = field(default_factory=dict)
@@ -91,14 +88,8 @@ class SourceInUse:
         return sum(len(nodes) for _, nodes, _ in self.behind)
 
 
-def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> list[SourceInUse]:
-    """Return the sources whose tags nodes ran last, those with most nodes behind first.
-
-    Args:
-        standing: All nodes.
-        names: Only these nodes; `None` for all.
-    """
-    tallies = standing.tallies if names is None else _tallies(standing.some(names))
+def sources_in_use(tallies: Mapping[str, Tally]) -> list[SourceInUse]:
+    """Return the sources whose tags nodes ran last, those with most nodes behind first."""
     sources: dict[str, list[str]] = {}
     for release in tallies:
         if TAGS in release:
@@ -108,7 +99,7 @@ def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> li
         newest, *older = sorted(releases, key=tag_order, reverse=True)
         behind = [(item, tallies[item].nodes, tallies[item].last) for item in older]
         tally = tallies[newest]
-        failed = sum(count for kind, count in tally.kinds.items() if kind.bad)
+        failed = sum(count for kind, count in tally.kinds if kind.bad)
         in_use.append(
             SourceInUse(newest=newest, nodes=len(tally.nodes), failed=failed, behind=behind)
         )
@@ -116,36 +107,31 @@ def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> li
 
 
 def releases(
-    standing: NodeStandings, asked: ListQuery, ground: ReleaseListContext
+    asked: ListQuery,
+    tallies: Mapping[str, Tally],
+    ground: ReleaseListContext,
+    *,
+    all_: Iterable[str],
 ) -> list[ReleaseRow]:
     """Return releases in order: those that nodes run, and those staged on this machine.
 
     Args:
-        standing: All nodes.
         asked: The request; its `name` is a part of a release's name.
+        tallies: The requested nodes by release.
         ground: The other sources.
+        all_: The releases of all nodes.
     """
-    tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
-    odd = Counter(standing.rows[name].release for name in _odd(standing, ground.names))
-    oldest = {
-        _source(release): release
-        for release in sorted(standing.tallies, key=tag_order, reverse=True)
-    }
+    oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}
     here = {str(staged.release): staged for staged in ground.staged}
-    apps = tallies.keys() | (here.keys() if ground.names is None else set())
-    rows = [
-        _release(app, tallies.get(app, Tally()), here.get(app), odd[app])
-        for app in apps
-        if asked.name in app.lower()
-    ]
     rows = [
         replace(
-            row,
-            signed=ground.signed.get(row.release, ""),
-            previous=ground.previous.get(row.release, ""),
-            has_older=is_older(oldest.get(_source(row.release), ""), row.release),
+            _release(app, tallies.get(app, Tally()), here.get(app)),
+            signed=ground.signed.get(app, ""),
+            previous=ground.previous.get(app, ""),
+            has_older=is_older(oldest.get(_source(app), ""), app),
         )
-        for row in rows
+        for app in tallies.keys() | (set() if asked.q else here.keys())
+        if asked.name in app.lower()
     ]
     rows.sort(key=lambda row: row.release)
     rows.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
@@ -160,35 +146,21 @@ def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
         signed: Its signers.
         subject: The first line of its tag message.
     """
-    row = _release(str(staged.release), Tally(), staged, 0)
+    row = _release(str(staged.release), Tally(), staged)
     return replace(row, signed=signed, subject=subject)
-
-
-def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
-    tallies: dict[str, Tally] = {}
-    for row in rows:
-        if has_run(row):
-            tallies.setdefault(row.release, Tally()).add(row)
-    return tallies
-
-
-def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str]:
-    odd = standing.wrong_releases().keys()
-    return odd if names is None else odd & names
 
 
 def _source(release: str) -> str:
     return release.partition(TAGS)[0]
 
 
-def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> ReleaseRow:
-    kinds = tally.kinds
+def _release(app: str, tally: Tally, staged: StagedRelease | None) -> ReleaseRow:
     return ReleaseRow(
         release=app,
-        nodes=tuple(tally.nodes),
-        kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        digests=tuple(sorted(tally.digests.items(), key=lambda count: (-count[1], count[0]))),
-        wrong_release=odd,
+        nodes=tally.nodes,
+        kinds=tally.kinds,
+        digests=tally.digests,
+        wrong_release=tally.wrong_release,
         last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
         staged="" if staged is None else staged.composition,

@@ -13,7 +13,7 @@ from localpuppet.rollout.report_page import TimeLine
 from localpuppet.rollout.rollout_report import PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView
 from localpuppet.rollout.state import ProgressState
-from localpuppet.web.dashboard.lists.list_query import ListQuery
+from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"

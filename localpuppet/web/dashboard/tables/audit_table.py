@@ -8,11 +8,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 
 MOST_OF_ONE = 5_000
 MOST = 300_000
@@ -26,6 +28,8 @@ CREATE INDEX IF NOT EXISTS audit_by_time ON audit (at);
 CREATE INDEX IF NOT EXISTS audit_by_caller ON audit (caller, at);
 """
 
+_COLUMNS = "node, at, request, caller, action, subject, decision, reason, times"
+_TEXTS = ("caller", "node", "action", "decision", "text")
 # Subjects of requests that are part of a rollout: they begin with its id.
 _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 
@@ -92,44 +96,39 @@ def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> 
     )
 
 
-def audit(connection: Connection, wanted: AuditFilter, *, limit: int) -> list[NodeAuditRecord]:
-    """Return records, the newest first.
+def listed(
+    connection: Connection, asked: ListQuery, wanted: AuditFilter, *, limit: int
+) -> ListPage[NodeAuditRecord]:
+    """Return a page of records, the newest or the oldest first.
 
     Args:
         connection: The connection.
+        asked: The order and the page.
         wanted: Which records.
-        limit: Maximum number.
+        limit: Maximum number of all pages, the newest.
     """
     filters = {
-        "caller = ?": wanted.caller,
-        "node = ?": wanted.node,
-        "action = ?": wanted.action,
-        "decision = ?": wanted.decision,
-        "instr(lower(subject || ' ' || reason), ?)": wanted.text,
-        "subject NOT GLOB ?": _OF_ROLLOUT if wanted.is_single else "",
+        "caller = :caller": wanted.caller,
+        "node = :node": wanted.node,
+        "action = :action": wanted.action,
+        "decision = :decision": wanted.decision,
+        "instr(lower(subject || ' ' || reason), :text)": wanted.text,
+        f"subject NOT GLOB '{_OF_ROLLOUT}'": wanted.is_single,
     }
-    given = {text: value for text, value in filters.items() if value}
-    rows = connection.execute(
-        "SELECT node, at, request, caller, action, subject, decision, reason, times FROM audit"  # noqa: S608
-        f" WHERE {' AND '.join(given) or '1'} ORDER BY at DESC, node LIMIT ?",
-        (*given.values(), limit),
+    some = " AND ".join(text for text, value in filters.items() if value) or "1"
+    order = "at DESC, node" if asked.down else "at, node DESC"
+    select = (
+        f"SELECT *, count(*) OVER () FROM (SELECT {_COLUMNS} FROM audit WHERE {some}"  # noqa: S608
+        f" ORDER BY at DESC, node LIMIT :limit) ORDER BY {order}"
     )
-    return [
-        NodeAuditRecord(
-            node=name,
-            record=AuditRecord(
-                at=at,
-                request=request,
-                caller=sender,
-                action=action,
-                subject=subject,
-                decision=AuditDecision(decision),
-                reason=reason,
-                times=times,
-            ),
-        )
-        for name, at, request, sender, action, subject, decision, reason, times in rows
-    ]
+    values = {"limit": limit, **{key: getattr(wanted, key) for key in _TEXTS}}
+    return ListPage.read(connection, select, values, asked, _record)
+
+
+def _record(node: str, *values: Any) -> NodeAuditRecord:  # noqa: ANN401 - of the columns
+    fields = dict(zip(_COLUMNS.split(", ")[1:], values, strict=True))
+    fields["decision"] = AuditDecision(fields["decision"])
+    return NodeAuditRecord(node=node, record=AuditRecord(**fields))
 
 
 def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> None:

@@ -13,6 +13,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
 from localpuppet.web.dashboard.tables.run_table import (
     COUNTS,
@@ -43,6 +44,20 @@ _Found = tuple[Any, ...]
 # The numbers of the texts in a JSON array, and of the profiles with the outcomes in one.
 IDS = "SELECT id FROM texts WHERE text IN (SELECT value FROM json_each({}))"
 OUTCOMES = "SELECT id FROM profiles WHERE outcome IN (SELECT value FROM json_each({}))"
+_KEY = "runs.day, runs.node, runs.moment"
+_NAMED = "SELECT id FROM nodes CROSS JOIN texts ON text = nodes.node WHERE instr(text, :name)"
+# The hour with the oldest run that a list has; hours count also runs that left a full day.
+_ENOUGH = """
+SELECT ifnull(max(hour), 0) FROM (
+    SELECT hour, sum(runs) OVER (ORDER BY hour DESC) AS number FROM hours
+    WHERE hour <= :until / 3600000 AND outcome IN (SELECT value FROM json_each(:kinds))
+) WHERE number >= 2 * :limit
+"""
+_ORDERS = {
+    "at": ("day", "at"),
+    "node": ("(SELECT text FROM texts WHERE id = node)",),
+    "outcome": ("(SELECT outcome FROM profiles WHERE id = profile)",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +68,16 @@ class RunFilter:
         since: Only runs that ended at this time or later, seconds since 1970.
         until: Only runs that ended before this time.
         kinds: The results.
+        node: The node; empty for all.
+        name: A part of the names of nodes that the dashboard knows; empty for all.
         nodes: The nodes; `None` for all.
     """
 
     since: float
     until: float
     kinds: Collection[Kind]
+    node: str = ""
+    name: str = ""
     nodes: Collection[str] | None = None
 
 
@@ -164,33 +183,56 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
     return [result_of(row) for row in rows]
 
 
-def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[RunResult]:
-    """Return runs of many nodes without their resources, the newest first.
+def listed(
+    connection: Connection, asked: ListQuery, wanted: RunFilter, *, limit: int
+) -> ListPage[RunResult]:
+    """Return a page of runs of many nodes.
 
     Args:
         connection: The connection.
-        asked: The filter.
-        limit: Maximum number.
+        asked: The order and the page.
+        wanted: Which runs.
+        limit: Maximum number of all pages, the newest.
     """
-    some = "" if asked.nodes is None else f" AND node IN ({IDS.format(':nodes')})"
+    filters = {
+        "node = (SELECT id FROM texts WHERE text = :node)": wanted.node,
+        f"node IN ({_NAMED})": wanted.name,
+        f"node IN ({IDS.format(':nodes')})": wanted.nodes is not None,
+        # Of all nodes, no hour is read before those that have enough runs.
+        f"day * 24 + at / 3600000 >= ({_ENOUGH})": not wanted.node
+        and not wanted.name
+        and wanted.nodes is None,
+    }
     # Days on which no run ended so are not searched.
-    inner = (
-        "(SELECT * FROM runs WHERE day IN (SELECT hour / 24 FROM hours"  # noqa: S608
+    newest = (
+        "SELECT * FROM runs WHERE day IN (SELECT hour / 24 FROM hours"  # noqa: S608
         " WHERE hour BETWEEN :since / 3600000 AND :until / 3600000"
         " AND outcome IN (SELECT value FROM json_each(:kinds)))"
         " AND day * 86400000 + at >= :since AND day * 86400000 + at < :until"
-        f" AND profile IN ({OUTCOMES.format(':kinds')}){some}"
-        " ORDER BY day DESC, at DESC LIMIT :limit)"
+        f" AND profile IN ({OUTCOMES.format(':kinds')})"
+        f"{''.join(f' AND {text}' for text, given in filters.items() if given)}"
+        " ORDER BY day DESC, at DESC LIMIT :limit"
     )
+    down = " DESC" if asked.down else ""
+    order = ", ".join(f"{key}{down}" for key in _ORDERS[asked.sort])
+    order += f", day DESC, at DESC, {_ORDERS['node'][0]}"
     values = {
-        "since": round(asked.since * MILLI),
-        "until": round(asked.until * MILLI),
-        "kinds": json.dumps([*asked.kinds]),
-        "nodes": json.dumps(sorted(asked.nodes or ())),
+        "since": round(wanted.since * MILLI),
+        "until": round(wanted.until * MILLI),
+        "kinds": json.dumps([*wanted.kinds]),
+        "node": wanted.node,
+        "name": wanted.name,
+        "nodes": json.dumps(sorted(wanted.nodes or ())),
         "limit": limit,
     }
-    rows = connection.execute(FOUND.format(inner), values)
-    return sorted(map(result_of, rows), key=lambda run: (-run.at, run.node))
+    select = f"SELECT day, node, moment, count(*) OVER () FROM ({newest}) ORDER BY {order}"  # noqa: S608
+    keys = ListPage.read(connection, select, values, asked, lambda *key: key)
+    found = (
+        result_of(row)
+        for key in keys.rows
+        for row in connection.execute(f"{_ALL} WHERE ({_KEY}) = (?, ?, ?)", key)
+    )
+    return ListPage(rows=with_resources(connection, found), total=keys.total, page=keys.page)
 
 
 def first_of_release(connection: Connection, release: str) -> float | None:

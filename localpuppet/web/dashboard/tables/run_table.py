@@ -122,6 +122,8 @@ CREATE TABLE IF NOT EXISTS resources (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS resources_corrected ON resources (day, node, resource, moment)
+    WHERE result & 1;
 """  # noqa: S608
 # Statements that file runs of format 9 by the day of their end, not by that of their request.
 CONVERSION = f"""

@@ -38,12 +38,10 @@ class NodeReportDetails:
     Attributes:
         find: Returns a report, `None` for an unknown hash; called in a thread.
         ask: Asks a node for the end of a run's log; see `telling.log_reply`.
-        is_online: Whether a node can be asked; called in the event loop.
     """
 
     find: Callable[[str], FoundReport | None]
     ask: AskLog
-    is_online: Callable[[str], bool] = lambda _: True
 
     async def __call__(self, report: str, part: str) -> Json:
         """Return `metrics` or `logs` of a report; see `ReportDetails`."""
@@ -55,7 +53,7 @@ class NodeReportDetails:
             return metrics(run.seconds, None if run.details is None else run.details.counts)
         if run.outcome is Kind.REFUSED or run_or_error.is_missing:
             return [*log_of(run)]
-        if not self.is_online(run.node):
+        if not run_or_error.is_online:
             raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
         try:
             async with asyncio.timeout(PATIENCE):

@@ -29,14 +29,6 @@ class LastReport:
     failed: bool
 
 
-def may_miss(row: NodeRow, now: float) -> bool:
-    """Whether a node may have to send a report; see `missing_report`."""
-    was_seen = row.received_at is not None
-    return (
-        (was_seen and row.state in (NOT_TRUSTED, UNRESPONSIVE)) or row.outcome.bad or row.late(now)
-    )
-
-
 def missing_report(row: NodeRow, last: LastReport | None, *, now: float) -> RunResult | None:
     """Return the report that a node should have sent; `None` if its newest one is true.
 

@@ -28,13 +28,14 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, counts_by
 from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.nodes import of_name, of_text
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.tables.run_table import (
@@ -46,7 +47,7 @@ from localpuppet.web.dashboard.tables.run_table import (
     filed,
     parts_of,
 )
-from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
+from localpuppet.web.puppetdb.reports.missing_reports import LastReport, missing_report
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
 from localpuppet.web.puppetdb.reports.report_rows import (
     FAILED,
@@ -102,14 +103,15 @@ _TALLIES = (
     f" UNION ALL SELECT {_PARTS}, 1 FROM temp.missing"
     " WHERE node NOT IN (SELECT id FROM temp.forgotten)"
 )
-# The newest reports of nodes, in the memory with a name.
-_LAST = (
-    "SELECT text, node, ended, outcome FROM {0}.texts"
-    " CROSS JOIN {0}.latest ON latest.node = texts.id"
-    " CROSS JOIN {0}.runs USING (day, node, moment)"
-    " CROSS JOIN {0}.profiles ON profiles.id = runs.profile"
-    " WHERE text IN (SELECT value FROM json_each(?))"
-)
+# The nodes that may have to send a report, with their newest one, in the memory with a name.
+_MAY_MISS = f"""
+SELECT row, texts.id, ended, last.outcome FROM {{0}}.nodes AS n
+LEFT JOIN {{0}}.texts ON text = n.node LEFT JOIN {{0}}.latest ON latest.node = texts.id
+LEFT JOIN {{0}}.runs ON ({_KEY}) = ({_LATEST_KEY}) LEFT JOIN {{0}}.profiles AS last
+    ON last.id = runs.profile
+WHERE state IN ('{NOT_TRUSTED}', '{UNRESPONSIVE}') OR late_from < :now
+    OR severity = 0 AND NOT ifnull(ended >= finished_at * 1000, 0)
+"""  # noqa: S608
 # The number of resources of the newest run of `certname`.
 _TOTAL = (
     "(SELECT CAST(counts.text AS INTEGER) FROM history.texts AS name"  # noqa: S608
@@ -250,10 +252,12 @@ class FoundReport:
     Attributes:
         run: Its run.
         is_missing: Whether it is one that the node should have sent.
+        is_online: Whether the node can be asked.
     """
 
     run: RunResult
     is_missing: bool
+    is_online: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -263,7 +267,6 @@ class ReportViews:
     Attributes:
         file: The dashboard's memory.
         snapshot: Lends a connection to it that sees no later write.
-        nodes: Returns the current rows of nodes; called in any thread.
         now: Seconds since 1970, UTC.
         forgotten: Returns the nodes that were forgotten, also those that came back; called in any
             thread.
@@ -272,7 +275,6 @@ class ReportViews:
     file: Path
     snapshot: Callable[[], AbstractContextManager[Connection]]
     _: KW_ONLY
-    nodes: Callable[[], Collection[NodeRow]]
     now: Callable[[], float]
     forgotten: Callable[[], Collection[str]] = frozenset
     entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
@@ -342,19 +344,19 @@ class ReportViews:
         return _TOTAL
 
     def _fill(self, connection: Connection) -> None:
-        rows = self.nodes()
-        known, live = {row.node for row in rows}, connection.execute("SELECT certname FROM live")
-        others = known.difference(name for (name,) in live)
-        connection.executemany("INSERT INTO temp.others VALUES (?)", [(name,) for name in others])
-        away = compact(sorted({*self.forgotten()} - known))
+        connection.execute(
+            "INSERT INTO temp.others SELECT node FROM history.nodes"
+            " WHERE node NOT IN (SELECT certname FROM live)"
+        )
         connection.execute(
             "INSERT INTO temp.forgotten SELECT id FROM history.texts"
-            " WHERE text IN (SELECT value FROM json_each(?))",
-            (away,),
+            " WHERE text IN (SELECT value FROM json_each(?)"
+            " EXCEPT SELECT node FROM history.nodes)",
+            (compact(sorted(self.forgotten())),),
         )
         missing = [
             _row(report, number)
-            for report, number in _missing(connection, rows, now=self.now(), schema="history")
+            for report, number, _ in _missing(connection, now=self.now(), schema="history")
         ]
         marks = ", ".join("?" * len(_COLUMNS.split(",")))
         connection.executemany(f"INSERT INTO temp.missing VALUES ({marks})", missing)  # noqa: S608
@@ -405,42 +407,40 @@ class ReportViews:
             return None
         run, digits = parsed
         with self.snapshot() as connection:
-            names = connection.execute("SELECT text FROM latest JOIN texts ON id = node")
-            listed = {*(name for (name,) in names), *(row.node for row in self.nodes())}
-            node = next((name for name in listed if node_digits(name) == digits), "")
-            found = run_queries.of_id(connection, run, node)
+            names = connection.execute(
+                "SELECT text FROM latest JOIN texts ON id = node UNION SELECT node FROM nodes"
+            )
+            node = next((name for (name,) in names if node_digits(name) == digits), "")
+            found, row = run_queries.of_id(connection, run, node), of_name(connection, node)
+            online = row is None or row.state != UNRESPONSIVE
             if found is not None:
-                return FoundReport(run=found, is_missing=False)
-            rows = [row for row in self.nodes() if row.node == node]
-            for report, _ in _missing(connection, rows, now=self.now(), schema="main"):
-                if report.run == run:
-                    return FoundReport(run=report, is_missing=rows[0].run != run)
+                return FoundReport(run=found, is_missing=False, is_online=online)
+            for report, _, other in _missing(connection, now=self.now(), schema="main"):
+                if report.run == run and other == row:
+                    missing = other.run != run
+                    return FoundReport(run=report, is_missing=missing, is_online=online)
         return None
 
 
 def _missing(
-    connection: Connection, rows: Iterable[NodeRow], *, now: float, schema: str
-) -> Iterator[tuple[RunResult, int]]:
-    """Yield the reports that nodes should have sent, with the numbers of the nodes.
+    connection: Connection, *, now: float, schema: str
+) -> Iterator[tuple[RunResult, int, NodeRow]]:
+    """Yield the reports that nodes should have sent, with the numbers of the nodes and their rows.
 
     Args:
-        connection: The connection.
-        rows: The nodes; one that the memory does not know has a negative number.
+        connection: The connection; a node without a run has a negative number.
         now: Seconds since 1970, UTC.
         schema: The memory's name in the connection.
     """
-    waiting = {row.node: row for row in rows if may_miss(row, now)}
-    last = {
-        node: (number, LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED))
-        for node, number, ended, outcome in connection.execute(
-            _LAST.format(schema), (compact([*waiting]),)
-        )
-    }
-    for place, (node, row) in enumerate(waiting.items(), 1):
-        number, newest = last.get(node, (-place, None))
-        report = missing_report(row, newest, now=now)
+    for place, (text, number, ended, outcome) in enumerate(
+        connection.execute(_MAY_MISS.format(schema), {"now": now}), 1
+    ):
+        row, last = of_text(text), None
+        if ended is not None:
+            last = LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED)
+        report = missing_report(row, last, now=now)
         if report is not None:
-            yield report, number
+            yield report, -place if number is None else number, row
 
 
 def _runs(*, latest: bool = False, asks: bool = False) -> str:

@@ -14,9 +14,8 @@ from localpuppet.web.dashboard.history.views import (
     day_strip,
     days_before,
     heat_map,
-    role_of,
 )
-from tests.fleet.history.records import a_row
+from localpuppet.web.dashboard.nodes import MapNode
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.past import MOTD, summarise, summary
 from tests.web.dashboard.site import Site, listed, names, run_id, text
@@ -111,15 +110,15 @@ def test_the_map_groups_by_any_fact(visitor: TestClient, site: Site) -> None:
 @pytest.mark.parametrize("roles", [1, 5, 300])
 def test_a_large_fleet_shows_the_urgent_nodes_and_counts_the_rest(roles: int) -> None:
     rows = [
-        a_row(
+        MapNode(
             name,
-            state="idle",
-            outcome=Kind.FAILED if number % 500 == 0 else Kind.UNCHANGED,
-            roles=(f"role{number % roles}",),
+            severity=0 if number % 500 == 0 else 6,
+            outcome=Kind.UNCHANGED,
+            roles=f"role{number % roles}",
         )
         for number, name in enumerate(names(10_000))
     ]
-    groups = heat_map(rows, by=ROLE, name_of=role_of, now=NOW)
+    groups = heat_map(rows, by=ROLE, name_of=lambda row: row.roles)
     shown = [cell for group in groups for cell in group.cells]
     assert len(shown) <= MOST_CELLS
     if roles < 300:

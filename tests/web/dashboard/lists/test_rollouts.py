@@ -16,7 +16,7 @@ from localpuppet.rollout.events import (
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.rollout_view import RolloutView
-from localpuppet.web.dashboard.lists.list_query import ROLLOUTS, ListQuery
+from localpuppet.web.dashboard.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,
     MOST_ACTIVE,

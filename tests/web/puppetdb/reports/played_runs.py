@@ -17,8 +17,10 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard import nodes as node_tables
+from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.run_results import RunDetails, RunResult
-from localpuppet.web.dashboard.tables import run_table
+from localpuppet.web.dashboard.tables import reported_table, run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
 from tests.doubles.inventory import MemoryInventory
@@ -70,14 +72,13 @@ class PlayedRuns:
         self.connection = sqlite3.connect(file, check_same_thread=False)
         weakref.finalize(self, self.connection.close)  # Python 3.13 warns of one that is open
         self.connection.execute("PRAGMA synchronous = OFF")
-        self.connection.executescript(run_table.TABLES)
-        self.nodes = list(nodes)
+        self.connection.executescript(run_table.TABLES + reported_table.TABLES + node_tables.TABLES)
+        self.put(*nodes)
         self.add(*runs)
         self.forgotten: set[str] = set()
         self.records = ReportViews(
             file,
             self.snapshot,
-            nodes=lambda: self.nodes,
             now=lambda: NOW,
             forgotten=lambda: self.forgotten,
         )
@@ -87,6 +88,15 @@ class PlayedRuns:
         writing = RunTableWriter(self.connection)
         for one in runs:
             writing.add(one)
+        self.connection.commit()
+
+    def put(self, *nodes: NodeRow) -> None:
+        """Have these nodes, and no others."""
+        table = NodeTable(self.connection, NOW)
+        for name in table.names():
+            table.forget(name)
+        for row in nodes:
+            table.put(row, None)
         self.connection.commit()
 
     @contextmanager

@@ -55,7 +55,6 @@ class PlayedNode:
     """A node that sends the log of a run, or refuses to."""
 
     refusal = ""
-    offline: frozenset[str] = frozenset()
 
     async def log(self, name: NodeName, requested: RunId) -> Mapping[str, Json]:
         """Return the end of the log; see `telling.log_reply`."""
@@ -87,7 +86,6 @@ def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[Serve
         details=NodeReportDetails(
             find=played.records.find,
             ask=asked.log,
-            is_online=lambda name: name not in asked.offline,
         ),
         metrics=PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"}),
     )
@@ -171,7 +169,7 @@ def test_events_are_found_by_the_file_of_their_resource(api: ServedApi) -> None:
 
 
 def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
-    api: ServedApi, asked: PlayedNode
+    api: ServedApi, asked: PlayedNode, played: PlayedRuns
 ) -> None:
     (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "a"]).json
     logs = f"{V4}/reports/{row['latest_report_hash']}/logs"
@@ -195,7 +193,8 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
     status, text = api.ask(logs).error
     assert status == 503
     assert "your policy has no 'log'" in text
-    asked.refusal, asked.offline = "", frozenset({"a"})
+    asked.refusal = ""
+    played.put(node("a", outcome=Kind.FAILED, state="unresponsive"))
     assert api.ask(logs).error == (503, "a: is unresponsive, and only it has the log")
     assert api.ask(f"{V4}/reports/{'0' * 40}/logs").status == 404
 
@@ -227,7 +226,7 @@ def test_a_single_report_of_a_node_has_the_log_of_the_node_or_a_warning(
 def test_reports_of_a_forgotten_node_are_left_out_unless_they_are_named(
     played: PlayedRuns, api: ServedApi, state: str | None, reports: str
 ) -> None:
-    played.nodes = [node("b")]
+    played.put(node("b"))
     played.forgotten = {"a", "b"}  # b came back
     where: list[Json] = [] if state is None else ["=", "node_state", state]
 
@@ -305,7 +304,7 @@ def test_a_report_that_a_node_should_have_sent_needs_no_node(
     api: ServedApi, asked: PlayedNode, played: PlayedRuns
 ) -> None:
     asked.refusal = "unreachable"
-    played.nodes[1] = node("b", state="unresponsive", received_at=NOW)
+    played.put(node("b", state="unresponsive", received_at=NOW))
     (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "b"]).json
     logs = api.ask(f"{V4}/reports/{row['latest_report_hash']}/logs").json
     assert logs[0]["level"] == "err"

@@ -158,7 +158,7 @@ def test_a_node_that_sends_no_report_has_a_failed_one_until_it_runs(
     older: Json = ["extract", ["status"], ["=", LATEST, False]]
     assert played.ask(["from", "reports", older]) == [{"status": "unchanged"}]
     played.add(run("a", NOW))
-    played.nodes[:] = [node("a", run_interval=600.0, finished_at=NOW)]
+    played.put(node("a", run_interval=600.0, finished_at=NOW))
     assert status(played)["latest_report_status"] == "unchanged"
     assert played.ask(["from", "reports", ["=", "hash", report["hash"]]]) == []
 
@@ -196,7 +196,7 @@ def test_a_refusal_because_of_a_hold_is_no_report() -> None:
     assert played.ask(["from", "reports", counted]) == [{"count": 1, "status": "unchanged"}]
     assert len(played.ask(["from", "reports"])) == 1
     # Nor does it hide the report that the node should have sent since.
-    played.nodes[:] = [node("a", state="unresponsive", received_at=NOW - 30 * MINUTE)]
+    played.put(node("a", state="unresponsive", received_at=NOW - 30 * MINUTE))
     found = played.records.find(str(newest(played)["hash"]))
     assert found is not None
     assert found.is_missing

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.lists.list_query import FAILURES, MAX_WORDS, ListQuery
+from localpuppet.web.dashboard.list_query import FAILURES, MAX_WORDS, ListQuery
 
 
 def words(asked: ListQuery) -> dict[str, str]:

@@ -4,15 +4,16 @@ A URL is either understood completely or rejected.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditDecision
 from localpuppet.fleet.inventory.node_row import (
     LATE,
@@ -25,6 +26,7 @@ from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kin
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)
+T = TypeVar("T")
 PAGE = 100
 MAX_PAGE = 100_000
 MAX_WORDS = 1000
@@ -126,6 +128,61 @@ def read_parameters(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage(Generic[T]):
+    """The rows of a page.
+
+    Attributes:
+        rows: At most `PAGE`; all of them for a file.
+        total: The number of rows on all pages.
+        page: The number of the page, from 1.
+    """
+
+    rows: Sequence[T]
+    total: int
+    page: int = 1
+
+    @classmethod
+    def of(cls, rows: Sequence[T], page: int | None) -> "ListPage[T]":
+        """Return a page of all rows, or all of them; beyond the last page there are none."""
+        begin = 0 if page is None else (page - 1) * PAGE
+        shown = rows if page is None else rows[begin : begin + PAGE]
+        return cls(rows=shown, total=len(rows), page=page or 1)
+
+    @classmethod
+    def read(
+        cls,
+        connection: Connection,
+        select: str,
+        values: Mapping[str, Any],
+        asked: "ListQuery",
+        make: Callable[..., T],
+    ) -> "ListPage[T]":
+        """Return a page of an ordered SELECT whose last column is the number of all rows.
+
+        Args:
+            connection: The connection.
+            select: The SELECT.
+            values: Its values.
+            asked: Has the number of the page.
+            make: Makes a row of the other columns.
+        """
+        found = connection.execute(select + asked.limit, values).fetchall()
+        count = f"SELECT count(*) FROM ({select})"  # noqa: S608
+        total = found[0][-1] if found else connection.execute(count, values).fetchone()[0]
+        return cls(rows=[make(*row[:-1]) for row in found], total=total, page=asked.page or 1)
+
+    @property
+    def first(self) -> int:
+        """Return the number of the first row, from 1; 0 without one."""
+        return (self.page - 1) * PAGE + 1 if self.rows else 0
+
+    @property
+    def pages(self) -> int:
+        """Return the number of pages, at least 1."""
+        return max(1, -(-self.total // PAGE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
     """A request for rows in an order.
 
@@ -150,7 +207,7 @@ class ListQuery:
         by_: The fact by which a map groups nodes; empty for roles.
         sort: One of the form's orders.
         down: Whether the order is descending.
-        page: The page number, from 1.
+        page: The page number, from 1; `None` for all rows.
     """
 
     form: Form = NODES
@@ -173,7 +230,7 @@ class ListQuery:
     by_: str = ""
     sort: str = "node"
     down: bool = False
-    page: int = 1
+    page: int | None = 1
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "ListQuery":
@@ -208,6 +265,16 @@ class ListQuery:
     def by(self, order: str) -> "ListQuery":
         """Return this request in another order; reversed if it has that order already."""
         return self.with_(sort=order, down=self.sort == order and not self.down)
+
+    @property
+    def whole(self) -> "ListQuery":
+        """Return this request without pages, for a file."""
+        return replace(self, page=None)
+
+    @property
+    def limit(self) -> str:
+        """Return the page as a part of a SELECT."""
+        return "" if self.page is None else f" LIMIT {PAGE} OFFSET {(self.page - 1) * PAGE}"
 
     @property
     def url(self) -> str:

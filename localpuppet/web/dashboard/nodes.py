@@ -1,0 +1,398 @@
+"""The nodes in the dashboard's memory: one row each, and their lists and counts as SELECTs.
+
+- The columns beside the row are what lists filter, sort and count by. They have the values of
+  `NodeRow`, which alone decides what is late, failing or failed.
+- A tag is the same everywhere. If nodes have different bytes of one release, those with the less
+  common bytes are wrong; all of them if no bytes are the most common. A rollback is a decision: the
+  node has the release that it should have, which is not its input's.
+- Every function takes a connection in a transaction.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.sqlite import Connection
+from localpuppet.fleet.inventory.node_row import (
+    LATE,
+    LATE_SEVERITY,
+    NOT_TRUSTED,
+    ON_HOLD,
+    ROLLED_BACK,
+    TAGS,
+    UNRESPONSIVE,
+    WRONG_RELEASE,
+    NodeRow,
+    is_older,
+)
+from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard.list_query import ListPage, ListQuery
+from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport
+from localpuppet.web.dashboard.tables import reported_table
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS nodes (
+    node TEXT PRIMARY KEY, state TEXT NOT NULL, outcome TEXT NOT NULL, rank INTEGER NOT NULL,
+    severity INTEGER NOT NULL, held INTEGER NOT NULL, back INTEGER NOT NULL,
+    agrees INTEGER NOT NULL, by_person INTEGER NOT NULL, free_at REAL NOT NULL,
+    rollouts TEXT NOT NULL, late_from REAL, finished_at REAL, failing_since REAL,
+    release TEXT NOT NULL, digest TEXT NOT NULL, failure_cause TEXT NOT NULL, failure TEXT NOT NULL,
+    place TEXT NOT NULL, resource TEXT NOT NULL, roles TEXT NOT NULL, row TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS nodes_by_release ON nodes (release, agrees, digest, outcome, state,
+    node, finished_at, late_from, held, back);
+CREATE INDEX IF NOT EXISTS nodes_failed ON nodes (failure_cause) WHERE failure_cause != '';
+CREATE INDEX IF NOT EXISTS nodes_by_state ON nodes (state, node);
+CREATE INDEX IF NOT EXISTS nodes_held ON nodes (node) WHERE held;
+CREATE INDEX IF NOT EXISTS nodes_back ON nodes (node) WHERE back;
+CREATE VIEW IF NOT EXISTS wrong AS
+WITH counted AS (
+    SELECT release, digest, count(*) AS number FROM nodes WHERE agrees GROUP BY release, digest
+), most AS (
+    SELECT release, max(number) AS number FROM counted GROUP BY release HAVING count(*) > 1
+), usual AS (
+    SELECT release, iif(count(*) = 1, max(digest), '') AS usual
+    FROM counted JOIN most USING (release, number) GROUP BY release
+) SELECT node, release, digest, usual FROM usual CROSS JOIN nodes USING (release)
+    WHERE agrees AND digest != usual;
+"""
+# Rows of a part of the overview; the rest is a link away.
+MOST = 10
+_SHORT = 12  # of a digest
+_PUT = f"INSERT OR REPLACE INTO nodes VALUES ({', '.join('?' * 22)})"  # noqa: S608
+_SEVERITY = f"iif(severity > {LATE_SEVERITY} AND late_from < :now, {LATE_SEVERITY}, severity)"
+_ORDERS = {
+    "severity": _SEVERITY,
+    "outcome": "rank",
+    "failing_since": "ifnull(failing_since, 9e999)",
+    "finished_at": "ifnull(finished_at, 0)",
+}
+_CONCERNS = {
+    LATE: "late_from < :now",
+    WRONG_RELEASE: "node IN (SELECT node FROM wrong)",
+    ROLLED_BACK: "back",
+    ON_HOLD: "held",
+}
+# Each release once: without the limit, SQLite calls the function for each node.
+_OLDER = (
+    "SELECT release FROM (SELECT DISTINCT release FROM nodes LIMIT -1)"
+    " WHERE is_older(release, :older)"
+)
+Names = Collection[str] | None
+Values = dict[str, str | int | float | None]
+
+
+@dataclass(slots=True, eq=False)
+class NodeTable:
+    """Changes the nodes in one transaction.
+
+    Attributes:
+        connection: The connection.
+        now: Seconds since 1970, UTC.
+        changed: The nodes of which a list shows something else now.
+        gone: Those of them that are no longer there.
+        reported: Whether a report about a rollout changed.
+        count: The number of nodes.
+    """
+
+    connection: Connection
+    now: float
+    changed: set[str] = field(default_factory=set, init=False)
+    gone: set[str] = field(default_factory=set, init=False)
+    reported: bool = field(default=False, init=False)
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        (self.count,) = self.connection.execute("SELECT count(*) FROM nodes").fetchone()
+
+    def put(self, row: NodeRow, before: NodeRow | None) -> None:
+        """Write a node, unless only the time of its message is new."""
+        if before is not None and replace(before, received_at=row.received_at) == row:
+            return
+        back = bool(row.input_release) and row.input_release != row.release
+        agrees = not back and TAGS in row.release and bool(row.release_digest)
+        values = (
+            *(row.node, row.state, row.outcome.value, row.outcome.place, row.severity_in_time),
+            *(row.is_held, back, agrees, *_holders(row)),
+            *(row.late_from, row.finished_at, row.failing_since),
+            *(row.release, row.release_digest, row.failure_cause, row.failure, row.place),
+            *(row.resource, ", ".join(row.roles), json.dumps(to_record(row))),
+        )
+        self.connection.execute(_PUT, values)
+        self.count += before is None
+        self.gone.discard(row.node)
+        self.changed.add(row.node)
+
+    def forget(self, name: str) -> None:
+        """Delete a node; rollouts no longer hold it, and its runs stay."""
+        self.connection.execute("DELETE FROM nodes WHERE node = ?", (name,))
+        self.report(name, ())
+        self.count -= 1
+        self.gone.add(name)
+        self.changed.add(name)
+
+    def report(self, name: str, reports: Iterable[NodeRolloutReport]) -> None:
+        """Write the current reports of a node about rollouts."""
+        reported_table.write(self.connection, name, reports, now=self.now)
+        self.reported = True
+
+    def names(self, condition: str = "1") -> set[str]:
+        """Return the nodes with a condition."""
+        rows = self.connection.execute(f"SELECT node FROM nodes WHERE {condition}")  # noqa: S608
+        return {name for (name,) in rows}
+
+
+def of_text(text: str) -> NodeRow:
+    """Return the node in a column `row`."""
+    return from_record(NodeRow, loads_again(text.encode()))
+
+
+def of_name(connection: Connection, name: str) -> NodeRow | None:
+    """Return a node; `None` if it is unknown."""
+    row = connection.execute("SELECT row FROM nodes WHERE node = ?", (name,)).fetchone()
+    return None if row is None else of_text(row[0])
+
+
+def of_names(connection: Connection, names: Iterable[str]) -> dict[str, NodeRow | None]:
+    """Return nodes by name; `None` for those that are unknown."""
+    return {name: of_name(connection, name) for name in names}
+
+
+class MapNode(NamedTuple):
+    """What the map needs of a node; see `NodeRow`."""
+
+    node: str
+    severity: int
+    outcome: Kind
+    roles: str
+
+
+def brief(connection: Connection, *, now: float) -> list[MapNode]:
+    """Return all nodes, in no order."""
+    rows = connection.execute(
+        f"SELECT node, {_SEVERITY}, outcome, roles FROM nodes",  # noqa: S608
+        {"now": now},
+    )
+    return [
+        MapNode(node, severity, Kind(outcome), roles) for node, severity, outcome, roles in rows
+    ]
+
+
+def searched(connection: Connection) -> tuple[dict[str, str], list[str], Counter[str]]:
+    """Return the nodes with their results, the releases, and the numbers of nodes by role."""
+    results = dict(connection.execute("SELECT node, outcome FROM nodes").fetchall())
+    releases = connection.execute("SELECT DISTINCT release FROM nodes")
+    roles = Counter[str]()
+    for text, number in connection.execute(
+        "SELECT roles, count(*) FROM nodes WHERE roles != '' GROUP BY roles"
+    ):
+        roles.update(dict.fromkeys(text.split(", "), number))
+    return results, [release for (release,) in releases], roles
+
+
+def is_any(connection: Connection) -> bool:
+    """Return whether a node is known."""
+    return connection.execute("SELECT 1 FROM nodes").fetchone() is not None
+
+
+def selected(asked: ListQuery, names: Names, *, now: float) -> tuple[str, Values]:
+    """Return the condition of the requested nodes, with its values.
+
+    Args:
+        asked: The request.
+        names: The nodes that its expression finds; `None` for all.
+        now: Seconds since 1970, UTC.
+    """
+    conditions = {
+        # Not by the index of names: a look at all nodes is as fast as one at most of them.
+        "+node IN (SELECT value FROM json_each(:names))": names is not None,
+        "instr(node, :name)": asked.name,
+        "outcome = :outcome": asked.outcome,
+        "release = :release": asked.release,
+        f"finished_at IS NOT NULL AND release IN ({_OLDER})": asked.older,
+        "failure_cause = :failure_cause": asked.failure_cause,
+        _CONCERNS.get(asked.is_, "state = :is_"): asked.is_,
+    }
+    values: Values = {key: getattr(asked, key) for key in ("name", "release", "older", "is_")}
+    values |= {"failure_cause": asked.failure_cause, "outcome": asked.outcome, "now": now}
+    values["names"] = None if names is None else json.dumps([*names])
+    return " AND ".join(text for text, given in conditions.items() if given) or "1", values
+
+
+def listed(
+    connection: Connection, asked: ListQuery, names: Names, *, now: float
+) -> ListPage[NodeRow]:
+    """Return the requested page of nodes, equal ones by name."""
+    some, values = selected(asked, names, now=now)
+    if asked.older:
+        connection.create_function("is_older", 2, is_older, deterministic=True)
+    order = f"{_ORDERS.get(asked.sort, asked.sort)}{' DESC' if asked.down else ''}, node"
+    (total,) = connection.execute(f"SELECT count(*) FROM nodes WHERE {some}", values).fetchone()  # noqa: S608
+    rows = _rows(connection, some, order, values, asked.limit)
+    return ListPage(rows=rows, total=total, page=asked.page or 1)
+
+
+def _rows(
+    connection: Connection, some: str, order: str, values: Values, limit: str
+) -> list[NodeRow]:
+    # Rows are long: only those that are needed are read.
+    found = connection.execute(
+        "SELECT row FROM nodes WHERE node IN"  # noqa: S608
+        f" (SELECT node FROM nodes WHERE {some} ORDER BY {order}{limit}) ORDER BY {order}",
+        values,
+    )
+    return [of_text(text) for (text,) in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A summary of a fleet.
+
+    Attributes:
+        total: The number of nodes.
+        kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
+        concerns: Nodes by state, and late ones.
+        held: Nodes on hold that a person holds, by the end of the hold.
+        rollout_holds: Rollout → nodes that it holds, sorted.
+        late: Late nodes, the latest first.
+        unresponsive: Nodes without a running agent, by name.
+        strangers: Nodes that are not trusted.
+        wrong_releases: Nodes with a wrong release, each with the reason.
+        rolled_back: Nodes that run an earlier release by a decision, each with the decision.
+    """
+
+    total: int
+    kinds: Sequence[tuple[Kind, int]]
+    concerns: Mapping[str, int]
+    held: Sequence[NodeRow]
+    rollout_holds: Mapping[str, Sequence[str]]
+    late: Sequence[NodeRow]
+    unresponsive: Sequence[NodeRow]
+    strangers: Sequence[NodeRow]
+    wrong_releases: Sequence[tuple[str, str]]
+    rolled_back: Sequence[tuple[str, str]]
+
+
+def overview(connection: Connection, names: Names, *, now: float) -> Overview:
+    """Return the summary of nodes; see `selected` for `names`."""
+    some, values = selected(ListQuery(), names, now=now)
+
+    def rows(condition: str, order: str = "node") -> list[NodeRow]:
+        return _rows(connection, f"{condition} AND {some}", order, values, f" LIMIT {MOST}")
+
+    kinds, concerns = Counter[Kind](), Counter[str]()
+    for outcome, state, *counts in connection.execute(
+        "SELECT outcome, state, count(*), total(held), total(late_from < :now), total(back)"  # noqa: S608
+        f" FROM nodes INDEXED BY nodes_by_release WHERE {some} GROUP BY outcome, state",
+        values,
+    ):
+        nodes, held, late, back = map(int, counts)
+        kinds[Kind(outcome)] += nodes
+        concerns[state] += nodes if state != ON_HOLD else 0
+        concerns.update({ON_HOLD: held, LATE: late, ROLLED_BACK: back})
+    odd = connection.execute(
+        f"SELECT node, release, digest, usual FROM wrong WHERE {some} ORDER BY node",  # noqa: S608
+        values,
+    ).fetchall()
+    concerns[WRONG_RELEASE] = len(odd)
+    holds: dict[str, list[str]] = {}
+    for rollout, node in connection.execute(
+        "SELECT value, node FROM nodes CROSS JOIN json_each(rollouts)"  # noqa: S608
+        f" WHERE held AND {some} ORDER BY node",
+        values,
+    ):
+        holds.setdefault(rollout, []).append(node)
+    return Overview(
+        total=kinds.total(),
+        kinds=[(kind, kinds[kind]) for kind in Kind if kinds[kind]],
+        concerns=concerns,
+        held=rows("held AND by_person", "free_at, node"),
+        rollout_holds=holds,
+        late=rows(_CONCERNS[LATE], "finished_at, node"),
+        unresponsive=rows(f"state = '{UNRESPONSIVE}'"),
+        strangers=rows(f"state = '{NOT_TRUSTED}'"),
+        wrong_releases=[(node, _difference(*more)) for node, *more in odd[:MOST]],
+        rolled_back=[(row.node, _decision(row)) for row in rows("back")],
+    )
+
+
+def _difference(release: str, digest: str, usual: str) -> str:
+    most = f"; most nodes have {usual[:_SHORT]}" if usual else ", and nodes differ"
+    return f"its {release} is {digest[:_SHORT]}{most}"
+
+
+def _decision(row: NodeRow) -> str:
+    user = f" by {row.rolled_back_by}" if row.rolled_back_by else ""
+    to = f" to {row.release}" if row.release else ""
+    named = f"{row.assigned_by} assigned" if row.assigned_by else "its input names"
+    return f"rolled back{user}{to}; {named} {row.input_release}"
+
+
+def _holders(row: NodeRow) -> tuple[bool, float, str]:
+    """Return whether a person holds a node, until when it is held, and by which rollouts."""
+    ends = [hold.until if hold.until is not None else math.inf for hold in row.holds]
+    rollouts = sorted({hold.rollout for hold in row.holds})
+    named = json.dumps([rollout for rollout in rollouts if rollout])
+    return not (ends and all(rollouts)), max(ends, default=math.inf), named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """The nodes whose last run applied a release.
+
+    Attributes:
+        nodes: Their names, sorted.
+        kinds: Counts of these runs by result, in the order of `Kind`.
+        digests: Counts of nodes by digest, the most common first.
+        wrong_release: The number of nodes with a wrong release.
+        last: When the last of these runs ended: seconds since 1970, or `None`.
+    """
+
+    nodes: Sequence[str] = ()
+    kinds: Sequence[tuple[Kind, int]] = ()
+    digests: Sequence[tuple[str, int]] = ()
+    wrong_release: int = 0
+    last: float | None = None
+
+
+def tallies(connection: Connection, names: Names) -> Mapping[str, Tally]:
+    """Return the nodes by the release of their last run, which is empty for runs without one."""
+    some, values = selected(ListQuery(), names, now=0.0)
+
+    kinds: dict[str, Counter[str]] = {}
+    digests: dict[str, Counter[str]] = {}
+    for release, digest, outcome, number in connection.execute(
+        "SELECT release, digest, outcome, count(*) FROM nodes"  # noqa: S608
+        f" WHERE finished_at IS NOT NULL AND {some} GROUP BY release, agrees, digest, outcome",
+        values,
+    ):
+        kinds.setdefault(release, Counter())[outcome] += number
+        digests.setdefault(release, Counter())[digest] += number
+    wrong = dict(
+        connection.execute(
+            f"SELECT release, count(*) FROM wrong WHERE {some} GROUP BY release",  # noqa: S608
+            values,
+        ).fetchall()
+    )
+    return {
+        release: Tally(
+            nodes=sorted(loads_again(nodes.encode())),
+            kinds=[(kind, kinds[release][kind]) for kind in Kind if kinds[release][kind]],
+            digests=sorted(
+                ((digest, number) for digest, number in digests[release].items() if digest),
+                key=lambda count: (-count[1], count[0]),
+            ),
+            wrong_release=wrong.get(release, 0),
+            last=last,
+        )
+        for release, nodes, last in connection.execute(
+            "SELECT release, json_group_array(node), max(finished_at) FROM nodes"  # noqa: S608
+            f" WHERE finished_at IS NOT NULL AND {some} GROUP BY release",
+            values,
+        )
+    }
