@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import StorageType, StreamConfig
 
-from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.etcd.connection import _Codec
+from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus.etcd_calls import _Codec
 
 AT_ONCE = 64
 TTL = 181
@@ -71,24 +71,26 @@ class BareEtcd:
 
     async def listen(self, node: str, heard: Heard) -> None:
         """Call `heard` for every message to a node, until cancelled."""
-        request = messages.watch_request(f"/bare/{node}/", start=0)
+        request = etcd_messages.watch_request(f"/bare/{node}/", start=0)
         async with self._channel.request(
-            messages.WATCH, Cardinality.STREAM_STREAM, bytes, bytes
+            etcd_messages.WATCH, Cardinality.STREAM_STREAM, bytes, bytes
         ) as stream:
             await stream.send_message(request)
             while (answer := await stream.recv_message()) is not None:
-                for _ in messages.read_watched(answer).events:
+                for _ in etcd_messages.read_watched(answer).events:
                     heard(node)
 
     async def send(self, nodes: Sequence[str], value: bytes) -> None:
         """Send a message to each node; it is on the server's disk afterwards."""
-        lease = messages.read_lease(await self._call(messages.GRANT, messages.grant_request(TTL)))
+        lease = etcd_messages.read_lease(
+            await self._call(etcd_messages.GRANT, etcd_messages.grant_request(TTL))
+        )
         for start in range(0, len(nodes), AT_ONCE):
             await asyncio.gather(
                 *(
                     self._call(
-                        messages.PUT,
-                        messages.put_request(f"/bare/{node}/sender", value, lease),
+                        etcd_messages.PUT,
+                        etcd_messages.put_request(f"/bare/{node}/sender", value, lease),
                     )
                     for node in nodes[start : start + AT_ONCE]
                 )

@@ -119,10 +119,10 @@ def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -
 async def connected(made: Made) -> KeyValue:
     """Return a client of localpuppet."""
     if made.engine == "etcd":
-        from localpuppet.fleet.bus.etcd.store import open_etcd
+        from localpuppet.fleet.bus.etcd_bus import open_etcd
 
         return await open_etcd(servers_at(made.url), timeout=TIMEOUT)
-    from localpuppet.fleet.bus.nats.store import open_nats
+    from localpuppet.fleet.bus.nats_bus import open_nats
 
     return await open_nats(servers_at(made.url), timeout=TIMEOUT)
 
@@ -216,17 +216,19 @@ async def bare_etcd(made: Made) -> int:
     from grpclib.client import Channel
     from grpclib.const import Cardinality
 
-    from localpuppet.fleet.bus.etcd import messages
-    from localpuppet.fleet.bus.etcd.connection import _Codec
+    from localpuppet.fleet.bus import etcd_messages
+    from localpuppet.fleet.bus.etcd_calls import _Codec
 
     parts = urlsplit(made.url)
     channel = Channel(parts.hostname, parts.port, codec=_Codec())
     size = 0
     for number in range(0, made.nodes, PAGE):
-        request = messages.range_request(
+        request = etcd_messages.range_request(
             f"{INVENTORY}{name_of(number)}", end=f"{INVENTORY}{name_of(number + PAGE)}"
         )
-        async with channel.request(messages.RANGE, Cardinality.UNARY_UNARY, bytes, bytes) as stream:
+        async with channel.request(
+            etcd_messages.RANGE, Cardinality.UNARY_UNARY, bytes, bytes
+        ) as stream:
             await stream.send_message(request, end=True)
             size += len(await stream.recv_message() or b"")
     channel.close()

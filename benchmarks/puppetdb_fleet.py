@@ -14,7 +14,7 @@ from puppetdb_server import free_port
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper, pack_catalog
 from localpuppet.fleet.exports.held import exports_writer
 from localpuppet.fleet.exports.resource import pack

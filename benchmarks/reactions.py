@@ -24,9 +24,9 @@ from engines import Store, store
 from real_agents import Node, wait_until
 
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
-from localpuppet.fleet.agent.reactions.decision import HOURLY
-from localpuppet.fleet.agent.reactions.reactor import DEBOUNCE
 from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.edges.reactions import HOURLY
+from localpuppet.fleet.edges.reactor import DEBOUNCE
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person

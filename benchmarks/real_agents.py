@@ -23,7 +23,7 @@ from typing import Any
 
 from fleets import PATIENCE, REPOSITORY
 
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 
 PUPPET = "/usr/bin/puppet"
@@ -117,7 +117,7 @@ class Node:
             **bus,
         }
         (self.root / "localpuppet.yaml").write_text(json.dumps(settings))
-        self.parts = FleetWiring(NodeApp(str(self.root)))
+        self.parts = FleetApp(NodeApp(str(self.root)))
         _ = self.parts.signer  # makes its key
 
     @property

@@ -27,10 +27,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.requests.arguments import step_uuid
-from localpuppet.fleet.requests.messages import answer
-from localpuppet.fleet.requests.request import Request, RunOnce
+from localpuppet.fleet.requests.request import Request, RunOnce, answer
+from localpuppet.fleet.triggers.cause import MOST, TriggerOutcome
 from localpuppet.fleet.triggers.inbox import StepState
-from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from localpuppet.node.runs.hold import rollout_owner
 

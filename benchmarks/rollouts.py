@@ -40,7 +40,7 @@ from real_agents import Node, wait_until
 from simulated_agents import BETWEEN
 
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 
 ENGINES = ("nats-new", "etcd")
@@ -152,7 +152,7 @@ class Cost:
 def simulated_nodes(at: Store, directory: Path) -> Iterator[Simulated]:
     """Yield simulated nodes."""
     operator = Node(directory, "operator.example.com", at.settings, site="")
-    trusted = FleetWiring(NodeApp(str(operator.root))).identity.trusted
+    trusted = FleetApp(NodeApp(str(operator.root))).identity.trusted
     pems = {}
     for name in names(SIMULATED):
         key = Ed25519PrivateKey.generate()

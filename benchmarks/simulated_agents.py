@@ -42,14 +42,14 @@ async def open_store(engine: str, url: str) -> KeyValue:
     if engine != "sqlite":
         servers = Servers(endpoints=(Endpoint.parse(url, engine=engine),))
     if engine == "etcd":
-        from localpuppet.fleet.bus.etcd.store import open_etcd
+        from localpuppet.fleet.bus.etcd_bus import open_etcd
 
         return await open_etcd(servers, timeout=TIMEOUT)
     if engine == "nats":
-        from localpuppet.fleet.bus.nats.store import open_nats
+        from localpuppet.fleet.bus.nats_bus import open_nats
 
         return await open_nats(servers, timeout=TIMEOUT)
-    from localpuppet.fleet.bus.sqlite.store import open_sqlite
+    from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 
     return await open_sqlite(Path(url), timeout=TIMEOUT)
 

@@ -22,10 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.agent import RunOrder
-from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.wiring.agent_child import run_order, warm
-from localpuppet.fleet.wiring.agent_service import start_server
-from localpuppet.fleet.wiring.neighbours import FleetNeighbours
+from localpuppet.fleet.agent.fork_runner import ForkRunner, run_order, start_server, warm
+from localpuppet.fleet.neighbours import FleetNeighbours
 from localpuppet.node.app import NodeApp, NodePorts
 
 TICK = os.sysconf("SC_CLK_TCK")

@@ -21,7 +21,7 @@ from engines import Store
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
-from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.history.day import AUDIT, RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.run_end import Kind

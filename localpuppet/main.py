@@ -42,7 +42,7 @@ SECTIONS = {
         "lookup": "node.cli.data.lookup",
         "enc": "node.cli.data.enc",
         "instance-data": "node.cli.data.instance_data",
-        "call": "fleet.cli.call",
+        "call": "fleet.cli.agent",
     },
     "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.command"},
     "Fleet": {
@@ -51,12 +51,12 @@ SECTIONS = {
         "trigger": "fleet.cli.trigger",
         "runonce": "fleet.cli.requests",
         "last-run": "fleet.cli.requests",
-        "assign": "fleet.cli.assign",
+        "assign": "fleet.cli.requests",
         "lease": "fleet.cli.lease",
         "kicks": "rollout.cli.kicks",
     },
     "Inventory": {
-        "query": "fleet.cli.inventory.query",
+        "query": "fleet.cli.inventory",
         "inventory": "fleet.cli.inventory",
     },
     "Rollouts": {"plan": "rollout.cli.plan", "rollout": "rollout.cli.rollout"},
@@ -130,7 +130,7 @@ def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
 
 
 def _neighbours(node: "NodeApp") -> "Neighbours":
-    from localpuppet.fleet.wiring.neighbours import FleetNeighbours
+    from localpuppet.fleet.neighbours import FleetNeighbours
 
     return FleetNeighbours(node)
 

@@ -3,6 +3,7 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses;
 one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
-packages: `agent`, `bus`, `captures`, `catalogs`, `cli`, `exports`, `history`, `inventory`,
-    `leases`, `requests`, `roles`, `settings`, `triggers`, `trust`, `wiring`.
+packages: `agent`, `bus`, `catalogs`, `cli`, `edges`, `exports`, `history`, `inventory`,
+    `leases`, `requests`, `settings`, `triggers`, `trust`.
+acts: `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
 """

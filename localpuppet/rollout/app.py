@@ -21,10 +21,10 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.app import FleetApp, machine_name
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
-from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
 from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.https import Https
 from localpuppet.node.enc.input import Fetch
@@ -84,7 +84,7 @@ class RolloutApp:
 
     def __init__(self, node: NodeApp) -> None:
         self._node = node
-        self.fleet = FleetWiring(node)
+        self.fleet = FleetApp(node)
 
     @cached_property
     def journals(self) -> Journals:
@@ -114,7 +114,7 @@ class RolloutApp:
     def _denied(self, caller: SignerName) -> str:
         """Return why a signer may not take rollouts over here; empty if they may."""
         try:
-            return refusal(peers(self._node).policy, caller, TAKEOVER)
+            return refusal(FleetApp(self._node).peers.policy, caller, TAKEOVER)
         except LocalpuppetError as error:
             return str(error)
 
@@ -477,7 +477,7 @@ def site_server(
         key: Its key.
         default: The server, `HOST:PORT`, for a service without SRV records.
     """
-    own = peers(node).identity
+    own = FleetApp(node).peers.identity
     shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
     return ServiceFetch(
         lambda seconds: Https(

@@ -33,9 +33,15 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
 from localpuppet.fleet.requests import client
 from localpuppet.fleet.requests.arguments import MAX_EPOCH
 from localpuppet.fleet.requests.client import Replies
-from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
-from localpuppet.fleet.requests.request import MAX_LIFETIME, Caller, lifetime_problem
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.requests.request import (
+    LIFE,
+    MAX_LIFETIME,
+    Caller,
+    answer,
+    lifetime_problem,
+    read_answer,
+)
+from localpuppet.fleet.trust.seen import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.events import (

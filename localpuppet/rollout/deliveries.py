@@ -14,21 +14,23 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
+from localpuppet.fleet.agent.confirmation import ConfirmationReport, Stage, reported_confirmation
 from localpuppet.fleet.requests.arguments import (
     Deploy,
     DeployAction,
     RolloutReference,
     StatusRequest,
 )
-from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests.repeating import (
+from localpuppet.fleet.requests.client import (
+    AT_ONCE,
     AssignmentReport,
-    deployed,
+    NodeAnswer,
+    RequestClient,
     next_serials,
     reported_assignment,
+    until_over,
 )
-from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.fleet.triggers.cause import DROPPED
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.events import (
     NodeResult,
@@ -327,7 +329,8 @@ class Deliveries:
     async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
-        return await deployed(self._client, node, args, patience=self._began.options.timeout)
+        patience = self._began.options.timeout
+        return await until_over(self._client, node, "deploy", args, patience=patience)
 
 
 def claim_of(began: RolloutBegan, client: RequestClient, *, epoch: int) -> RolloutReference:

@@ -21,9 +21,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry import NodeComponent as Declared
-from localpuppet.fleet.roles.links import (
+from localpuppet.fleet.edges.cycles import role_of
+from localpuppet.fleet.edges.links import (
     JUNCTION,
     Graph,
     LinkReason,
@@ -31,7 +30,8 @@ from localpuppet.fleet.roles.links import (
     NodeLink,
     strong_components,
 )
-from localpuppet.fleet.roles.relations import role_of
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry import NodeComponent as Declared
 from localpuppet.rollout.site import ENVIRONMENT, MAX_COMPONENTS, EnvironmentSite, SiteComponent
 
 # Pairs of classes from relations; a relation that exceeds this is left out, with a note.

@@ -17,8 +17,8 @@ from unicodedata import east_asian_width
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.value import Value
-from localpuppet.fleet.roles.links import LinkReason
-from localpuppet.fleet.roles.relations import NOBODY, Relations, Role
+from localpuppet.fleet.edges.cycles import NOBODY, Relations, Role
+from localpuppet.fleet.edges.links import LinkReason
 from localpuppet.rollout.plan import Plan, Run
 
 # `dot` needs 1 s for random edges up to these limits, and minutes for twice as many.

@@ -31,7 +31,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.value import Value
-from localpuppet.fleet.roles.links import (
+from localpuppet.fleet.edges.links import (
     JUNCTION,
     Graph,
     loop_through,

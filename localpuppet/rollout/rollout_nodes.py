@@ -27,8 +27,8 @@ from localpuppet.fleet.requests.arguments import (
 )
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
+from localpuppet.fleet.triggers.cause import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.inbox import StepState
-from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.signing import Verifier, claimed_payload
 from localpuppet.node.puppet.changes import PredictedChanges

@@ -11,7 +11,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.value import Value
-from localpuppet.fleet.triggers.outcome import succeeded
+from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.rollout.events import (
     NodeResult,
     NodeRun,

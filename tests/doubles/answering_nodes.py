@@ -8,8 +8,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.messages import NodeReply
-from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests.request import Arguments, NodeReply
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 

@@ -11,17 +11,16 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.records import from_stored_record
-from localpuppet.fleet.agent.confirmation.pending import Confirmation
-from localpuppet.fleet.agent.reactions.decision import ReactionState
+from localpuppet.fleet.agent.confirmation import Confirmation
+from localpuppet.fleet.edges.kicks import HeldKick, kicked_by
+from localpuppet.fleet.edges.reactions import ReactionState
 from localpuppet.fleet.exports.recording import read_collected
 from localpuppet.fleet.exports.resource import parse_resources
 from localpuppet.fleet.inventory.admission import Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
-from localpuppet.fleet.requests.messages import NodeReply
-from localpuppet.fleet.requests.request import Request
+from localpuppet.fleet.requests.request import NodeReply, Request
 from localpuppet.fleet.triggers.cause import Trigger
-from localpuppet.fleet.triggers.kicks import HeldKick, kicked_by
 from localpuppet.node.runs.records import Records, RunDirectory
 from tests.doubles.ports import FakeProcesses
 

@@ -12,9 +12,9 @@ from tests.rigs.long import with_sample
 from tests.rigs.node import REPOSITORY
 
 DIFFERS = (
-    "tests/fleet/bus/etcd/test_etcd.py",
-    "tests/fleet/bus/nats/test_link.py",
-    "tests/fleet/bus/proxy",
+    "tests/fleet/bus/test_etcd.py",
+    "tests/fleet/bus/test_nats_link.py",
+    "tests/fleet/bus/test_proxy.py",
     "tests/fleet/bus/test_client_sockets.py",
     "tests/node/enc/test_https.py",
     "tests/base/formats",
@@ -28,7 +28,7 @@ DIFFERS = (
 )
 # One test file for each difference: Puppet 8 and Ruby 3.3, TLS, sockets, systemd, the package.
 SAMPLE = (
-    "tests/fleet/bus/nats/test_link.py",
+    "tests/fleet/bus/test_nats_link.py",
     "tests/fleet/bus/test_client_sockets.py",
     "tests/node/enc/test_https.py",
     "tests/base/machine",

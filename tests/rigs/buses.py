@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import STORE
-from localpuppet.fleet.bus.nats.store import open_nats
-from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.bus.nats_bus import open_nats
+from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from tests.rigs.engines import age
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from localpuppet.base.machine.unix_socket import listen_to
-from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.nats.store import open_nats
-from localpuppet.fleet.bus.proxy.store import ProxyKeyValue, ProxyServer
-from localpuppet.fleet.bus.sqlite.file import SqliteFile
-from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.bus.nats_bus import open_nats
+from localpuppet.fleet.bus.proxy import ProxyKeyValue, ProxyServer
+from localpuppet.fleet.bus.sqlite_bus import open_sqlite
+from localpuppet.fleet.bus.sqlite_file import SqliteFile
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.fleet.edges.links import links_of
 from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry, NodeComponent
-from localpuppet.fleet.roles.links import links_of
 from localpuppet.rollout.derived import MAX_PAIRS, MAX_TEXT, DerivedPlan, derive
 from localpuppet.rollout.plan import PlanSelection, make_plan
 from tests.doubles.inventory import MemoryInventory

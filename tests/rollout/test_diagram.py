@@ -21,7 +21,7 @@ from localpuppet.rollout.diagram import (
     plan_diagram,
 )
 from localpuppet.rollout.svg import BOUNDS, draw_svg
-from tests.fleet.roles.test_relations import asks, node, of, role
+from tests.fleet.edges.test_relations import asks, node, of, role
 from tests.rollout.test_plan import LAMP, part, plan, site
 
 SVG = "{http://www.w3.org/2000/svg}"

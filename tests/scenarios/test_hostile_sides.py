@@ -13,7 +13,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen
-from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.proxy import ProxyKeyValue
 from tests.rigs.split_member import NETWORK, STRANGER, Split
 
 # Connects as often as it can, and sends nothing.

@@ -19,7 +19,8 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.requests import client, messages
+from localpuppet.fleet.requests import client
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys

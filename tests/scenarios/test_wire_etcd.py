@@ -9,11 +9,10 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.etcd.messages import encode
-from localpuppet.fleet.bus.etcd.store import EtcdKeyValue
+from localpuppet.fleet.bus import etcd_messages, layout
+from localpuppet.fleet.bus.etcd_bus import EtcdKeyValue
+from localpuppet.fleet.bus.etcd_calls import EtcdConnection
+from localpuppet.fleet.bus.etcd_messages import encode
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 from tests.rigs.reaching import servers_at
@@ -87,10 +86,12 @@ async def test_a_node_learns_when_the_store_began_from_what_an_administrator_wro
 async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> None:
     """Each value has its own lease, which only its node may end."""
     web02 = connection(wire, WEB02)
-    lease = messages.read_lease(
-        await web02.call(messages.GRANT, messages.grant_request(60), idempotent=False)
+    lease = etcd_messages.read_lease(
+        await web02.call(etcd_messages.GRANT, etcd_messages.grant_request(60), idempotent=False)
     )
-    await web02.call(messages.PUT, messages.put_request(OTHERS, b"there", lease), idempotent=False)
+    await web02.call(
+        etcd_messages.PUT, etcd_messages.put_request(OTHERS, b"there", lease), idempotent=False
+    )
     web01 = connection(wire, WEB01)
     with pytest.raises(UnavailableError, match="permission denied"):
         await web01.call(_REVOKE, encode((1, lease)), idempotent=False)
@@ -115,7 +116,7 @@ async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
         timeout=TIMEOUT,
     )
     try:
-        await client.call(messages.RANGE, messages.range_request(OTHERS), idempotent=True)
+        await client.call(etcd_messages.RANGE, etcd_messages.range_request(OTHERS), idempotent=True)
     finally:
         client.close()
 
@@ -191,10 +192,10 @@ async def test_debians_etcd_does_not_keep_nodes_apart_and_localpuppet_warns(wire
     admin = await wire.connect(wire.admin)
     await admin.put(OTHERS, b"secret", ttl=3600.0)
     web01 = connection(wire, WEB01)
-    read = encode((1, messages.range_request(OTHERS)))
-    assert b"secret" in await web01.call(messages.TXN, _nested(read), idempotent=False)
-    write = encode((2, messages.put_request(OTHERS, b"forged", 0)))
-    await web01.call(messages.TXN, _nested(write), idempotent=False)
+    read = encode((1, etcd_messages.range_request(OTHERS)))
+    assert b"secret" in await web01.call(etcd_messages.TXN, _nested(read), idempotent=False)
+    write = encode((2, etcd_messages.put_request(OTHERS, b"forged", 0)))
+    await web01.call(etcd_messages.TXN, _nested(write), idempotent=False)
     entry = await admin.get(OTHERS)
     assert entry is not None
     assert entry.value == b"forged"

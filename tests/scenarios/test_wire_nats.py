@@ -13,11 +13,10 @@ from nats.aio.msg import Msg
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus import jetstream, layout
+from localpuppet.fleet.bus.jetstream_messages import packed
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.nats import feed
-from localpuppet.fleet.bus.nats.api import packed
-from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
 from tests.rigs.bus.wire import (
@@ -215,7 +214,7 @@ async def test_in_a_single_account_a_reply_could_overwrite_the_key_of_another_no
 async def test_a_node_hears_that_the_stream_was_replaced(
     wire: NatsWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "LOOK", 86400.0)  # the server reports it
+    monkeypatch.setattr(jetstream, "LOOK", 86400.0)  # the server reports it
     node = await wire.connect(LB01)
     follower = Follower(node, layout.PRESENCE)
     await follower.listed()

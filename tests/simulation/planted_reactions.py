@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from localpuppet.fleet.agent.reactions import decision, reactor
-from localpuppet.fleet.agent.reactions.decision import ReactionState, WatchedQuery
-from localpuppet.fleet.agent.reactions.dependency import FinishedRun
-from localpuppet.fleet.agent.reactions.reactor import Reactor
+from localpuppet.fleet.edges import reactions as decision
+from localpuppet.fleet.edges import reactor
+from localpuppet.fleet.edges.reactions import FinishedRun, ReactionState, WatchedQuery
+from localpuppet.fleet.edges.reactor import Reactor
 from tests.simulation.reacting import Node
 
 Plant = pytest.MonkeyPatch

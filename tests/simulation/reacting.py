@@ -15,9 +15,8 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.records import from_record, to_record
-from localpuppet.fleet.agent.reactions.decision import ReactionState
-from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
+from localpuppet.fleet.edges.reactions import AnswerDigest, Dependency, FinishedRun, ReactionState
+from localpuppet.fleet.edges.reactor import ReactionPorts, Reactor
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause

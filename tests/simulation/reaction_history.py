@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from localpuppet.fleet.agent.reactions.decision import HOUR, HOURLY
+from localpuppet.fleet.edges.reactions import HOUR, HOURLY
 
 MAX_NODES = 9  # in a path
 

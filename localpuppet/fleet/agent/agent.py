@@ -25,12 +25,17 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
-from localpuppet.fleet.agent.admission import SignedAdmission
-from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger, SignedAdmission
+from localpuppet.fleet.triggers.cause import (
+    INTERRUPTED,
+    MOST,
+    CauseKind,
+    RunCause,
+    TriggerOutcome,
+    of_run,
+)
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Steps
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.triggers.outcome import INTERRUPTED, MOST, TriggerOutcome, of_run
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState

@@ -1,5 +1,8 @@
-"""The agent's connection to the bus, which reconnects after each outage.
+"""The agent's connection to the bus, reconnected after outages, and its port to the run side.
 
+- `RunSide` is what the network side uses. `LocalRunSide` implements it in the same process.
+- `fleet.agent.split.RemoteRunSide` implements it over a socket to another process, where
+  `RunSideServer` answers.
 - After an outage the agent lists its triggers, so it receives all that were sent meanwhile and have
   not expired.
 - An unreachable bus never ends the agent, and never looks like an empty bus.
@@ -8,20 +11,102 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from random import SystemRandom
+from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError, first_error
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
+from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.deadline import Backoff
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
-from localpuppet.fleet.bus.outage import close, ours, unending
+from localpuppet.fleet.bus.outage import Backoff, close, ours, unending
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import client
+
+# The caller's name, the request's id, and the signed reply.
+Answer = tuple[str, str, bytes]
+
+
+class RunSideAwayError(UnavailableError):
+    """The run side is another process and is unreachable."""
+
+
+class RunSide(Protocol):
+    """Admits messages from the bus, runs Puppet and describes the node.
+
+    In another process, each call may raise `RunSideAwayError`: then it is unknown whether the run
+    side has the messages. Hand them over again; a message that arrives twice counts once.
+    """
+
+    @property
+    def me(self) -> NodeName:
+        """Return the node's name."""
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Take signed triggers and write the admitted ones to disk."""
+
+    async def serve(self, token: bytes) -> Answer | None:
+        """Execute a signed request and return its reply; `None` for no reply."""
+
+    async def describe(self) -> bytes:
+        """Return the signed description of the node."""
+
+    async def contended(self) -> None:
+        """Note that another agent publishes as this node."""
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set on each change; the subscriber clears it."""
+
+
+class LocalRunSide:
+    """The run side in this process.
+
+    Args:
+        agent: Takes the triggers.
+        serve: Executes requests.
+        describe: Returns the signed description of the node.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        serve: Callable[[bytes], Awaitable[Answer | None]],
+        describe: Callable[[], bytes],
+    ) -> None:
+        self._agent = agent
+        self._serve = serve
+        self._describe = describe
+
+    @property
+    def me(self) -> NodeName:
+        """Return the node's name."""
+        return self._agent.me
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Take signed triggers; see `RunSide`."""
+        self._agent.receive_triggers(tokens)
+
+    async def serve(self, token: bytes) -> Answer | None:
+        """Execute a signed request; see `RunSide`."""
+        return await self._serve(token)
+
+    async def describe(self) -> bytes:
+        """Return the signed description of the node."""
+        return self._describe()
+
+    async def contended(self) -> None:
+        """See `RunSide`."""
+        self._agent.note_other_agent()
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set on each change; see `RunSide`."""
+        return self._agent.subscribe()
+
 
 STEADY = 2.0  # seconds after which a connection counts as stable and resets the back-off
 RECONCILE = 300.0  # longest time in seconds between two listings
@@ -233,3 +318,22 @@ async def _watch(
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _Stopped
+
+
+@asynccontextmanager
+async def lend_store(
+    session: BusSession,
+    engine: str | None,
+    *,
+    own: str,
+    connect: Callable[[str], Awaitable[KeyValue]],
+) -> AsyncGenerator[KeyValue, None]:
+    """Lend the session's store; for another engine than its `own`, one that is closed then."""
+    if engine in (None, own):
+        yield await session.store()
+        return
+    kv = await connect(engine)
+    try:
+        yield kv
+    finally:
+        await kv.close()

@@ -26,17 +26,43 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from localpuppet.base.errors import LocalpuppetError, thread_shortage
+from localpuppet.base.errors import (
+    BusyError,
+    LocalpuppetError,
+    OnHoldError,
+    StateError,
+    UnavailableError,
+    thread_shortage,
+)
+from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.fork_server import MAX_PATH
+from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.ports import Log, ProcessId
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
+from localpuppet.fleet.agent.confirmation import is_confirmed
+from localpuppet.fleet.agent.retreat import RetreatOrder
+from localpuppet.fleet.agent.rollout_steps import Deployment
+from localpuppet.fleet.requests.arguments import Compile, DeployAction
+from localpuppet.fleet.settings.fleet import fleet_settings_of
+from localpuppet.node.app import NodeApp, program_environment
+from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
+from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.reason import public_reason
+from localpuppet.node.runs.run import Status
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.preparing import AssignmentService
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
@@ -327,3 +353,190 @@ class ForkServerKeeper:
         if code == RECYCLED or leave.is_set():
             return None
         return f"the fork server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
+
+
+# Bytes of differences between two catalogs; a child reports at most 64 KiB.
+MAX_CHANGES = 40 * 1024
+
+
+class _Begins(SilentObserver):
+    """Watches a run for its beginning."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        super().__init__()
+        self._begun = begun
+
+    def command(self, text: str) -> None:
+        """Report that the run begins: Puppet starts with this command line."""
+        self._begun()
+
+
+def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
+    """Apply a release as `localpuppet apply` does, and return the result.
+
+    Args:
+        node: The parts of the node; its settings are read again for each run.
+        order: The causes and options of the run.
+        begun: Called when the run is recorded and Puppet is about to start.
+    """
+    node = node.again()
+    try:
+        options = RunOptions(
+            noop=order.noop,
+            tags=",".join(order.puppet_tags) or None,
+            extra=(),
+            timeout=node.settings.run_timeout,
+            user="agent",
+            cause=order.text[:200],
+            causes=order.causes,
+            through=order.through,
+        )
+        with node.attempts.noted(options, source=str(node.settings.input)) as named:
+            try:
+                status = _run(node, options, begun, named)
+            except (BusyError, OnHoldError) as error:
+                # Not an attempt: the agent keeps the causes, and their run follows.
+                return RunCompletion(result=RequestedRunResult.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return _end(status)
+
+
+def deploy(node: NodeApp, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
+    """Stage, apply or leave a release, and return the result: `OVER` on success.
+
+    Args:
+        node: The parts of the node; its settings are read again.
+        order: The assignment and the action.
+    """
+    assignment, deed = order.assignment, order.args.action
+
+    def take() -> None:
+        assigning = _assigning(node)
+        if deed is DeployAction.STAGE:
+            assigning.stage(assignment)
+        elif deed is DeployAction.APPLY:
+            assigning.take(assignment)
+        else:
+            assigning.go_back(assignment)
+
+    return _done(take)
+
+
+def retreat(node: NodeApp, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
+    """Go back from a release that was not confirmed, and return the result; see `deploy`.
+
+    Args:
+        node: The parts of the node; its settings are read again.
+        order: The release to leave.
+    """
+    left, by = order.left, order.because
+    return _done(lambda: _assigning(node).go_back(left, by=by))
+
+
+def _assigning(node: NodeApp) -> "AssignmentService":
+    fresh = node.again()
+    return fresh.assigning(
+        confirm=fresh.section(fleet_settings_of).agent.confirm or 0.0,
+        confirmed=partial(is_confirmed, fresh.settings.state),
+    )
+
+
+def _done(work: Callable[[], None]) -> RunCompletion:
+    """Call a function, and return whether it succeeded as the result of a request."""
+    try:
+        work()
+    except BusyError as error:
+        return RunCompletion(result=RequestedRunResult.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(result=RequestedRunResult.OVER)
+
+
+def compile_candidate(node: NodeApp, order: Compile, _begun: Callable[[], None]) -> RunCompletion:
+    """Compile two catalogs, and return their differences; see `deploy`.
+
+    Args:
+        node: The parts of the node; its settings are read again.
+        order: The release of the second catalog.
+    """
+    try:
+        changes = node.again().candidate().changes(order.release)
+    except LocalpuppetError as error:
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(
+        result=RequestedRunResult.OVER, details=changes.bounded(MAX_CHANGES).to_dict()
+    )
+
+
+def _run(
+    node: NodeApp,
+    options: RunOptions,
+    begun: Callable[[], None],
+    named: Callable[[ReleasePath], None],
+) -> Status:
+    prepared = node.preparation().prepare(options, named=named)
+    server = node.fork_server if node.section(fleet_settings_of).agent.warm else None
+    supervisor = node.supervisor(_Begins(begun), fork_server=server)
+    node.processes.watch_signals()
+    return supervisor.apply(prepared)
+
+
+def _end(status: Status) -> RunCompletion:
+    return RunCompletion(
+        result=RequestedRunResult.OVER,
+        run=status.id,
+        outcome=str(status.outcome),
+        reason="" if status.succeeded else public_reason(status),
+    )
+
+
+def warm(node: NodeApp) -> None:
+    """Import the modules that a run needs, so that forked children share them."""
+    from localpuppet.base.machine import processes
+    from localpuppet.node.puppet import fault, probe
+    from localpuppet.node.releases import interfaces, provider, reading, staging
+    from localpuppet.node.releases.git import mirrors
+    from localpuppet.node.releases.packages import directory
+    from localpuppet.node.releases.packages import staging as package_staging
+    from localpuppet.node.runs import preparing, supervisor
+
+    _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
+    _ = (provider, reading, preparing, fault)
+    _ = node.settings
+
+
+def start_server(node: NodeApp, limits: ServerLimits = LIMITS) -> KeptProcess:
+    """Start a node's fork server.
+
+    Args:
+        node: The parts of the node.
+        limits: The limits that end the server.
+
+    Raises:
+        LocalpuppetError: The server cannot be started.
+    """
+    server = node.fork_server
+    installation = node.find_puppet(ask=False)
+    if installation is None:
+        raise UnavailableError("Puppet was changed; the next run reads its settings again")
+    if len(bytes(server.path)) > MAX_PATH:
+        raise UnavailableError("is too long for a socket's name", where=str(server.path))
+    make_private(server.path.parent)
+    command, env = server_command(
+        installation,
+        base=program_environment(),
+        lean=node.lean_start(installation),
+        script=shared_file("fork_server.rb"),
+        socket=server.path,
+        names=server.path.with_suffix(".names"),
+        limits=limits,
+    )
+    process = start_kept(command, env=env)
+    try:
+        server.note(process.identity)
+    except StateError:
+        process.end()
+        process.code()
+        raise
+    return process

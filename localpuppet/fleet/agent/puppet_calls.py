@@ -29,14 +29,15 @@ from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.ports import Clock, ProcessId
 from localpuppet.base.value import Value
-from localpuppet.fleet.agent.request_service import HINT, Lend, RequestService
+from localpuppet.fleet.agent.entry_lender import HINT, Lend, RequestService
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
-from localpuppet.fleet.captures.answers import note_answer
-from localpuppet.fleet.exports.collecting import CollectorService
+from localpuppet.fleet.captures import note_answer
+from localpuppet.fleet.edges.kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks, Kick
 from localpuppet.fleet.exports.recording import (
     CollectorRecord,
+    CollectorService,
     answered,
     collector_text,
     note_collected,
@@ -51,7 +52,6 @@ from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import MAX_TAGS, MAX_TTL
-from localpuppet.fleet.triggers.kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks, Kick
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.node.runs.records import Records, RunDirectory

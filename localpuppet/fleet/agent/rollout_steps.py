@@ -1,24 +1,39 @@
 """Decide on a rollout's requests: its releases, its hold, and the runs that pass this hold.
 
+    ask -> `None` … ask -> `None` … ask -> the result
+
+- The number of jobs is limited in total and per caller.
+- A result is returned once. If a limit is reached, the oldest unread results are removed; the same
+  request then repeats the job.
+- One compilation runs at a time, in a child process. A reply never waits for Puppet.
+- The result has references and parameter names, never values.
+- `requests.admission` checks signature and rights; `runs.candidate` compiles.
 - The reply to a step has its result, and the entry that later nodes wait for.
 - `requests.admission` checks signature and rights; `agent.agent` runs a step.
+- An entry that names exports counts only when these exports are on this node too, because
+  collectors of the step must find them.
+- `triggers.steps` limits how long a step waits.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
 
-from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError, StateError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
-from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.inventory.outbox import AwaitedEntry
+from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, lacking
+from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.requests.arguments import (
+    Compile,
     Deploy,
     DeployAction,
     RolloutReference,
@@ -26,18 +41,115 @@ from localpuppet.fleet.requests.arguments import (
     step_uuid,
 )
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause, succeeded
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
-from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.runs.hold import Holds
+
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job(Generic[Outcome]):
+    caller: str
+    task: "asyncio.Task[Outcome]"
+
+
+class Jobs(Generic[Outcome]):
+    """Jobs of one kind.
+
+    Args:
+        what: The plural of the kind, for messages.
+        most: The limit of jobs that wait, are running, or have an unread result.
+        each: The same limit per caller.
+    """
+
+    def __init__(self, what: str, *, most: int, each: int) -> None:
+        self._what = what
+        self._most = most
+        self._each = each
+        self._jobs: dict[str, _Job[Outcome]] = {}
+
+    def ask(
+        self, key: str, caller: str, do: Callable[[], Coroutine[Any, Any, Outcome]]
+    ) -> Outcome | None:
+        """Start a job, or return its result; `None` while it is running.
+
+        Args:
+            key: Identifies the job: equal requests have equal keys.
+            caller: The caller id of the requester.
+            do: Executes the job.
+
+        Raises:
+            BusyError: Too many jobs wait.
+        """
+        job = self._jobs.get(key)
+        if job is None:
+            self._make_room(caller)
+            self._jobs[key] = _Job(caller, asyncio.create_task(do()))
+            return None
+        if not job.task.done():
+            return None
+        del self._jobs[key]
+        return job.task.result()
+
+    def _make_room(self, caller: str) -> None:
+        for key in [key for key, job in self._jobs.items() if job.task.done()]:
+            if self._is_full(caller):
+                del self._jobs[key]
+        if self._is_full(caller):
+            raise BusyError(
+                f"{self._count(caller)} {self._what} of {caller} wait on this node,"
+                f" {len(self._jobs)} in all: the limit is reached"
+            )
+
+    def _is_full(self, caller: str) -> bool:
+        return len(self._jobs) >= self._most or self._count(caller) >= self._each
+
+    def _count(self, caller: str) -> int:
+        return sum(job.caller == caller for job in self._jobs.values())
+
+
+WORKING: Mapping[str, Json] = {"state": "working"}
+
+
+class CompilationJobs:
+    """Accepts and queues requests for compilations.
+
+    Args:
+        runner: Compiles.
+        log: The agent's log.
+    """
+
+    def __init__(self, runner: WorkRunner[Compile], *, log: Log) -> None:
+        self._runner = runner
+        self._log = log
+        self._one = asyncio.Lock()
+        self._jobs: Jobs[Mapping[str, Json] | str] = Jobs("compilations", most=8, each=2)
+
+    def ask(self, caller: str, args: Compile) -> Mapping[str, Json] | str:
+        """Start a compilation, or return its state: `WORKING`, the changes, or the error.
+
+        Raises:
+            BusyError: Too many compilations wait.
+        """
+        job_result = self._jobs.ask(f"{caller} {args.release}", caller, lambda: self._do(args))
+        return WORKING if job_result is None else job_result
+
+    async def _do(self, args: Compile) -> Mapping[str, Json] | str:
+        async with self._one:
+            end = await self._runner.run(args)
+        if end.result is not RequestedRunResult.OVER:
+            self._log.warning(f"not compiled: {args.release}", kind=LineKind.REQUEST)
+            return end.reason or "the catalog was not compiled"
+        return {"state": "done", **end.details}
+
 
 # Limits of deployments that wait, are running, or have an unread result: in total, and per caller.
 MOST, EACH = 16, 4
 BUSY_AGAIN = 2.0
 BUSY_TRIES = 30
 
-WORKING: Mapping[str, Json] = {"state": "working"}
 DONE: Mapping[str, Json] = {"state": "done"}
 # Seconds after a noop run in which the node starts the run whose changes were approved.
 FRESH = 120
@@ -104,7 +216,8 @@ class Deployments:
     busy_again: float = BUSY_AGAIN
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _jobs: Jobs[str] = field(
-        default_factory=lambda: Jobs("deployments", most=MOST, each=EACH), init=False
+        default_factory=lambda: Jobs("deployments", most=MOST, each=EACH),
+        init=False,
     )
 
     def ask(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
@@ -283,3 +396,61 @@ def _voice(caller: str, rollout: RolloutReference) -> RolloutCaller:
     return RolloutCaller(
         owner=rollout.owner(caller), epoch=rollout.epoch, speaker=rollout.taken_over_by(caller)
     )
+
+
+class AwaitedEntries:
+    """Compares the entries that steps wait for with this node's view.
+
+    Args:
+        view: This node's copy of the entries, which the agent updates.
+        exports: The exports of other nodes that this node has.
+        is_current: Returns whether the view is recent enough for queries.
+    """
+
+    def __init__(self, view: View, exports: HeldExports, *, is_current: Callable[[], bool]) -> None:
+        self._view = view
+        self._exports = exports
+        self._is_current = is_current
+        self._known: dict[NodeName, ViewedNode] = {}  # an older entry is unpacked once
+
+    def come(self) -> bool:
+        """Return whether this node receives entries; the bus may deny it read access.
+
+        A node without read access compiles its catalog without entries, so it must not wait for
+        them.
+        """
+        try:
+            return self._is_current()
+        except StateError:
+            return False  # the node's own queries report this error
+
+    def lacking(self, cause: RunCause) -> str:
+        """Return the missing entries as one line, empty if none is missing."""
+        try:
+            return self._lacking(cause)
+        except StateError as error:
+            return f"any node: {error}"  # the agent rebuilds the view from the bus
+
+    def _lacking(self, cause: RunCause) -> str:
+        standing = self._view.standing([entry.node for entry in cause.awaited_entries])
+        exports = {
+            node: entry.exports for node, entry in standing.items() if entry.exports is not None
+        }
+        coming = self._exports.missing(exports)
+        seen = {
+            entry.node: self._seen(entry, at)
+            for entry in cause.awaited_entries
+            if (at := standing[entry.node].at) is not None and entry.node not in coming
+        }
+        refused = {node: entry.refused for node, entry in standing.items() if entry.refused}
+        return lacking(cause.awaited_entries, seen, refused)
+
+    def _seen(self, awaited: AwaitedEntry, at: float) -> ViewedNode:
+        if at >= awaited.at:
+            return ViewedNode(digest="", at=at)
+        before = self._known.get(awaited.node)
+        if before is None or before.at != at:
+            entry = self._view.entry(awaited.node)
+            before = ViewedNode(digest="" if entry is None else entry.digest, at=at)
+            self._known[awaited.node] = before
+        return before

@@ -1,4 +1,4 @@
-"""The parts of an agent's run side: signals, the timer, and runs that the agent did not start.
+"""The services of an agent: its run side with timer and signals, its network side, its log.
 
     step(now) -> request a run when one is due, and return how long to sleep
 
@@ -9,21 +9,35 @@
 
 import asyncio
 import math
+import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import sys
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
+from localpuppet.base.machine.ports import Clock, LineKind, Log, ProcessId, ServiceStatus
+from localpuppet.base.machine.service_manager import ServiceManager
+from localpuppet.base.machine.unix_socket import ask, listen, listen_to
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
+from localpuppet.fleet.agent.bus_session import BusSession, lend_store
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
-from localpuppet.fleet.agent.run_side import LocalRunSide
+from localpuppet.fleet.agent.split import RemoteRunSide, Spool, VerifierOf
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.proxy import ProxyServer
 from localpuppet.fleet.inventory.node_row import splay
 from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.settings.fleet import FleetSettings
 from localpuppet.fleet.triggers.cause import CauseKind
 
 # The longest sleep in seconds, to notice a changed clock.
@@ -100,21 +114,18 @@ async def notice(traces: RunTraces, changed: asyncio.Event, notify: Callable[[],
 
 # A task beside the run side; it gets the event that ends it.
 Task = Callable[[asyncio.Event], Coroutine[None, None, None]]
-# Answers one line of a process on this machine.
-LineAnswer = Callable[[bytes, int], Awaitable[bytes]]
 
 
-class RunParts(Value):
-    """The parts of the run side.
+@dataclass(slots=True, kw_only=True, eq=False)
+class RunService:
+    """The run side.
 
     Attributes:
         agent: Decides on runs.
         runner: Executes runs.
-        side: Serves the network side.
         keeper: Keeps leases.
         around: Tasks that need no bus.
         calls: Answers Puppet code on this machine.
-        listen: Listens on a socket and answers each line.
         identify: Returns the process with a pid.
         socket: The socket for Puppet code.
         state: The state directory.
@@ -124,15 +135,14 @@ class RunParts(Value):
         log: The agent's log.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         signer: The name that the node signs with.
+        now: Whether a signal also ends the run in progress.
     """
 
     agent: Agent
     runner: Runner
-    side: LocalRunSide
     keeper: Keeper
     around: Sequence[Task]
     calls: PuppetCalls
-    listen: Callable[[Path, LineAnswer], Awaitable[asyncio.Server]]
     identify: Callable[[int], ProcessId]
     socket: Path
     state: Path
@@ -142,21 +152,9 @@ class RunParts(Value):
     log: Log
     run_interval: float | None
     signer: str
-
-
-class RunService:
-    """The run side.
-
-    Args:
-        parts: Its parts.
-        now: Whether a signal also ends the run in progress.
-    """
-
-    def __init__(self, parts: RunParts, *, now: bool) -> None:
-        self.parts = parts
-        self._now = now
-        self._stop = asyncio.Event()
-        self._leave = asyncio.Event()
+    now: bool
+    _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _leave: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def serve(self, *tasks: Task, to: str) -> None:
         """Serve until a signal ends the service.
@@ -168,34 +166,34 @@ class RunService:
         Raises:
             BusyError: Another agent is running.
         """
-        parts, agent = self.parts, self.parts.agent
-        server = await parts.listen(parts.socket, self._answer)
-        parts.keeper.resume()  # from here on, this process is the only agent of the node
+        agent = self.agent
+        server = await listen(self.socket, self._answer)
+        self.keeper.resume()  # from here on, this process is the only agent of the node
         self._on_signals()
-        parts.log.info(f"{agent.me} {to}, {self._rhythm()}")
-        if parts.signer != agent.me:
-            parts.log.warning(
-                f"it signs as {parts.signer}: other nodes reject its status of {agent.me}"
+        self.log.info(f"{agent.me} {to}, {self._rhythm()}")
+        if self.signer != agent.me:
+            self.log.warning(
+                f"it signs as {self.signer}: other nodes reject its status of {agent.me}"
             )
-        parts.manager.ready(f"{agent.me}: waiting for triggers")
+        self.manager.ready(f"{agent.me}: waiting for triggers")
         try:
             async with asyncio.TaskGroup() as group:
-                for task in (*tasks, *parts.around):
+                for task in (*tasks, *self.around):
                     group.create_task(task(self._leave))
                 idle = asyncio.Event()
-                keeping = group.create_task(parts.keeper.keep(idle))
-                traces = RunTraces(parts.state)
+                keeping = group.create_task(self.keeper.keep(idle))
+                traces = RunTraces(self.state)
                 others = [group.create_task(notice(traces, agent.subscribe(), agent.recheck))]
-                if parts.run_interval is not None:
+                if self.run_interval is not None:
                     others.append(
-                        group.create_task(_tick(self._timer(parts.run_interval), parts.clock))
+                        group.create_task(_tick(self._timer(self.run_interval), self.clock))
                     )
                 await agent.work(
                     self._stop,
-                    alive=parts.manager.alive,
-                    pulse=min(parts.manager.pulse, LONGEST_SLEEP),
+                    alive=self.manager.alive,
+                    pulse=min(self.manager.pulse, LONGEST_SLEEP),
                 )
-                parts.manager.stopping()
+                self.manager.stopping()
                 idle.set()
                 await keeping  # releases the leases while the bus is reachable
                 self._leave.set()
@@ -204,29 +202,29 @@ class RunService:
         finally:
             server.close()
             with suppress(FileNotFoundError):
-                parts.socket.unlink()
-            parts.lock.release()
-        parts.log.info("ended")
+                self.socket.unlink()
+            self.lock.release()
+        self.log.info("ended")
 
     async def _answer(self, line: bytes, pid: int) -> bytes:
-        return await self.parts.calls.answer(line, self.parts.identify(pid))
+        return await self.calls.answer(line, self.identify(pid))
 
     def _timer(self, every: float) -> Timer:
-        agent = self.parts.agent
+        agent = self.agent
 
         def due() -> None:
             agent.request_run(CauseKind.TIMER, good_for=every)
 
-        now = self.parts.clock.now().timestamp()
+        now = self.clock.now().timestamp()
         return Timer(every, phase=splay(agent.me, every), now=now, due=due)
 
     def _on_signals(self) -> None:
         def end() -> None:
-            if self._now or self._stop.is_set():
-                self.parts.log.info("ending the active run")
-                self.parts.runner.end()
+            if self.now or self._stop.is_set():
+                self.log.info("ending the active run")
+                self.runner.end()
             else:
-                self.parts.log.info("ending after the active run")
+                self.log.info("ending after the active run")
             self._stop.set()
 
         loop = asyncio.get_running_loop()
@@ -234,10 +232,198 @@ class RunService:
             loop.add_signal_handler(number, end)
 
     def _rhythm(self) -> str:
-        interval = self.parts.run_interval
+        interval = self.run_interval
         return "no periodic run" if interval is None else f"a run every {show_duration(interval)}"
 
 
 async def _tick(timer: Timer, clock: Clock) -> None:
     while True:
         await asyncio.sleep(timer.step(clock.now().timestamp()))
+
+
+# At most MOST lines of a kind are written within WINDOW seconds. The others are counted, and the
+# count is logged later: ten thousand accepted triggers must not hide the run.
+WINDOW = 10.0
+MOST = 50
+_PRIORITY = {"warning": 4, "info": 6, "debug": 7}
+
+
+class AgentLog:
+    """Writes one line for each event.
+
+    Lines for the journal have their priority (`sd-daemon(3)`), others the time.
+
+    Args:
+        clock: Measures elapsed time.
+        debug: Whether to write debug lines, and lines above the limit.
+    """
+
+    def __init__(self, clock: Clock, *, debug: bool) -> None:
+        self._clock = clock
+        self._debug = debug
+        self._terminal = sys.stderr.isatty()
+        self._to_journal = _is_journal(os.environ.get("JOURNAL_STREAM", ""))
+        self._recent: defaultdict[LineKind, deque[float]] = defaultdict(deque)
+        self._left_out: Counter[LineKind] = Counter()
+
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log an event."""
+        self._log("info", text, kind)
+
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log an event that an operator should know."""
+        self._log("warning", text, kind)
+
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log a detail for debugging."""
+        if self._debug:
+            self._log("debug", text, kind)
+
+    def _log(self, level: str, text: str, kind: LineKind) -> None:
+        now = self._clock.monotonic()
+        self._log_left_out(now)
+        recent = self._recent[kind]
+        while recent and now - recent[0] > WINDOW:
+            recent.popleft()
+        if len(recent) >= MOST and not self._debug:
+            self._left_out[kind] += 1
+            return
+        recent.append(now)
+        self._write(level, text)
+
+    def _log_left_out(self, now: float) -> None:
+        for kind, count in list(self._left_out.items()):
+            if now - self._recent[kind][0] > WINDOW:
+                del self._left_out[kind]
+                self._write("warning", f"left out {count} more lines about {kind}")
+
+    def _write(self, level: str, text: str) -> None:
+        if self._to_journal:
+            head = f"<{_PRIORITY[level]}>"
+        else:
+            stamp = time.strftime("%H:%M:%S" if self._terminal else "%Y-%m-%d %H:%M:%S")
+            head = f"{stamp} {'warning: ' if level == 'warning' else ''}"
+        try:
+            sys.stderr.write(f"{head}{one_line(text)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return  # the reader is gone; the agent continues
+
+
+def _is_journal(stream: str) -> bool:
+    """Return whether standard error is the journal's `DEVICE:INODE` of `JOURNAL_STREAM`."""
+    try:
+        status = os.fstat(2)
+    except OSError:  # it is closed
+        return False
+    return stream == f"{status.st_dev}:{status.st_ino}"
+
+
+# Seconds between attempts of the network side to reach the run side.
+HELLO_AGAIN = 1.0
+# Seconds for the run side to answer: an fsync on a busy disk.
+PATIENCE = 15.0
+# Upper limit, in seconds, between two watchdog notifications of the network side.
+LONGEST_BEAT = 10.0
+
+
+class NetworkSide:
+    """The side of the agent that talks to the bus, and that has no rights on this machine.
+
+    Args:
+        settings: The settings of the bus and the agent.
+        connect: Connects this node, given its name, to the store of an engine; `None` means the
+            site's.
+        verifier: Returns a verifier; see `RemoteRunSide`.
+        log: The log of the network side.
+    """
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        *,
+        connect: Callable[[NodeName, str | None], Awaitable[KeyValue]],
+        verifier: VerifierOf,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._sides = settings.agent.network
+        self._connect = connect
+        self._log = log
+        self._leave = asyncio.Event()
+        self._manager = ServiceManager.from_environment()
+        self._spool = Spool(self._sides.spool)
+        self._gate = RemoteRunSide(self._ask, verifier=verifier, spool=self._spool, log=log)
+
+    async def serve(self) -> None:
+        """Serve the network side until a signal ends it.
+
+        Raises:
+            InvalidInputError: The process runs as root, or a file is refused.
+            BusyError: Another network side is running.
+            StateError: The user of this process may not write its directory.
+        """
+        if os.geteuid() == 0:
+            raise InvalidInputError(
+                "the network side must not run as root",
+                where="agent",
+                hint=f"start it as {self._sides.user}: localpuppet-agent-net.service does",
+            )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave.set)
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._beat())]
+            if await self._run_side():
+                others.append(group.create_task(self._gate.follow()))
+                await self._on_the_bus()
+            self._manager.stopping()
+            for other in others:
+                other.cancel()
+        self._log.info("ended")
+
+    async def _on_the_bus(self) -> None:
+        engine, keyprefix = self._settings.bus.engine, self._settings.agent.keyprefix
+        connect = partial(self._connect, self._gate.me)
+        session = BusSession(
+            self._gate, connect=self._connect_again, log=self._log, keyprefix=keyprefix
+        )
+        relay = ProxyServer(partial(lend_store, session, own=engine, connect=connect))
+        server = await listen_to(self._sides.relay, relay.answer, users=())
+        self._spool.empty()  # no other network side is running now
+        self._log.info(f"network side of {self._gate.me} on {engine}")
+        self._manager.ready(f"{self._gate.me}: on the bus")
+        try:
+            await session.run(self._leave)
+        finally:
+            server.close()
+            self._sides.relay.unlink(missing_ok=True)
+
+    async def _connect_again(self) -> KeyValue:
+        """Connect to the bus, after the run side, possibly a new process, has answered."""
+        await self._gate.hello()
+        return await self._connect(self._gate.me, None)
+
+    async def _run_side(self) -> bool:
+        """Wait for the run side; return whether it answered before a signal to leave."""
+        warned = False
+        while not self._leave.is_set():
+            try:
+                await self._gate.hello()
+            except UnavailableError as error:
+                if not warned:
+                    self._log.warning(f"waiting for the run side: {error}")
+                warned = True
+            else:
+                return True
+            await wait_first(self._leave, seconds=HELLO_AGAIN)
+        return False
+
+    async def _beat(self) -> None:
+        """Notify systemd's watchdog from the event loop that does all the work."""
+        while True:
+            self._manager.alive()
+            await asyncio.sleep(min(self._manager.pulse, LONGEST_BEAT))
+
+    def _ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        return ask(self._sides.socket, line, patience=PATIENCE)

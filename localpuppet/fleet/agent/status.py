@@ -13,7 +13,6 @@ from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
-from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.history.summarising import last_end
 from localpuppet.fleet.inventory.presence import SCHEMA
@@ -31,10 +30,12 @@ DURATIONS = 5  # of successful runs, which a rollout receives
 LOOKED_AT = 50  # runs that are searched for these
 
 
-class NodeRecords(Value):
-    """The node's own records, which the agent's description includes.
+@dataclass(frozen=True, slots=True)
+class Describer:
+    """Describes the node.
 
     Attributes:
+        agent: The node's agent.
         holds: Returns the holds on the node.
         records: The records of the node's runs.
         attempt: Returns the last apply that was refused.
@@ -45,8 +46,12 @@ class NodeRecords(Value):
         has_entry: Returns whether the node has an entry to publish.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         confirmation: Returns the published state of the confirmation of a deployed release.
+        signer: Signs the description.
+        clock: The clock.
     """
 
+    agent: Agent
+    _: KW_ONLY
     holds: Callable[[], Holds]
     records: Records
     attempt: Callable[[], Attempt | None]
@@ -57,22 +62,6 @@ class NodeRecords(Value):
     has_entry: Callable[[], bool]
     run_interval: float | None
     confirmation: Callable[[], Mapping[str, Json] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Describer:
-    """Describes the node.
-
-    Attributes:
-        agent: The node's agent.
-        kept: The node's own records.
-        signer: Signs the description.
-        clock: The clock.
-    """
-
-    agent: Agent
-    kept: NodeRecords
-    _: KW_ONLY
     signer: MessageSigner
     clock: Clock
 
@@ -84,7 +73,7 @@ class Describer:
         """Return the state of the node; docs/reference/agent.md describes the fields."""
         agent = self.agent
         try:
-            holds: list[Json] = [hold.to_dict() for hold in self.kept.holds().active()]
+            holds: list[Json] = [hold.to_dict() for hold in self.holds().active()]
         except LocalpuppetError as error:
             holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
         last = self._newest()
@@ -98,9 +87,9 @@ class Describer:
             "at": show_time(self.clock.now()),
             "version": __version__,
             "state": state,
-            "started_at": self.kept.started_at,
-            "has_entry": self.kept.has_entry(),
-            "run_interval": self.kept.run_interval,
+            "started_at": self.started_at,
+            "has_entry": self.has_entry(),
+            "run_interval": self.run_interval,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "blocked": agent.blocked or None,
@@ -116,30 +105,30 @@ class Describer:
 
     def _rolled_back(self) -> Json:
         try:
-            rollback = self.kept.rollback()
+            rollback = self.rollback()
         except LocalpuppetError:
             return None  # the next run reports the damage
         return None if rollback is None else {**rollback.to_public()}
 
     def _assignment(self) -> Json:
         try:
-            assignment = self.kept.assigned()
+            assignment = self.assigned()
         except LocalpuppetError:
             return None  # the next run reports the damage
         return None if assignment is None else assignment.to_public()
 
     def _confirmation(self) -> Json:
-        confirmation = self.kept.confirmation()
+        confirmation = self.confirmation()
         return None if confirmation is None else {**confirmation}
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the published record of the last finished run, empty before the first run."""
-        last = next(self.kept.records.finished(), None)
+        last = next(self.records.finished(), None)
         return {} if last is None else published(last).to_dict()
 
     def durations(self) -> list[Json]:
         """Return the seconds that the last successful complete runs took, newest first."""
-        newest = islice(self.kept.records.history(), LOOKED_AT)
+        newest = islice(self.records.history(), LOOKED_AT)
         good = (status.seconds for status in newest if status.good and status.seconds is not None)
         return [*islice(good, DURATIONS)]
 
@@ -149,18 +138,18 @@ class Describer:
         Raises:
             InvalidInputError: The run does not exist.
         """
-        directory = self.kept.records.get(run)
-        return to_record(report_reply(directory, self.kept.records.status(directory)))
+        directory = self.records.get(run)
+        return to_record(report_reply(directory, self.records.status(directory)))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
         """Return the end of Puppet's log of a run; see `report` and `log_reply`."""
-        directory = self.kept.records.get(run)
-        return log_reply(directory, self.kept.records.status(directory))
+        directory = self.records.get(run)
+        return log_reply(directory, self.records.status(directory))
 
     def _newest(self) -> RunEnd | None:
         """Return the end of the last run, or of an apply that was refused after it."""
-        interval, attempt = self.kept.run_interval, self.kept.attempt()
-        last = last_end(self.kept.records, interval)
+        interval, attempt = self.run_interval, self.attempt()
+        last = last_end(self.records, interval)
         refused = None if attempt is None else RunEnd.of_attempt(attempt, last, interval)
         return newest(filter(None, (refused, last)))
 
@@ -168,7 +157,7 @@ class Describer:
         """Return the digest of the last run's release if it is staged."""
         if last is None:
             return None
-        link = self.kept.modules / ReleasePath(last.release)
+        link = self.modules / ReleasePath(last.release)
         try:
             return link.readlink().name
         except OSError:

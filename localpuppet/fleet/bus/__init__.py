@@ -3,9 +3,10 @@
 A call to a server raises `UnavailableError` if no server answers within the deadline, the
 connection is lost, or the server denies access.
 
-decides: `layout`, `roster`, `servers`.
-acts: `deadline`, `outage`, `tls_failure`.
+decides: `jetstream_messages`, `layout`, `permissions`, `servers`.
+acts: `outage`.
+touches the world: `etcd_bus`, `nats_bus`, `proxy`, `sqlite_bus`.
 ports: `key_value`.
-inner packages: `etcd`, `nats`, `proxy`, `sqlite`.
-private: `checked_store`, `client_sockets`.
+private: `checked_store`, `etcd_calls`, `etcd_messages`, `jetstream`,
+  `nats_client`, `nats_link`, `sqlite_file`.
 """

@@ -11,7 +11,6 @@ from contextlib import aclosing
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.deadline import in_time
 from localpuppet.fleet.bus.key_value import (
     MAX_LISTING,
     MAX_VALUE,
@@ -22,6 +21,7 @@ from localpuppet.fleet.bus.key_value import (
     check_prefix,
     check_value,
 )
+from localpuppet.fleet.bus.outage import in_time
 
 
 class WatchOptions(Value):

@@ -1,15 +1,23 @@
-"""How to reach an engine's servers: built from the settings, passed to the engine whole.
+"""How to reach an engine's servers, and why TLS to one of them failed.
 
 It has the rules for server URLs of all engines, and the defaults of the settings. A new option of
 an engine is a field here, a line in the schema of the settings, and its use in the engine.
+
+With TLS 1.3 a server refuses a client's certificate after the handshake, often by closing the
+connection without a word.
 """
 
+import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
+from localpuppet.base.machine.anchors import read_anchor
+from localpuppet.base.machine.clock import SystemClock
 from localpuppet.base.value import Value
 
 ENGINES = ("sqlite", "etcd", "nats")
@@ -130,3 +138,62 @@ def _endpoints(urls: Sequence[str], *, engine: str, where: str) -> tuple[Endpoin
         with errors_at(f"{where}.servers[{index}]"):
             endpoints.append(Endpoint.parse(url, engine=engine))
     return tuple(endpoints)
+
+
+READ = 64 * 1024
+
+
+def read_little(transport: asyncio.BaseTransport | None) -> None:
+    """Set the read buffer to `READ` bytes, which malloc serves without a system call.
+
+    The kernel maps and unmaps asyncio's buffer of 256 KiB for every message. Under TLS, the
+    protocol object has the buffer. A transport without such a buffer is left unchanged.
+    """
+    for reader in (transport, getattr(transport, "_ssl_protocol", None)):
+        if hasattr(reader, "max_size"):
+            reader.max_size = READ  # type: ignore[union-attr]
+
+
+def tls_failure(error: Exception, servers: Servers) -> str | None:
+    """Return what failed and the certificate or authority to look at; `None` if not TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        trusted = servers.ca or "the system's authorities"
+        return one_line(
+            f"TLS: the server's certificate is refused: {error.verify_message} (trusted: {trusted})"
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        refused = "alert" in reason and ("certificate" in reason or "unknown ca" in reason)
+        about = f"the server refuses {own_certificate(servers)}: " if refused else ""
+        return one_line(f"TLS: {about}{reason}")
+    return None
+
+
+def lost_connection(text: str, servers: Servers) -> str:
+    """Return the reason of a lost connection, with the certificate that may have caused it."""
+    if not servers.tls:
+        return text
+    return f"{text} (the server may have refused {own_certificate(servers)})"
+
+
+def own_certificate(servers: Servers) -> str:
+    """Return the client's certificate for people: its file, and whether it has expired."""
+    if servers.certificate is None:
+        return "a client without a certificate"
+    problem = certificate_problem(servers.certificate, SystemClock().now())
+    return f"the certificate {servers.certificate}{f', which {problem}' if problem else ''}"
+
+
+def certificate_problem(path: Path, now: datetime) -> str:
+    """Return why no server accepts a certificate now, such as `expired on …`; empty if none."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(read_anchor(path))
+    except (InvalidInputError, ValueError):
+        return "cannot be read"
+    if now > certificate.not_valid_after_utc:
+        return f"expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    if now < certificate.not_valid_before_utc:
+        return f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+    return ""

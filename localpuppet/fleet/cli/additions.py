@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.text import one_line, parse_line, shown_names
-from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:
+    from localpuppet.fleet.agent.confirmation import Confirmation
     from localpuppet.fleet.exports.search import RejectedResource
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.records import RunDirectory
@@ -35,20 +35,20 @@ class FleetAdditions(CommandAdditions):
 
     def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
         """Send a request to other nodes; see `ask_nodes`."""
-        from localpuppet.fleet.cli.asking import ask_nodes
+        from localpuppet.fleet.cli.requests import ask_nodes
 
         return ask_nodes(self._node, nodes, action, _arguments(action, values), as_json=as_json)
 
     def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
         """Show the runs of other nodes; see `show_histories`."""
-        from localpuppet.fleet.cli.record.histories import show_histories
+        from localpuppet.fleet.cli.records import show_histories
 
         return show_histories(self._node, nodes, limit=limit, as_json=as_json)
 
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
         """Return which exported resources the run left out, and the state of a confirmation."""
         named, more = _left_out(run)
-        confirmation = confirmation_of(self._node)
+        confirmation = self._confirmation()
         rows = []
         if named:
             rows.append(("Left out", click.style(_named(named, more), fg="yellow")))
@@ -65,11 +65,11 @@ class FleetAdditions(CommandAdditions):
 
     def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
         """Return what the run exported, collected and kicked, and which change led to it."""
-        from localpuppet.fleet.cli.record.changes import changes
-        from localpuppet.fleet.triggers.kicks import kicked_by
+        from localpuppet.fleet.cli.records import changes
+        from localpuppet.fleet.edges.kicks import kicked_by
 
         kicked = kicked_by(self._node.records, run.id)
-        confirmation = confirmation_of(self._node)
+        confirmation = self._confirmation()
         mine = confirmation is not None and confirmation.run == run.id
         resources = _resources(run)
         kicks = f"{click.style('Kicks', dim=True)}\n{render.hanging('  ', shown_names(kicked))}"
@@ -79,6 +79,16 @@ class FleetAdditions(CommandAdditions):
             rows=[("Confirmation", render.user_text(confirmation))] if mine else (),
             paragraphs=[text for text in paragraphs if text],
         )
+
+    def _confirmation(self) -> "Confirmation | None":
+        """Return the confirmation of the release that was assigned last, if there is one."""
+        state = self._node.settings.state
+        # Most nodes have none: `status` then saves the imports.
+        if not (state / "confirmation.json").exists():
+            return None
+        from localpuppet.fleet.agent.confirmation import ConfirmationMemory
+
+        return ConfirmationMemory(state).read()
 
     def report(self, run: "RunDirectory") -> CommandAddition:
         """Return what the run exported and collected."""
@@ -90,7 +100,7 @@ class FleetAdditions(CommandAdditions):
         Raises:
             InvalidInputError: The agent has two processes, and its bus is a file.
         """
-        from localpuppet.fleet.cli.record.checks import check_fleet
+        from localpuppet.fleet.cli.records import check_fleet
 
         return check_fleet(self._node)
 
@@ -130,7 +140,7 @@ def _named(left_out: "Sequence[RejectedResource]", more: int) -> str:
 
 def _resources(run: "RunDirectory") -> CommandAddition:
     """Return what a run exported and collected."""
-    from localpuppet.fleet.cli.record.collected import lines
+    from localpuppet.fleet.cli.records import lines
     from localpuppet.fleet.exports.recording import read_collected, read_exports
 
     collected, exported = read_collected(run), read_exports(run)

@@ -1,9 +1,19 @@
-"""`localpuppet agent`: the service that receives triggers and runs Puppet."""
+"""`localpuppet agent`, and `call` for Puppet code on a node without one."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.app import NodeApp
+from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.app import FleetApp
 
 
 @command(
@@ -28,28 +38,61 @@ def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
       localpuppet agent --debug           with a more detailed log
       localpuppet units --help            how to run it as a service
     """
-    from localpuppet.fleet.wiring.fleet import fleet_settings
-    from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
+    from localpuppet.fleet.app import FleetApp, run
 
+    fleet = FleetApp(node)
     if side != "network":
-        fill_settings_cache(node)
+        fill_settings_cache(fleet)
     # Before other imports: it names the extra that the bus needs.
-    bus = fleet_settings(node).bus
-    from localpuppet.fleet.agent.log import AgentLog
+    bus = fleet.settings.bus
+    from localpuppet.fleet import agent_app
+    from localpuppet.fleet.agent.run_service import AgentLog
     from localpuppet.fleet.settings.fleet import require_server_bus
-    from localpuppet.fleet.wiring import agent_service
-    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     if side != "both":
         require_server_bus(bus, where=f"agent --side {side}")
-    fleet, log = FleetWiring(node), AgentLog(node.clock, debug=debug)
+    log = AgentLog(node.clock, debug=debug)
+    if side == "network":
+        run(agent_app.serve_network(fleet, log))
+    else:
+        serve = agent_app.serve_both if side == "both" else agent_app.serve_run
+        run(serve(fleet, log, now=now))
 
-    async def serve() -> None:
-        if side == "both":
-            await agent_service.serve_both(fleet, log, now=now)
-        elif side == "run":
-            await agent_service.serve_run(fleet, log, now=now)
-        else:
-            await agent_service.NetworkSide(fleet, log).serve()
 
-    run(serve())
+def fill_settings_cache(fleet: "FleetApp") -> None:
+    """Read the settings and Puppet's own once, in a child that caches them on disk.
+
+    Without Puppet's settings, the agent knows neither the node's name nor where `puppet agent
+    --disable` leaves its lock.
+
+    From that cache, the agent reads its settings without loading YAML, JSON Schema and sh: 3 MiB
+    that it would keep for its lifetime. If the child fails, the agent meets and reports the same
+    error.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        with suppress(LocalpuppetError, OSError):
+            _ = fleet.settings
+            fleet.node.documents.remember()
+            fleet.node.find_puppet(ask=True)
+    finally:
+        os._exit(0)
+
+
+@click.command("call", hidden=True)
+@click.pass_obj
+def call_command(node: NodeApp) -> None:
+    """Answer one line of JSON on standard input with one on standard output.
+
+    For the Puppet modules. Leases need the agent, which renews them.
+    """
+    from localpuppet.fleet.agent.puppet_calls import MAX_LINE
+    from localpuppet.fleet.app import FleetApp, run
+
+    fleet, note = FleetApp(node), render.QuietObserver().note
+    calls = fleet.puppet_calls(store=fleet.connected, paths=fleet.paths_of_run, note=note)
+    line = sys.stdin.buffer.readline(MAX_LINE)
+    render.emit(run(calls.answer(line)).decode().rstrip("\n"))

@@ -64,22 +64,21 @@ def capture_command(
 
 def _write_own(node: NodeApp, directory: Path) -> NodeName:
     from localpuppet.base.machine.files import make_private
-    from localpuppet.fleet.wiring.publishing import capture_keeper
+    from localpuppet.fleet.app import FleetApp
     from localpuppet.node.preview.nodes_directory import write_capture
 
-    _, capture = capture_keeper(node).read()
+    _, capture = FleetApp(node).captures.read()
     make_private(directory)
     write_capture(directory, capture)
     return capture.node
 
 
 def _matching(node: NodeApp, query: str) -> list[NodeName]:
+    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.inventory.reading import UnansweredQuery
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
 
-    calls = InventoryWiring(node).calls(render.QuietObserver().note)
+    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
     reply = run(calls.ask(FunctionCall.of("query", [query])))
     if isinstance(reply, UnansweredQuery):
         raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
@@ -93,14 +92,14 @@ def _matching(node: NodeApp, query: str) -> list[NodeName]:
 def _collect(
     node: NodeApp, names: Sequence[NodeName], directory: Path, *, as_json: bool
 ) -> dict[NodeName, str]:
-    from localpuppet.fleet.captures.collecting import collect_captures
-    from localpuppet.fleet.cli.progress import shown, whom
+    from localpuppet.fleet.app import FleetApp, run
+    from localpuppet.fleet.captures import collect_captures
+    from localpuppet.fleet.cli.requests import shown, whom
     from localpuppet.fleet.requests.request import PATIENCE
-    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     observer = render.observer(quiet=as_json, title=f"capturing {whom(names)}")
 
-    fleet, done = FleetWiring(node), count(1)
+    fleet, done = FleetApp(node), count(1)
 
     def progress(name: NodeName, problem: str) -> None:
         observer.count(next(done), len(names), "nodes")

@@ -15,9 +15,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.leases.command import GuardedCommand
-    from localpuppet.fleet.leases.lease import HeldLease, Leases
-    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.app import FleetApp
+    from localpuppet.fleet.leases.lease import GuardedCommand, HeldLease, Leases
 
 TTL = 30.0
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -49,15 +48,16 @@ def lease_command(
       localpuppet lease db-migrate -- /usr/local/bin/migrate
       localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
     """
+    from localpuppet.base.machine.guarded_command import GuardedProcess
+    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.bus.layout import parse_lease_name
-    from localpuppet.fleet.wiring.fleet import FleetWiring, guarded, run
 
     patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
     lease = parse_lease_name(name)
     # A separate process group lets a signal reach the command's children; on a terminal, it would
     # keep the command from reading input.
-    fleet = FleetWiring(node)
-    command_guard = guarded(command, own_group=not sys.stdin.isatty())
+    fleet = FleetApp(node)
+    command_guard = GuardedProcess(command, own_group=not sys.stdin.isatty())
     try:
         return run(_with_lease(fleet, lease, patience, command_guard, program=command[0]))
     finally:
@@ -65,21 +65,13 @@ def lease_command(
 
 
 async def _with_lease(
-    fleet: "FleetWiring", name: str, patience: float, command: "GuardedCommand", *, program: str
+    fleet: "FleetApp", name: str, patience: float, command: "GuardedCommand", *, program: str
 ) -> int:
-    from localpuppet.fleet.leases.command import LeasedCommand
-    from localpuppet.fleet.leases.lease import Leases
-    from localpuppet.fleet.wiring.inventory import known_stores
+    from localpuppet.fleet.leases.lease import LeasedCommand
 
     clock = fleet.node.clock
     async with fleet.connected() as kv:
-        leases = Leases(
-            kv,
-            clock,
-            holder=fleet.signer.name,
-            session=str(uuid.uuid4()),
-            stores=known_stores(fleet),
-        )
+        leases = fleet.leases(kv, holder=fleet.signer.name, session=str(uuid.uuid4()))
         held = await _wait(leases, name, patience)
         loop = asyncio.get_running_loop()
         for number in _PASSED_ON:

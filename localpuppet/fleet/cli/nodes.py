@@ -1,6 +1,13 @@
-"""`localpuppet nodes`: lists the nodes of the fleet, and their state."""
+"""`localpuppet nodes`: lists the nodes of the fleet and their state, or shows each change.
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+The board remembers what it showed of each node, so that it shows only changes. A node whose entry
+disappears is shown as gone, see `presence`.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,29 +16,114 @@ import click
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.value import Value
-from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
 from localpuppet.fleet.inventory.node_row import (
     LATE,
     NODE_ORDERS,
+    NOT_TRUSTED,
+    ON_HOLD,
     UNKNOWN,
     UNRESPONSIVE,
     NodeRow,
     parse_moment,
     sort_rows,
 )
-from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe
+from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe, listen
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.app import NodeApp
-from localpuppet.node.cli import render
+from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.base.machine.ports import Clock
+    from localpuppet.fleet.app import FleetApp
     from localpuppet.fleet.inventory.reading import InventoryReader
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.trust.signing import Verifier
+
+
+FAILED = "failed"
+# The words that the last line counts, the most urgent first.
+COUNTED = (FAILED, UNRESPONSIVE, NOT_TRUSTED, LATE, ON_HOLD)
+_HEAD = ("NODE", "STATE", "LAST RUN", "SINCE", "RELEASE", "FIRST ERROR OR REMARK")
+_STATES = {
+    "applying": "cyan",
+    "idle": "green",
+    ON_HOLD: "yellow",
+    NOT_TRUSTED: "red",
+    UNRESPONSIVE: "red",
+}
+_RESULTS = {
+    Kind.CHANGED: "cyan",
+    Kind.CORRECTED: "magenta",
+    Kind.UNCHANGED: "green",
+    Kind.NOOP_CLEAN: "green",
+    Kind.NOOP_PENDING: "yellow",
+    Kind.CANCELLED: "yellow",
+    Kind.UNKNOWN: "yellow",
+}
+
+
+def node_table(rows: Sequence[NodeRow], now: datetime) -> str:
+    """Return nodes as a table, with a line of counts below."""
+    lines = []
+    for row in rows:
+        node, state, result, release, remark = cells(row, now)
+        lines.append((node, state, result, _since(row, now), release, remark))
+    counts = [f"{count} {word}" for word, count in concerns(rows, now).items() if count]
+    last = ": ".join(filter(None, [render.counted(len(rows), "node"), ", ".join(counts)]))
+    return f"{render.table(_HEAD, lines, spare=('SINCE',))}\n{last}"
+
+
+def concerns(rows: Sequence[NodeRow], now: datetime) -> dict[str, int]:
+    """Return the number of nodes by each word of `COUNTED`; a node may count several times."""
+    return {word: sum(has_concern(row, word, now) for row in rows) for word in COUNTED}
+
+
+def has_concern(row: NodeRow, word: str, now: datetime) -> bool:
+    """Return whether a word of `COUNTED` applies to a node."""
+    if word == FAILED:
+        return row.outcome.bad
+    if word == LATE:
+        return row.late(now.timestamp())
+    return row.state == word or (word == ON_HOLD and bool(row.holds))
+
+
+def cells(row: NodeRow, now: datetime) -> list[str]:
+    """Return the cells of a node: name, state, last result, release, first error or remark."""
+    state = click.style(one_line(row.state), fg=_STATES.get(row.state), bold=True)
+    if row.late(now.timestamp()):
+        state += f" {click.style(LATE, fg='yellow', bold=True)}"
+    color = "red" if row.outcome.bad else _RESULTS.get(row.outcome)
+    result = "" if row.outcome is Kind.NONE else click.style(row.outcome, fg=color, bold=True)
+    return [row.node, state, result, row.release, _remark(row)]
+
+
+def _remark(row: NodeRow) -> str:
+    if row.state == NOT_TRUSTED:
+        return row.reason
+    if row.outcome.bad and not row.blocked:
+        error = ": ".join(filter(None, [row.resource, row.failure]))
+        return f"{error} ({row.place})" if row.place else error
+    hold = ""
+    if row.holds:  # the reason of a rollout's hold names the rollout
+        hold = f"{row.holds[0].reason} ({row.holds[0].owner.partition('/rollout/')[0]})"
+    rollback = f"rolled back; its input names {row.input_release}" if row.input_release else ""
+    return row.blocked or row.cause or hold or rollback
+
+
+def _since(row: NodeRow, now: datetime) -> str:
+    """Return since when a node fails, or how long ago its last run ended."""
+    at = row.failing_since or row.finished_at
+    if at is None:
+        return ""
+    ago = render_run.ago(datetime.fromtimestamp(at, UTC).isoformat(), now)
+    return f"{ago}, {render.counted(row.failed_runs, 'run')}" if row.failed_runs else ago
+
 
 # Seconds from which the age of the inventory is shown.
 NOTICEABLE_AGE = 60.0
@@ -109,14 +201,13 @@ def nodes_command(
       localpuppet nodes --watch
       localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
-    from localpuppet.fleet.wiring.fleet import FleetWiring, run
+    from localpuppet.fleet.app import FleetApp, run
 
     if following:
         if any(filters.values()):
             raise click.UsageError("--watch excludes the options that choose nodes")
-        from localpuppet.fleet.cli.nodes_watch import Board, follow
 
-        fleet = FleetWiring(node)
+        fleet = FleetApp(node)
         run(follow(fleet.connect, Board(fleet.verifier, node.clock, as_json=as_json)))
         return
     now = node.clock.now()
@@ -160,12 +251,11 @@ async def _gathered(
         expression: A query, or `None`.
         needs: Whether the list needs the inventory even without a query.
     """
+    from localpuppet.fleet.app import FleetApp
     from localpuppet.fleet.inventory import presence
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
 
-    fleet = FleetWiring(node)
-    inventory = InventoryWiring(node, fleet=fleet)
+    fleet = FleetApp(node)
+    inventory = fleet
     note = render.QuietObserver().note
     async with fleet.connected() as kv:
         entries = await presence.nodes(kv)
@@ -183,15 +273,17 @@ async def _gathered(
 
 
 async def _listed(
-    inventory: "InventoryWiring",
+    inventory: "FleetApp",
     expression: str | None,
     note: Callable[[str], None],
     *,
     needs: bool,
 ) -> InventoryListing:
     try:
-        async with inventory.reader(note, warns=False) as view:  # the list shows these nodes itself
-            answer = inventory.ask(view, _listing(expression))
+        async with inventory.entries.reader(
+            note, warns=False
+        ) as view:  # the list shows these nodes itself
+            answer = inventory.entries.ask(view, _listing(expression))
     except UnavailableError as error:
         if needs or expression:
             raise
@@ -204,7 +296,7 @@ async def _with_last_runs(
     listing: InventoryListing,
     online: Collection[str],
     kv: "KeyValue",
-    fleet: "FleetWiring",
+    fleet: "FleetApp",
     note: Callable[[str], None],
     *,
     now: float,
@@ -314,3 +406,136 @@ def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) ->
 
 def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
+
+
+AGAIN = 0.5
+GONE = "gone"
+HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "FIRST ERROR OR REMARK")
+# Wide enough for later states: 'applying', 'unchanged'.
+LEAST = [0, 0, 8, 9, 0, 0]
+
+
+async def follow(connect: Callable[[], Awaitable[KeyValue]], board: "Board") -> None:
+    """Show every change, without an end; note an outage once, and wait for its end.
+
+    Raises:
+        UnavailableError: The first connection to the bus failed.
+    """
+    kv = await connect()
+    try:
+        while True:
+            try:
+                # A separate task: a failed group leaves its task marked as cancelled.
+                await asyncio.create_task(listen(kv, board))
+            except* UnavailableError as errors:
+                board.lost(errors.exceptions[0])
+            await asyncio.sleep(AGAIN)
+    finally:
+        await kv.close()
+
+
+class Board:
+    """Shows the reports of nodes, each change once.
+
+    Args:
+        verifier: Verifies the reports' signatures.
+        clock: Time.
+        as_json: Whether to show JSON lines instead of rows.
+    """
+
+    def __init__(self, verifier: "Verifier", clock: "Clock", *, as_json: bool) -> None:
+        self._verifier = verifier
+        self._clock = clock
+        self._as_json = as_json
+        self._known: dict[str, tuple[int, list[str]]] = {}
+        self._widths = list(LEAST)
+        self._widen(HEAD)
+        self._begun = False
+        self._away = ""  # what the bus does again after an outage
+
+    def take(self, change: Change) -> None:
+        """Show a change."""
+        if self._away:
+            render.say(f"# the bus {self._away} again", err=True)
+        self._away = ""
+        if isinstance(change, KeyListing):
+            self._begin(change)
+        for entry in key_value.entries(change):
+            self._put(entry)
+        if isinstance(change, KeyListing):
+            # Ignore revisions: it may be another store.
+            for name in self._known.keys() - {_name(entry.key) for entry in change.entries}:
+                self._gone(name)
+        elif isinstance(change, KeyRemoval):
+            self._gone(_name(change.key))
+        sys.stdout.flush()
+
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
+        """Show known nodes as gone if a listing lacks them, except those with a newer revision."""
+        for name in sorted(self._known.keys() - names):
+            if self._known[name][0] <= revision:
+                self._gone(name)
+        sys.stdout.flush()
+
+    def full(self, reason: str) -> None:
+        """Note once that nodes cannot publish; see `PresenceBoard`."""
+        if not self._away:
+            render.say(f"# nodes cannot publish their state: {reason}", err=True)
+        self._away = "accepts values"
+
+    def lost(self, error: BaseException) -> None:
+        """Note an outage once; raise its error if it precedes the first listing."""
+        if not self._begun:
+            raise error
+        if not self._away:
+            render.say(f"# the bus is unreachable, still trying: {error}", err=True)
+        self._away = "is reachable"
+
+    def _begin(self, listing: "KeyListing") -> None:
+        if not self._begun and not self._as_json:
+            for entry in listing.entries:
+                self._widen(["", *self._cells(self._believe(entry))])
+            self._emit([click.style(cell, bold=True) for cell in HEAD])
+        self._begun = True
+
+    def _believe(self, entry: KeyValueEntry) -> dict[str, Any]:
+        return believe(self._verifier, _name(entry.key), entry.value)
+
+    def _cells(self, node_status: dict[str, Any]) -> list[str]:
+        now = self._clock.now()
+        row = NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
+        return cells(replace(row, state=GONE) if node_status["state"] == GONE else row, now)
+
+    def _put(self, entry: KeyValueEntry) -> None:
+        name = _name(entry.key)
+        node_status = self._believe(entry)
+        row = self._cells(node_status)
+        before = self._known.get(name)
+        self._known[name] = (entry.revision, row)
+        if before is None or before[1] != row or self._as_json:
+            self._show(node_status, row)
+
+    def _gone(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            node_status = {"schema": SCHEMA, "node": name, "state": GONE}
+            self._show(node_status, self._cells(node_status))
+
+    def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
+        if self._as_json:
+            last = node_status.get("last_run")
+            more = {} if last is None else {"last_run": to_record(last)}
+            render.emit_json_line({**node_status, **more})
+        else:
+            self._emit([f"{self._clock.now():%H:%M:%S}", *row])
+
+    def _widen(self, row: Sequence[str]) -> None:
+        lengths = (len(click.unstyle(cell)) for cell in row)
+        self._widths = [max(pair) for pair in zip(self._widths, lengths, strict=True)]
+
+    def _emit(self, row: Sequence[str]) -> None:
+        self._widen(row)
+        render.emit(render.aligned(row, self._widths, end=render.columns()))
+
+
+def _name(key: str) -> str:
+    return key.removeprefix(layout.PRESENCE)

@@ -1,12 +1,39 @@
-"""`localpuppet runonce` and `last-run`: send requests to other nodes."""
+"""`localpuppet runonce`, `last-run`, `assign`, and `--node`: ask other nodes, show their replies.
+
+If a node of another version sends another form, its fields are shown one by one.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from localpuppet.base.formats.names import split_tags
-from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import NodeName, ReleasePath, split_tags
+from localpuppet.base.formats.records import from_record
+from localpuppet.base.formats.text import folded
+from localpuppet.base.formats.times import parse_duration, show_duration
+from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.requests.request import MAX_LIFETIME, PATIENCE
 from localpuppet.node.app import NodeApp
+from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.cli.render_resources import sections
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run_replies import RunReport
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.arguments import Deploy
+    from localpuppet.fleet.requests.client import NodeAnswer
+    from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.node.enc.document import Classes
+
 
 _JSON = flag("--json as_json", "Print the replies as JSON.")
 
@@ -51,7 +78,6 @@ def runonce_command(
       localpuppet runonce web01.example.com web02.example.com
       localpuppet runonce web01.example.com --noop
     """
-    from localpuppet.fleet.cli.asking import ask_nodes
     from localpuppet.fleet.requests.request import RunOnce
 
     args = RunOnce(noop=noop, tags=split_tags(tags))
@@ -72,9 +98,308 @@ def last_run_command(node: NodeApp, nodes: tuple[str, ...], patience: float, as_
       localpuppet last-run web01.example.com
       localpuppet last-run web01.example.com --json | jq '.replies[].result'
     """
-    from localpuppet.fleet.cli.asking import ask_nodes
     from localpuppet.fleet.requests.request import NoArguments
 
     return ask_nodes(
         node, nodes, "last_run_summary", NoArguments(), as_json=as_json, patience=patience
     )
+
+
+TICK = 0.25
+
+
+@asynccontextmanager
+async def shown(observer: render.QuietObserver) -> AsyncGenerator[None, None]:
+    """Show an observer's progress line, with the elapsed seconds, until the block ends."""
+    observer.begin()
+    ticking = asyncio.create_task(_tick(observer))
+    try:
+        yield
+    finally:
+        ticking.cancel()
+        observer.close()
+
+
+def whom(names: Sequence[str]) -> str:
+    """Return the name of a single node, or the number of nodes."""
+    return names[0] if len(names) == 1 else render.counted(len(names), "node")
+
+
+async def _tick(observer: render.QuietObserver) -> None:
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while True:
+        observer.tick(clock() - begun)
+        await asyncio.sleep(TICK)
+
+
+SHOWN = 20  # resources of each kind
+MARGIN = 2  # columns before each line below a node's name
+
+
+def shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    """Return a word for the result, and the lines below it, if any.
+
+    Args:
+        action: The requested action.
+        result: The result in the reply.
+        now: The time.
+    """
+    try:
+        return _shown_reply(action, result, now)
+    except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):
+        return render.word("ok"), render.mapping_lines(result)
+
+
+def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    if action == "runonce" and result["accepted"] is True:
+        holds = result.get("holds") or []  # an earlier version does not send them
+        return "accepted, runs when the hold ends" if holds else "accepted", _left(holds)
+    if action == "disable":
+        return f"on hold: {_hold(result['hold'])}", ""
+    if action == "enable":
+        ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
+        return "; ".join(ended) or "you had no hold here", _left(result["holds"])
+    if action == "last_run_summary":
+        if not result:
+            return "no run yet", ""
+        return render.word("ok"), render.pairs(
+            render_run.rows(Status.from_dict(result), now), MARGIN
+        )
+    if action == "log":
+        return render.word("ok"), _log(result)
+    if action == "report":
+        report = from_record(RunReport, result)
+        status = Status.from_dict(report.run)
+        return render.word(str(status.outcome or status.state)), _report(report, now)
+    return _state(result, now)
+
+
+def _log(reply: Mapping[str, Any]) -> str:
+    lines = [render.puppet_line(render.user_text(line)) for line in folded(reply["lines"])]
+    if reply["before"]:
+        lines.insert(0, f"… {render.counted(int(reply['before']), 'line')} before this")
+    if reply["left_out"]:
+        lines.append(f"left out: {render.counted(int(reply['left_out']), 'line')} of diffs")
+    return "\n".join([f"run {render.user_text(reply['run'])}", *lines])
+
+
+def _report(reply: RunReport, now: datetime) -> str:
+    resources = [*reply.failed, *reply.changed, *reply.would_change, *reply.skipped]
+    parts = [render.pairs(render_run.rows(Status.from_dict(reply.run), now), MARGIN)]
+    if not reply.report:
+        parts.append("no report of this run: Puppet wrote none")
+    parts += sections(resources, SHOWN, margin=MARGIN)
+    if reply.left_out:
+        more = render.counted(reply.left_out, "resource")
+        parts.append(f"{more} more: there was no room for them")
+    return "\n".join(parts)
+
+
+def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    last = None if reply["last_run"] is None else from_record(RunEnd, reply["last_run"])
+    rows = [("Cause", render.user_text(reply["cause"] or ""))]
+    if reply["waiting"]:
+        rows.append(("Waiting", render.counted(int(reply["waiting"]), "cause")))
+    if reply.get("blocked"):
+        rows.append(("Blocked", render.user_text(reply["blocked"])))
+    if last is not None:
+        ended = show_duration(max(0.0, now.timestamp() - last.finished_at))
+        noop = " (noop)" if last.noop else ""
+        outcome = render.word(str(last.outcome or last.kind))
+        rows += [
+            ("Last run", f"{outcome}{noop}, {ended} ago  [run {last.run}]"),
+            ("Reason", last.reason),
+            ("Release", last.release),
+            ("Tree", render.user_text(reply["release_digest"] or "")),
+        ]
+    assignment = reply.get("assignment")
+    if assignment:
+        by = f"by {assignment['by']} at {render_run.moment(assignment['at'])}"
+        serial = f"(serial {assignment['serial']})"
+        rows.append(("Assigned", render.user_text(f"{assignment['release']} {by} {serial}")))
+    confirmation = reply.get("confirmation")
+    if confirmation:
+        rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
+    rollback = reply.get("rollback")
+    if rollback:
+        by = f"by {rollback['user']} at {render_run.moment(rollback['since'])}"
+        text = f"rolled back to {rollback['release']} {by}"
+        if last is None or last.release != rollback["release"]:
+            text += ", not applied yet"
+        input_release = f"the input names {rollback['input_release']}"
+        rows.append(("Rollback", render.user_text(f"{text}; {input_release}")))
+    rows.append(("Version", render.user_text(reply["version"])))
+    lines = [render.pairs(rows, MARGIN), _left(reply["holds"])]
+    return render.word(render.user_text(reply["state"])), "\n".join(filter(None, lines))
+
+
+def confirmation_line(confirmation: Mapping[str, Any]) -> str:
+    """Return the state of a deployed release's confirmation, as a node reports it."""
+    reason = f" ({confirmation['reason']})" if confirmation["reason"] else ""
+    return f"{confirmation['release']} {confirmation['stage']}{reason}"
+
+
+def _left(holds: list[Mapping[str, Any]]) -> str:
+    return render.pairs([("On hold", _hold(raw)) for raw in holds], MARGIN)
+
+
+def _hold(raw: Mapping[str, Any]) -> str:
+    return render.user_text(Hold.from_dict(raw))
+
+
+def ask_nodes(
+    node: NodeApp,
+    nodes: Sequence[str],
+    action: str,
+    args: "Arguments",
+    *,
+    as_json: bool,
+    patience: float = PATIENCE,
+) -> int:
+    """Send a request to nodes, show each reply, and return the exit code.
+
+    A missing reply is shown, and makes the exit code 69; a refusal and a run without a report make
+    it 1.
+    """
+    from localpuppet.fleet.app import FleetApp, run
+
+    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
+    fleet = FleetApp(node)
+    observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
+
+    async def ask() -> "dict[str, NodeAnswer]":
+        async with shown(observer), fleet.connected() as kv:
+            return await fleet.requests(kv).ask_all(names, action, args, patience=patience)
+
+    answers = run(ask())
+    replies = {name: answer.to_dict() for name, answer in answers.items()}
+    if as_json:
+        render.emit_json({"schema": 1, "action": action, "replies": replies})
+    else:
+        for name, reply in replies.items():
+            _show(name, action, reply, node.clock.now())
+    if any(answer.unresponsive for answer in answers.values()):
+        return 69
+    complete = all(
+        reply["ok"] and (action != "report" or reply["result"].get("report") is not False)
+        for reply in replies.values()
+    )
+    return 0 if complete else 1
+
+
+def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
+    if not reply["ok"]:
+        render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
+        return
+
+    word, lines = shown_reply(action, reply["result"], now)
+    render.emit(f"{name}: {word}")
+    for line in lines.splitlines():
+        render.emit(f"{' ' * MARGIN}{line}")
+    run_record = reply["result"].get("run")
+    if reply["result"].get("report") is False and isinstance(run_record, dict):
+        logs = f"localpuppet logs {run_record.get('id', '')} --node {name}"
+        render.emit(f"{' ' * MARGIN}'{render.user_text(logs)}' shows Puppet's output")
+
+
+ASSIGN_PATIENCE = "10m"
+
+
+@command(
+    "assign",
+    exits={0: "every node accepted the release", 1: "a node refused", 69: "a node did not answer"},
+)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("release", shell_complete=complete_release)
+@option(
+    "--values FILE",
+    "Layers and class parameters that override the nodes' own.",
+    type=click.Path(path_type=Path),
+)
+@flag("--stage", "Only fetch and verify the release on the nodes.")
+@flag("--allow-older", "Accept a release that is older than the node's.")
+@option(
+    "--wait-timeout TIME",
+    "Wait at most TIME for each node.",
+    default=ASSIGN_PATIENCE,
+    show_default=True,
+)
+@flag("--json as_json", "Print the replies as JSON.")
+@click.pass_obj
+def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+    """Give nodes a release, which each of them then runs.
+
+    RELEASE is SOURCE/tags/TAG. The input of each NODE must have 'app: SOURCE/assigned'. Before
+    anything changes, each node fetches and verifies the release and compares the values with its
+    classes.
+
+    The policy of each node must allow you `status` and `deploy:SOURCE/tags/PATTERN`, `values` for
+    --values, and `older` for --allow-older.
+
+    FILE is YAML. It crosses the bus, so put no secrets in it:
+      layers: [canary]
+      classes:
+        shop: {port: 8081}
+
+    Examples:
+      localpuppet assign web01.example.com web02.example.com shop/tags/r7
+      localpuppet assign web01.example.com shop/tags/r7 --stage
+      localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
+    """
+    from localpuppet.fleet.app import FleetApp, run
+    from localpuppet.fleet.requests.arguments import Deploy, DeployAction
+    from localpuppet.fleet.requests.client import deploy_to
+
+    names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
+    layers, classes = read_values(node, given["values"])
+    args = Deploy(
+        release=ReleasePath.parse(given["release"], where="RELEASE"),
+        action=DeployAction.STAGE if given["stage"] else DeployAction.APPLY,
+        serial=1,
+        layers=layers,
+        classes=classes,
+        allow_older=given["allow_older"],
+    )
+    patience = parse_duration(given["wait_timeout"], what="--wait-timeout")
+    fleet = FleetApp(node)
+    observer = render.observer(quiet=as_json, title=f"{args.release} for {whom(names)}")
+
+    async def ask() -> "dict[str, NodeAnswer]":
+        async with shown(observer), fleet.connected() as kv:
+            return await deploy_to(fleet.requests(kv), names, args, patience=patience)
+
+    answers = run(ask())
+    if as_json:
+        replies = {name: answer.to_dict() for name, answer in answers.items()}
+        render.emit_json({"schema": 1, "release": args.release, "replies": replies})
+    else:
+        for name, answer in answers.items():
+            _show_assigned(name, answer, args)
+    if any(answer.unresponsive for answer in answers.values()):
+        return 69
+    return 0 if all(answer.ok for answer in answers.values()) else 1
+
+
+def read_values(node: NodeApp, file: Path | None) -> "tuple[tuple[str, ...], Classes]":
+    """Return the layers and classes in a file of values; none without a file."""
+    if file is None:
+        return (), {}
+    from localpuppet.base.machine.files import read_user_file
+    from localpuppet.node.enc.document import EncData
+
+    raw = node.documents.parse(read_user_file(file), schema="values", where=str(file))
+    layers = tuple(cast("list[str]", raw.get("layers") or []))
+    return layers, EncData.from_dict(raw, where=str(file)).classes
+
+
+def _show_assigned(name: str, answer: "NodeAnswer", args: "Deploy") -> None:
+    from localpuppet.fleet.requests.arguments import DeployAction
+
+    if not answer.ok:
+        error = render.user_text(str(answer.to_dict()["error"]))
+        render.say(f"{name}: {render.word('failed')}: {error}", err=True)
+    elif args.action is DeployAction.STAGE:
+        render.emit(f"{name}: has {args.release}, and could take it")
+    else:
+        render.emit(f"{name}: took {args.release}; its run follows")

@@ -12,8 +12,8 @@ from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
-from localpuppet.fleet.wiring.fleet import fleet_settings
+from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.triggers.cause import DROPPED, succeeded
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
@@ -21,7 +21,6 @@ from localpuppet.node.cli.command import command, flag, option
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.triggers.sending import Outgoing, SendResult
-    from localpuppet.fleet.wiring.fleet import FleetWiring
 
 TTL = 180
 PATIENCE = 30.0  # seconds for the agent on this node to answer
@@ -71,11 +70,11 @@ def trigger_command(
       localpuppet trigger lb01.example.com lb02.example.com
       localpuppet trigger lb01.example.com --label haproxy --wait
     """
+    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.triggers.cause import MAX_TTL
     from localpuppet.fleet.triggers.sending import Outgoing
-    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
-    fleet = FleetWiring(node)
+    fleet = FleetApp(node)
     seconds = parse_duration(ttl, what="ttl")
     if not 1 <= seconds <= MAX_TTL:
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
@@ -83,7 +82,7 @@ def trigger_command(
         hosts=tuple(NodeName.parse(name) for name in nodes),
         tags=tuple(parse_tag(label, where="--label") for label in labels),
         ttl=int(seconds),
-        keyprefix=fleet_settings(node).agent.keyprefix,
+        keyprefix=FleetApp(node).settings.agent.keyprefix,
         keyttl=int(seconds),
     )
     patience = parse_duration(wait_timeout, what="--wait-timeout") if wait else None
@@ -107,10 +106,10 @@ def trigger_command(
 
 
 async def _trigger(
-    fleet: "FleetWiring", call: "Outgoing", patience: float | None, *, quiet: bool
+    fleet: "FleetApp", call: "Outgoing", patience: float | None, *, quiet: bool
 ) -> "tuple[SendResult, dict[str, dict[str, Any] | None]]":
-    from localpuppet.fleet.cli.progress import shown, whom
-    from localpuppet.fleet.triggers.awaiting import ExpectedTrigger, doubts, ends
+    from localpuppet.fleet.cli.requests import shown, whom
+    from localpuppet.fleet.triggers.sending import ExpectedTrigger, doubts, ends
 
     async with fleet.connected() as kv:
         clock = fleet.node.clock
@@ -138,7 +137,7 @@ async def _trigger(
             )
 
 
-async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "SendResult":
+async def _send(fleet: "FleetApp", kv: "KeyValue", call: "Outgoing") -> "SendResult":
     """Send a trigger; in a run of this node, along the paths of that run's causes.
 
     A program in a run must not begin a new chain: two nodes whose Puppet code does would trigger
@@ -153,11 +152,11 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Send
 
 async def _through_agent(socket: Path, call: "Outgoing") -> "SendResult":
     """Send a trigger through the agent, which knows the causes of its `run_cmd` command."""
+    from localpuppet.base.machine.unix_socket import ask
     from localpuppet.fleet.agent.puppet_calls import trigger_line
     from localpuppet.fleet.triggers.sending import SendResult
-    from localpuppet.fleet.wiring.fleet import ask_agent
 
-    async with aclosing(ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
+    async with aclosing(ask(socket, trigger_line(call), patience=PATIENCE)) as lines:
         answer = loads(await anext(lines))
     if not answer["ok"]:
         raise UnavailableError(str(answer["error"]), where=str(socket))
@@ -190,7 +189,7 @@ def _show(
 
 
 def _end(node: str, end: dict[str, Any]) -> str:
-    from localpuppet.fleet.triggers.awaiting import NOT_ACCEPTED
+    from localpuppet.fleet.triggers.sending import NOT_ACCEPTED
 
     outcome = str(end["outcome"])
     if outcome == DROPPED:

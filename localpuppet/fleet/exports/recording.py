@@ -1,4 +1,4 @@
-"""Record a run's exports in `exports.json` and what it collected in `collected.json`.
+"""Answer this node's collectors; record what a run exported and collected.
 
 - The exports are recorded during compilation, before Puppet applies anything; the end of the run
   decides whether they are published.
@@ -9,24 +9,48 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.policy import servers_of
-from localpuppet.fleet.exports.resource import SCHEMA, ExportedResource, pack, parse_resources, read
-from localpuppet.fleet.exports.search import CollectorResult, RejectedResource, TakenResource, show
+from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, servers_of
+from localpuppet.fleet.exports.resource import (
+    SCHEMA,
+    ExportedResource,
+    aged,
+    pack,
+    parse_resources,
+    read,
+    unpack,
+)
+from localpuppet.fleet.exports.search import (
+    CollectorResult,
+    RejectedResource,
+    Search,
+    TakenResource,
+    choose,
+    show,
+)
+from localpuppet.fleet.inventory.chunks import ChunkOutbox
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts, parts_of
+from localpuppet.fleet.trust.policy import read_policy_file
 from localpuppet.node.runs.query_record import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.exports.held import HeldExports
+
 
 # File in a run's public directory to which the catalog terminus writes the exports.
 LEFT = "exports.json"
@@ -210,3 +234,111 @@ def read_exports(run: RunDirectory) -> tuple[ExportedResource, ...]:
 
 def _exports(run: RunDirectory) -> Path:
     return run.path / "exports.json"
+
+
+MAX_WARNED = 3
+
+
+def offer_exports(
+    outbox: ChunkOutbox, run: RunDirectory, before: InventoryEntry | None, *, now: float
+) -> tuple[ExportsSummary, tuple[ExportedResource, ...]]:
+    """Store a good run's exports, for publishing; return the summary for its entry, and them.
+
+    Args:
+        outbox: Stores them.
+        run: The run.
+        before: The entry until now.
+        now: Seconds since 1970, UTC.
+
+    Raises:
+        InvalidInputError: The exports are too many or too large.
+    """
+    resources = tuple(aged(read_exports(run), _offered(outbox, before), now=now))
+    packed = pack(resources)
+    if packed.count:
+        outbox.write(packed.data)
+    summary = ExportsSummary(
+        count=packed.count, digest=packed.digest or None, size=len(packed.data)
+    )
+    return summary, resources
+
+
+def _offered(outbox: ChunkOutbox, before: InventoryEntry | None) -> tuple[ExportedResource, ...]:
+    digest = None if before is None else before.exports.digest
+    if digest is None:
+        return ()
+    try:
+        return unpack(outbox.read(digest))
+    except (InvalidInputError, StateError):
+        return ()  # this loses only the times of the first exports
+
+
+class CollectorService:
+    """Answers the collectors of this node.
+
+    Args:
+        held: The stored exports of other nodes.
+        me: This node.
+        policy: The path of `policies/collect.policy`.
+    """
+
+    def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:
+        self._held = held
+        self._me = me
+        self._policy = policy
+
+    def collect(self, kind: str, search: Search) -> CollectorResult:
+        """Return the result of a collector; see `choose`.
+
+        Args:
+            kind: The type.
+            search: The collector's condition.
+
+        Raises:
+            InvalidInputError: The policy is invalid or stops the run.
+            UnavailableError: The exports of a node were never read.
+        """
+        policy = read_collect_policy(self._policy)
+        with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
+            return choose(offers, kind, search, me=self._me, policy=policy)
+
+    def again(self, before: Sequence[CollectorRecord]) -> list[CollectorRecord]:
+        """Return the results that the collectors of a past run would get now.
+
+        A collector that fails now, or had no answer then, gets a `reason` and no digest.
+
+        Args:
+            before: The collectors as recorded in the run.
+        """
+        return [self._again(earlier) for earlier in before]
+
+    def _again(self, before: CollectorRecord) -> CollectorRecord:
+        asked = CollectorRecord(type=before.type, filter=before.filter, at=before.at)
+        try:
+            return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
+        except (InvalidInputError, StateError, UnavailableError) as error:
+            return replace(asked, reason=one_line(str(error)))
+
+    def warnings(self, choice: CollectorResult) -> list[str]:
+        """Return warnings about a result for the author of the manifest, each one line."""
+        warnings = [
+            f"{resource.resource} of {resource.node} is left out: {resource.reason}"
+            for resource in choice.left_out[:MAX_WARNED]
+        ]
+        more = len(choice.left_out) - len(warnings) + choice.more_left_out
+        if more:
+            warnings.append(f"{more} more are left out")
+        for refusal in list(self._held.refused().values())[:MAX_WARNED]:
+            warnings.append(
+                f"ignoring exports of {refusal.node} since its last run: {refusal.reason}"
+            )
+        return warnings
+
+
+def read_collect_policy(path: Path) -> CollectPolicy:
+    """Return this node's collect policy; without a file, one that takes only servers.
+
+    Raises:
+        InvalidInputError: The file is invalid, or other users can write to it or its directory.
+    """
+    return read_policy_file(path, CollectPolicy.parse) or DEFAULT

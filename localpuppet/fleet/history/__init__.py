@@ -1,5 +1,6 @@
 """The history of nodes: summaries of their runs, and the requests that they decided.
 
 decides: `audit_record`, `day`, `run_summary`.
-acts: `auditing`, `following`, `publishing`, `summarising`.
+acts: `auditing`, `following`, `node_history`, `summarising`.
+private: `publishing`.
 """

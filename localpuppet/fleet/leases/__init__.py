@@ -1,4 +1,4 @@
 """Rights on the bus that expire, with one holder at a time.
 
-acts: `command`, `keeper`, `lease`.
+acts: `keeper`, `lease`.
 """

@@ -12,20 +12,29 @@ known here.
 
 The store changes with each connection. How a run ends, and whether one is running, is decided by
 callables.
+
+- Only the processes that use the lock get a signal, whether this agent, an earlier one or a person
+  started them.
 """
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.ports import Clock, LineKind, Log, ProcessId
+from localpuppet.base.machine.ports import Clock, LineKind, Log, ProcessId, ProcessTable
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.leases.lease import HeldLease, Leases, Use
+from localpuppet.node.runs.run import RunState, Status
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.records import Records
+
 
 _VERSION = 2
 _TABLES = """
@@ -452,3 +461,77 @@ def _noted(kept: _Kept) -> LeaseRecord:
     return LeaseRecord(
         name=held.name, value=held.value, ttl=held.ttl, until=held.until, user=kept.user
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LockUsers:
+    """Runs and processes that use locks.
+
+    Attributes:
+        records: The records of this node's runs.
+        processes: The processes of the machine.
+        log: The agent's log.
+        grace: Seconds between TERM and KILL.
+    """
+
+    records: "Records"
+    processes: ProcessTable
+    log: Log
+    _: KW_ONLY
+    grace: float
+
+    def go_on(self, user: "LockUser") -> bool:
+        """Return whether a run, or else a process, still uses its lock.
+
+        If a supervisor died, its run lasts as long as Puppet does. If the state is unknown, the run
+        counts as running: the node keeps the lock.
+        """
+        try:
+            status = self._status(user)
+        except StateError as error:
+            self.log.warning(f"keeping the locks of {user}: {error}", kind=LineKind.LEASE)
+            return True
+        if status is not None:
+            return status.state is not RunState.FINISHED or self.records.orphaned(status)
+        return user.process is not None and self.processes.alive(user.process)
+
+    def end(self, user: "LockUser") -> None:
+        """End the users of a lost lock, because another node may take the lock.
+
+        A supervisor ends its Puppet. Without a supervisor, all descendants of the process get TERM,
+        and KILL after the grace period.
+        """
+        self.log.warning(f"ending {user}: its lock was lost", kind=LineKind.LEASE)
+        try:
+            status = self._status(user)
+        except StateError as error:
+            self.log.warning(f"cannot find its supervisor: {error}", kind=LineKind.LEASE)
+            status = None
+        process = user.process
+        if status is not None:
+            supervisor = ProcessId.from_dict(status.supervisor)
+            if self.processes.alive(supervisor):
+                self.processes.signal([supervisor], signal.SIGTERM)
+                return
+            process = ProcessId.from_dict(status.puppet)
+        if process is not None:
+            self._end_family(process)
+
+    def _end_family(self, process: "ProcessId") -> None:
+        family = self.processes.family(process)
+        self.processes.signal(family, signal.SIGTERM)
+
+        def kill() -> None:
+            later = [relative for item in family for relative in self.processes.family(item)]
+            self.processes.signal([*family, *later], signal.SIGKILL)
+
+        asyncio.get_running_loop().call_later(self.grace, kill)
+
+    def _status(self, user: "LockUser") -> Status | None:
+        """Return the status of the user's run; `None` without a record."""
+        if user.run is None:
+            return None
+        try:
+            return self.records.status(self.records.get(user.run))
+        except InvalidInputError:
+            return None

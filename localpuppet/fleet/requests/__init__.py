@@ -1,5 +1,5 @@
 """Signed requests of a person or node to another node, and the signed replies.
 
-decides: `confirmation`, `request`.
-acts: `arguments`, `client`, `handler`, `messages`, `repeating`.
+decides: `request`.
+acts: `request_handler`, `arguments`, `client`.
 """

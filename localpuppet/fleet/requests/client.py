@@ -1,11 +1,13 @@
-"""Send requests to many nodes at once, over keys of the bus, and return their answers.
+"""Send requests to many nodes at once, repeat those for long actions, and return the answers.
 
 - The watch for replies begins before the request is written, so no reply is missed.
 - A node without a reply in time has an answer too: it is unresponsive.
-
 - Each reply has one chunk and a header with `digest` and `size` of the whole. The bytes count only
   if they have the digest of the first reply.
 - If a run replaces the data meanwhile, the caller begins again, at most `TRIES` times.
+- The answer has resources and parameter names, never values. Its size is limited.
+- A node that rejects the request, is unresponsive or sends a malformed answer is a problem, never
+  "no change".
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from typing import Any, Self
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.ports import Clock
@@ -28,11 +30,18 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
-from localpuppet.fleet.requests import messages
-from localpuppet.fleet.requests.arguments import MAX_CHUNKS, ChunkArguments
-from localpuppet.fleet.requests.messages import NodeReply
-from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests import request as messages
+from localpuppet.fleet.requests.arguments import (
+    MAX_CHUNKS,
+    MAX_SERIAL,
+    ChunkArguments,
+    Compile,
+    Deploy,
+    StatusRequest,
+)
+from localpuppet.fleet.requests.request import Arguments, NodeReply
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+from localpuppet.node.releases.difference import CatalogChanges
 
 REPLY_TTL = 60.0  # the caller is watching
 # Unread values that are kept per request; further ones are dropped.
@@ -267,7 +276,7 @@ class RequestClient:
 
 
 TRIES = 3
-# Bytes in one reply: in base64 they fit into `requests.messages.MAX_REPLY`.
+# Bytes in one reply: in base64 they fit into `MAX_REPLY`.
 REPLY_CHUNK = 192 * 1024
 
 
@@ -324,17 +333,25 @@ async def request_chunks(
     Raises:
         UnavailableError: The node is unresponsive, refuses, or sent something invalid.
     """
-    asking = _Asking(client, node, action, most, patience)
+
+    async def ask(args: ChunkArguments) -> ChunkedReply:
+        answer = await client.ask(node, action, args, patience=patience)
+        if answer.reply is None:
+            raise invalid_reply(node, action, answer.problem)
+        if not answer.ok:
+            raise invalid_reply(node, action, answer.reply.error or "it refuses")
+        return _read_chunk(answer.reply.result, node, action, most=most)
+
     problem = ""
     for _ in range(TRIES):
-        first = await asking.ask(ChunkArguments())
+        first = await ask(ChunkArguments())
         data = first.data
         for chunk in range(1, MAX_CHUNKS):
             if len(data) >= first.size:
                 break
             args = ChunkArguments(chunk=chunk, digest=first.digest)
             try:
-                data += (await asking.ask(args)).data
+                data += (await ask(args)).data
             except UnavailableError as error:
                 problem = error.what
                 break
@@ -344,38 +361,237 @@ async def request_chunks(
     raise invalid_reply(node, action, problem)
 
 
+def _read_chunk(
+    result: Mapping[str, Json], node: NodeName, action: str, *, most: int
+) -> ChunkedReply:
+    try:
+        header = mapping_of(result.get(action))
+        fields = Fields(header, where=action)
+        digest, size = fields.text("digest"), fields.integer("size")
+        data = base64.b64decode(str(result.get("data")), validate=True)
+    except (InvalidInputError, binascii.Error, ValueError) as error:
+        unknown = "sent an unknown answer (update localpuppet there)"
+        raise invalid_reply(node, action, unknown) from error
+    if not 0 < size <= most or not data:
+        problem = f"its {action} has {size} bytes; at most {most} are read"
+        raise invalid_reply(node, action, problem)
+    return ChunkedReply(header=header, digest=digest, size=size, data=data)
+
+
 def invalid_reply(node: NodeName, action: str, problem: str) -> UnavailableError:
     """Return the error for a node that did not send what was requested."""
     return UnavailableError(one_line(problem), where=f"{action} of {node}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    client: RequestClient
-    node: NodeName
-    action: str
-    most: int
-    patience: float
+REPLY = 20.0  # seconds for each reply
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 
-    async def ask(self, args: ChunkArguments) -> ChunkedReply:
-        answer = await self.client.ask(self.node, self.action, args, patience=self.patience)
-        if answer.reply is None:
-            raise self._invalid(answer.problem)
-        if not answer.ok:
-            raise self._invalid(answer.reply.error or "it refuses")
-        return self._read(answer.reply.result)
 
-    def _read(self, result: Mapping[str, Json]) -> ChunkedReply:
-        try:
-            header = mapping_of(result.get(self.action))
-            fields = Fields(header, where=self.action)
-            digest, size = fields.text("digest"), fields.integer("size")
-            data = base64.b64decode(str(result.get("data")), validate=True)
-        except (InvalidInputError, binascii.Error, ValueError) as error:
-            raise self._invalid("sent an unknown answer (update localpuppet there)") from error
-        if not 0 < size <= self.most or not data:
-            raise self._invalid(f"its {self.action} has {size} bytes; at most {self.most} are read")
-        return ChunkedReply(header=header, digest=digest, size=size, data=data)
+async def until_over(
+    client: RequestClient, node: NodeName, action: str, args: Arguments, *, patience: float
+) -> NodeAnswer:
+    """Return a node's answer after its action has ended or was rejected.
 
-    def _invalid(self, problem: str) -> UnavailableError:
-        return invalid_reply(self.node, self.action, problem)
+    Args:
+        client: Sends the requests.
+        node: The node.
+        action: The action, for example `deploy`.
+        args: The arguments of the action.
+        patience: Seconds within which it must end.
+    """
+    pause = FIRST_PAUSE
+    try:
+        async with asyncio.timeout(patience):
+            while True:
+                answer = await client.ask(node, action, args, patience=min(REPLY, patience))
+                if not working(answer):
+                    return answer
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+    except TimeoutError:
+        problem = f"still working after {patience:g} s (run the command again to resume waiting)"
+        return NodeAnswer(reply=None, problem=problem)
+
+
+def working(answer: NodeAnswer) -> bool:
+    """Return whether the node is still working."""
+    reply = answer.reply
+    return reply is not None and reply.ok and reply.result.get("state") == "working"
+
+
+COMPARING_AT_ONCE = 50
+MOST_TOLD = 2_000  # resources of one node that are read
+MOST_KEPT = 20_000  # of all nodes; above this limit only the number is kept
+MAX_NAME = 300  # characters of a reference, or of a parameter
+
+
+class CatalogComparison(Value):
+    """The answer of a node.
+
+    Attributes:
+        changes: The changes; `None` if unknown.
+        problem: Why they are unknown, one line.
+    """
+
+    changes: CatalogChanges | None = None
+    problem: str = ""
+
+
+async def compare_on(
+    client: RequestClient,
+    nodes: Sequence[NodeName],
+    release: ReleasePath,
+    *,
+    patience: float,
+) -> dict[NodeName, CatalogComparison]:
+    """Return the changes by a release on each node, in the order of the nodes.
+
+    A node may have to fetch the release within `patience` seconds.
+
+    Raises:
+        InvalidInputError: The release is not a tag.
+    """
+    slots = asyncio.Semaphore(COMPARING_AT_ONCE)
+    args = Compile(release=release)
+
+    async def compare_node(node: NodeName) -> CatalogComparison:
+        async with slots:
+            return _understood(await until_over(client, node, "compile", args, patience=patience))
+
+    comparisons = await asyncio.gather(*map(compare_node, nodes))
+    return dict(zip(nodes, _kept(comparisons), strict=True))
+
+
+def _kept(comparisons: Sequence[CatalogComparison]) -> list[CatalogComparison]:
+    """Return the answers, cut to the limit for all nodes."""
+    kept, room = [], MOST_KEPT
+    for comparison in comparisons:
+        if comparison.changes is not None and comparison.changes.listed > room:
+            comparison = CatalogComparison(
+                changes=CatalogChanges(left_out=comparison.changes.count)
+            )
+        room -= comparison.changes.listed if comparison.changes is not None else 0
+        kept.append(comparison)
+    return kept
+
+
+def _understood(answer: NodeAnswer) -> CatalogComparison:
+    if answer.reply is None:
+        return CatalogComparison(problem=answer.problem)
+    if not answer.ok:
+        return CatalogComparison(problem=one_line(answer.reply.error or "it refuses"))
+    result = answer.reply.result
+    added, removed, changed = (result.get(name) for name in ("added", "removed", "changed"))
+    left_out = result.get("left_out")
+    if (
+        not isinstance(added, list)
+        or not isinstance(removed, list)
+        or not isinstance(changed, dict)
+        or type(left_out) is not int
+        or left_out < 0
+        or len(added) + len(removed) + len(changed) > MOST_TOLD
+    ):
+        return CatalogComparison(problem="sent an unknown answer (update localpuppet there)")
+    return CatalogComparison(
+        changes=CatalogChanges(
+            added=_names(added),
+            removed=_names(removed),
+            changed={
+                _name(name): _names(inner if isinstance(inner, list) else [])
+                for name, inner in changed.items()
+            },
+            left_out=left_out,
+        )
+    )
+
+
+def _names(values: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(_name(value) for value in values)
+
+
+def _name(value: Json) -> str:
+    return one_line(value if isinstance(value, str) else "?")[:MAX_NAME]
+
+
+def by_change(
+    comparisons: Mapping[NodeName, CatalogComparison],
+) -> list[tuple[CatalogChanges, list[NodeName]]]:
+    """Group nodes with equal changes, the largest group first."""
+    groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}
+    for node, comparison in comparisons.items():
+        if comparison.changes is not None:
+            key = repr(comparison.changes.to_dict())
+            groups.setdefault(key, (comparison.changes, []))[1].append(node)
+    return sorted(groups.values(), key=lambda group: (-len(group[1]), group[1][0]))
+
+
+TOO_OLD = "its localpuppet is too old to take a release by request: update it"
+
+
+async def next_serials(
+    client: RequestClient, nodes: Sequence[NodeName], *, patience: float, rollout: str = ""
+) -> tuple[dict[str, int], dict[str, NodeAnswer]]:
+    """Return a new serial for each node, and the answers of nodes without one.
+
+    Each node has its own serials, so a wrong serial of one node does not affect others. The
+    assignment of `rollout` keeps its serial on nodes that have it.
+    """
+    answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
+    serials, problems = {}, {}
+    for node, answer in answers.items():
+        if answer.reply is None or not answer.ok:
+            problems[node] = answer
+            continue
+        report = reported_assignment(answer.reply.result)
+        if report is None:
+            refusal = replace(answer.reply, ok=False, result={}, error=TOO_OLD)
+            problems[node] = replace(answer, reply=refusal)
+        else:
+            taken = bool(rollout) and report.rollout == rollout
+            serials[node] = min(report.serial + (not taken), MAX_SERIAL)
+    return serials, problems
+
+
+async def deploy_to(
+    client: RequestClient, nodes: Sequence[NodeName], args: Deploy, *, patience: float
+) -> dict[str, NodeAnswer]:
+    """Return each node's answer after its deployment has ended within `patience` seconds.
+
+    This function chooses the serials of the deployments.
+    """
+    slots = asyncio.Semaphore(AT_ONCE)
+    serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
+
+    async def deploy_to(node: NodeName) -> NodeAnswer:
+        if node in problems:
+            return problems[node]
+        async with slots:
+            wanted = replace(args, serial=serials[node])
+            return await until_over(client, node, "deploy", wanted, patience=patience)
+
+    answers = await asyncio.gather(*map(deploy_to, nodes))
+    return {str(node): answer for node, answer in zip(nodes, answers, strict=True)}
+
+
+class AssignmentReport(Value):
+    """A node's assignment by its status.
+
+    Attributes:
+        serial: Its serial; 0 without an assignment.
+        rollout: The rollout that assigned it; empty for none.
+    """
+
+    serial: int = 0
+    rollout: str = ""
+
+
+def reported_assignment(status: Mapping[str, Json]) -> AssignmentReport | None:
+    """Return the assignment in a status; `None` if the node's version has no assignments."""
+    if "assignment" not in status:
+        return None
+    assignment = mapping_of(status["assignment"])
+    serial, rollout = assignment.get("serial"), assignment.get("rollout")
+    return AssignmentReport(
+        serial=max(serial, 0) if isinstance(serial, int) and not isinstance(serial, bool) else 0,
+        rollout=rollout if isinstance(rollout, str) else "",
+    )

@@ -16,6 +16,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.extras import require_extra
+from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.servers import Servers
@@ -24,6 +25,7 @@ from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile, read_setti
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")
+MAX_PASSWORD = 4096
 
 
 class BusSettings(Value):
@@ -236,3 +238,27 @@ def require_server_bus(bus: BusSettings, *, where: str) -> None:
 def require_engine(engine: str) -> None:
     """Check that the libraries of an engine are installed."""
     require_extra("fleet" if engine == "sqlite" else engine, where=f"bus {engine}")
+
+
+def require_servers(bus: BusSettings, engine: str) -> tuple[Servers, str | None]:
+    """Return the servers of an engine, and the password for them, if there is one.
+
+    Raises:
+        InvalidInputError: The engine is not configured, its libraries are not installed, or the
+            password is not UTF-8.
+    """
+    servers = bus.servers.get(engine)
+    if servers is None:
+        raise InvalidInputError(
+            f"the engine {engine} is not configured on this node",
+            where="localpuppet.yaml",
+            hint=f"buses: {{{engine}: {{servers: [...]}}}}",
+        )
+    require_engine(engine)
+    file = servers.password_file
+    if file is None:
+        return servers, None
+    try:
+        return servers, read_user_file(file, limit=MAX_PASSWORD).decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the password is not UTF-8", where=str(file)) from error

@@ -1,4 +1,4 @@
-"""Admission: whether this node accepts a trigger, and the chain that it came along.
+"""Admission: whether this node accepts a signed trigger, and the chain that it came along.
 
 The checks have a fixed order, so that each message has one reason. docs/reference/triggers.md has
 the table.
@@ -21,15 +21,22 @@ Why every chain ends, also with several causes in one run:
 So a chain lasts no longer than its beginning allows, and beginnings come from clocks and people,
 not from messages: at most one for each period and node. A crash may repeat a run (its causes were
 not settled), with the same paths.
+
+- The signature is checked over the same bytes that are parsed.
+- `triggers.admission` has the rules for what a node accepts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.cause import MAX_HOPS, MAX_TTL, RunCause, Trigger
+from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 
 MAX_SKEW = 30  # seconds that a sender's clock may be ahead
 
@@ -228,3 +235,65 @@ def next_path(
         path = show_path((*shortest, me))
         return Loop(reason=f"the chain ends here: {MAX_HOPS} hops were made along {path}")
     return (*shortest, me)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedAdmission:
+    """Decides on signed messages from the bus.
+
+    Attributes:
+        admission: The rules for what the node accepts.
+        verifier: Verifies signatures.
+        clock: The node's clock.
+        audit: Records what was decided.
+    """
+
+    admission: Admission
+    verifier: Verifier
+    clock: Clock
+    audit: Auditor
+
+    @property
+    def me(self) -> NodeName:
+        """Return the node's name."""
+        return self.admission.me
+
+    def admit(self, token: bytes) -> AdmittedTrigger | DroppedTrigger:
+        """Decide on one message; a malformed message is dropped, not raised as an error."""
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError as error:
+            return DroppedTrigger(reason=str(error))
+
+        def signer() -> str | UnsignedMessage:
+            try:
+                signed = self.verifier.verify(token, MessageKind.TRIGGER)
+            except LocalpuppetError as error:
+                return UnsignedMessage(reason=str(error))
+            if signed.payload != payload:
+                return UnsignedMessage(reason="its bytes differ")
+            return signed.signer
+
+        return self.admission.admit(payload, now=self.clock.now().timestamp(), signer=signer)
+
+    def record_accepted(self, cause: RunCause, *, problem: str) -> None:
+        """Record a trigger that was admitted, and why it leads to no run, or empty."""
+        self._record(cause.sender, cause.uuid, cause.tags, problem)
+
+    def record_dropped(self, dropped: DroppedTrigger) -> None:
+        """Record a trigger that was dropped, unless that is normal and frequent."""
+        if dropped.quiet:
+            return
+        trigger = dropped.trigger if dropped.signed else None
+        if trigger is None:
+            self._record("", "", (), dropped.reason)
+        else:
+            self._record(trigger.hostname, trigger.uuid, trigger.tags, dropped.reason)
+
+    def _record(self, sender: str, uuid: str, tags: Sequence[str], reason: str) -> None:
+        caller = SignerName(sender).caller if sender else ""
+        # Each run of a node may send the same trigger: with one record for each, those of a
+        # day would fill it.
+        self.audit.record(
+            caller, "trigger", ", ".join(tags), reason=reason, request=uuid, repeats=True
+        )

@@ -28,7 +28,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.trust.seen import Quota
 from localpuppet.node.runs.hold import HoldStatus
 
 MAX_WAITING = 20_000

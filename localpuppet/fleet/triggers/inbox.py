@@ -26,9 +26,8 @@ from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, 
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
-from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.triggers.cause import DROPPED, MOST, RunCause, TriggerOutcome
+from localpuppet.fleet.trust.seen import Quota
 
 # Seconds for which a step is kept after its request or its end, and how many are kept.
 KEPT = 30 * 86400

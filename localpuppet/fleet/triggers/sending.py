@@ -1,20 +1,29 @@
-"""Send triggers: one message to each receiver, along a path that ends loops."""
+"""Send triggers: one message to each receiver, and wait for the outcomes that agents publish."""
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
+from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.admission import Loop, next_path
-from localpuppet.fleet.triggers.cause import Trigger
+from localpuppet.fleet.triggers.cause import Trigger, TriggerOutcome
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
+from localpuppet.node.runs.hold import rollout_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from localpuppet.fleet.trust.signing import Verifier
     from localpuppet.node.runs.records import Records
 
 
@@ -143,3 +152,182 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     causes = request.get("causes") or {}
     paths = causes.get("paths") or [[]]
     return [tuple(NodeName.parse(name) for name in path) for path in paths]
+
+
+AGAIN = 0.5
+# Seconds after which an online node has received a trigger.
+HEARD = 2.0
+# Seconds after the end of the ttl when a node that has not accepted the trigger never will.
+LATE = 5.0
+NOT_ACCEPTED = "not_accepted"
+
+End = dict[str, Any]
+Ends = dict[str, End | None]
+
+
+class ExpectedTrigger(Value):
+    """A trigger whose outcomes are awaited.
+
+    Attributes:
+        sent: The trigger, as it was sent.
+        sender: The name that signed it.
+        sent_in: The seconds in which it may have been sent.
+        ttl: Seconds for which it is valid.
+    """
+
+    sent: "SendResult"
+    sender: str
+    sent_in: range
+    ttl: int
+
+
+async def ends(
+    expected: "ExpectedTrigger",
+    kv: "KeyValue",
+    verifier: "Verifier",
+    *,
+    patience: float,
+    on_end: "Callable[[str, End], None]",
+) -> Ends:
+    """Return the outcome of a trigger on each node; `None` if none was received in time.
+
+    An outage only costs time. If a node is idle when the trigger has expired, or was never online,
+    it has not accepted the trigger.
+
+    Args:
+        expected: The trigger.
+        kv: The store.
+        verifier: Verifies the nodes' signatures.
+        patience: Seconds.
+        on_end: Called with each outcome as it arrives.
+    """
+    waiting = _Waiting(expected, verifier, on_end=on_end)
+    good = expected.ttl + LATE
+    await _wait(kv, waiting, min(patience, good))
+    if patience > good:
+        waiting.never_came()
+        await _wait(kv, waiting, patience - good)
+    return waiting.ends
+
+
+async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not waiting.done:
+                try:
+                    await _look(kv, waiting)
+                except UnavailableError:
+                    waiting.missed = True
+                    await asyncio.sleep(AGAIN)
+
+
+class _Waiting:
+    def __init__(
+        self,
+        expected: ExpectedTrigger,
+        verifier: "Verifier",
+        *,
+        on_end: "Callable[[str, End], None]",
+    ) -> None:
+        self._sent = expected.sent
+        self._sender = expected.sender
+        self._sent_in = expected.sent_in
+        self._verifier = verifier
+        self._over = expected.sent_in[-1] + expected.ttl + LATE
+        self._received_at = asyncio.get_running_loop().time() + HEARD
+        self._on_end = on_end
+        self._came: set[str] = set()
+        self.missed = False  # an outcome may have been published meanwhile
+        self.ends: Ends = dict.fromkeys(expected.sent.sent)
+
+    @property
+    def done(self) -> bool:
+        """Whether all nodes have published an outcome."""
+        return all(self.ends.values())
+
+    def take(self, name: str, token: bytes) -> None:
+        """Process the published status of a node."""
+        if name not in self.ends or self.ends[name] is not None:
+            return
+        self._came.add(name)
+        status = believe(self._verifier, name, token)
+        raws = status.get("outcomes")
+        known = [TriggerOutcome.of_published(raw) for raw in raws] if isinstance(raws, list) else []
+        waited = asyncio.get_running_loop().time() >= self._received_at
+        idle = waited and status.get("cause") is None and status.get("waiting") == 0
+        end_reported: End | None = None
+        for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
+            if end.answers(
+                sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
+            ):
+                end_reported = _end(end.uuid, end.outcome, run=end.run, reason=end.reason)
+        if end_reported is None and _is_free(status, since=self._over):
+            end_reported = _end(self._sent.uuid, NOT_ACCEPTED)
+        if end_reported is not None:
+            self._end(name, end_reported)
+
+    def never_came(self) -> None:
+        """Give up on nodes that were offline for the trigger's whole ttl."""
+        for name, end in self.ends.items():
+            if end is None and name not in self._came and not self.missed:
+                self._end(name, _end(self._sent.uuid, NOT_ACCEPTED))
+
+    def _end(self, name: str, end: End) -> None:
+        self.ends[name] = end
+        self._on_end(name, end)
+
+
+def _end(uuid: str, outcome: str, *, run: str | None = None, reason: str = "") -> End:
+    return {"uuid": uuid, "run": run, "outcome": outcome, "reason": reason}
+
+
+def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
+    """Return whether a node's status says that it owed no run after `since`, by its clock."""
+    if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
+        return False
+    try:
+        return parse_time(str(status.get("at"))).timestamp() > since
+    except ValueError:
+        return False
+
+
+async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
+    """Read the published status of the nodes until all have an outcome."""
+    async with aclosing(kv.watch(layout.PRESENCE)) as changes:
+        async for change in changes:
+            for entry in key_value.entries(change):
+                waiting.take(entry.key.removeprefix(layout.PRESENCE), entry.value)
+            if waiting.done:
+                return
+
+
+async def doubts(
+    kv: "KeyValue", verifier: "Verifier", sent: "SendResult", *, ttl: int
+) -> list[str]:
+    """Return why some receivers may report no outcome; empty if the store is unreachable."""
+    try:
+        entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
+    except UnavailableError:
+        return []
+    reasons = []
+    for name, entry in zip(sent.sent, entries, strict=True):
+        if entry is None:
+            reasons.append(
+                f"the agent of {name} is offline; it has {show_duration(ttl)} to connect"
+            )
+            continue
+        status = believe(verifier, name, entry.value)
+        if status.get("state") == "not trusted":
+            reasons.append(f"{name} is not trusted here: its outcome will be rejected")
+        elif status.get("holds"):
+            reasons.append(f"{name} is on hold: {_hold_effect(status['holds'], ttl)}")
+    return reasons
+
+
+def _hold_effect(holds: list[dict[str, Any]], ttl: int) -> str:
+    """Return the holds of a node, and what they mean for a trigger; see `HoldStatus.alone`."""
+    owners = {str(hold.get("owner")) for hold in holds}
+    shown = "; ".join(f"{hold.get('reason')} (held by {hold.get('owner')})" for hold in holds)
+    if len(owners) == 1 and all(rollout_of(owner) for owner in owners):
+        return f"{one_line(shown)}; it runs when the rollout is over"
+    return f"{one_line(shown)}; it runs if the hold ends within {show_duration(ttl)}"

@@ -1,5 +1,8 @@
 """Remember accepted ids in `seen.sqlite` of the state directory, to reject repeated messages.
 
+Example: of 1,000 places, with a reserve of 200 for owners with fewer than 20, one owner takes
+1,000; ten others still get 20 places each.
+
 - An id is on disk before `add` reports it as new, so that it is not new again after a crash.
 - If several processes add the same id, only one of them gets it as new.
 - Ids are kept until they expire. The newest are kept longer, in case the clock is set back.
@@ -13,7 +16,35 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.sqlite import sqlite3
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.base.value import Value
+
+
+class Quota(Value):
+    """A limit for all owners, with a reserve for owners with few places.
+
+    Attributes:
+        shared: The number of places for all owners.
+        reserve: Additional places for owners with few; `shared + reserve` is never exceeded.
+        few: An owner with fewer places than this may use the reserve.
+        each: The maximum for one owner; `None` for no such limit.
+    """
+
+    shared: int
+    reserve: int
+    few: int
+    each: int | None = None
+
+    def has_room(self, *, own: int, total: int) -> bool:
+        """Return whether an owner may take another place.
+
+        Args:
+            own: The number of places that the owner has.
+            total: The number of places that all owners have.
+        """
+        if self.each is not None and own >= self.each:
+            return False
+        return total < self.shared or (own < self.few and total < self.shared + self.reserve)
+
 
 LIMIT = 100_000
 EACH = 10_000

@@ -12,8 +12,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.roles.relations import Relations
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.app import FleetApp
+    from localpuppet.fleet.edges.cycles import Relations
 
 # Seconds after which no further queries of nodes are evaluated; the rest is counted.
 LOOK = 60.0
@@ -62,10 +62,9 @@ def kicks_command(node: NodeApp, check: bool, reasons: tuple[str, ...], form: st
       localpuppet kicks --svg > kicks.svg
       localpuppet kicks --json | jq .cycles
     """
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.app import FleetApp, run
 
-    kick_relations = run(_read_relations(InventoryWiring(node), reasons or REASONS))
+    kick_relations = run(_read_relations(FleetApp(node), reasons or REASONS))
     if form == "json":
         render.emit_json(kick_relations.to_dict())
     elif form in ("svg", "dot"):
@@ -85,13 +84,13 @@ def kicks_command(node: NodeApp, check: bool, reasons: tuple[str, ...], form: st
         render.say(f"# {problem}: there may be more", err=True)
 
 
-async def _read_relations(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":
-    from localpuppet.fleet.roles.links import LinkReason, links_of
-    from localpuppet.fleet.roles.relations import relations
+async def _read_relations(inventory: "FleetApp", reasons: Sequence[str]) -> "Relations":
+    from localpuppet.fleet.edges.cycles import relations
+    from localpuppet.fleet.edges.links import LinkReason, links_of
 
     end = time.monotonic() + LOOK
-    async with inventory.reader(render.QuietObserver().note) as view:
-        links = inventory.ask(
+    async with inventory.entries.reader(render.QuietObserver().note) as view:
+        links = inventory.entries.ask(
             view, lambda reader: links_of(reader, lambda: time.monotonic() > end)
         ).answer
     return relations(links, by=tuple(map(LinkReason, reasons)))

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +13,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
-from localpuppet.fleet.wiring.fleet import node_name
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option, options
@@ -100,7 +99,7 @@ def read_plan(node: NodeApp, given: Mapping[str, Any]) -> Plan:
         raise click.UsageError("--site-cert and --site-key require each other")
     server, default = None, ""
     if source.startswith(OWN):
-        source, default = site_url(source, partial(node_name, node)), DEFAULT
+        source, default = site_url(source, lambda: FleetApp(node).name), DEFAULT
     if source.startswith("https://"):
         from localpuppet.rollout.app import site_server
 
@@ -355,7 +354,7 @@ def inventory_plan(
 
 
 def _derive(reader: "InventoryReader") -> "DerivedPlan":
-    from localpuppet.fleet.roles.links import links_of
+    from localpuppet.fleet.edges.links import links_of
     from localpuppet.rollout.derived import derive
 
     end = time.monotonic() + LOOK
@@ -409,10 +408,9 @@ def refuse_unlisted(
     Raises:
         InvalidInputError: Such nodes are online, and are neither selected nor left out.
     """
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.app import run
 
-    unlisted = run(InventoryWiring(node).unlisted())
+    unlisted = run(FleetApp(node).unlisted())
     missing = sorted(set(unlisted.names) - set(selected) - set(without))
     if missing:
         raise InvalidInputError(
@@ -436,13 +434,12 @@ def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
 
 
 def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":
-    from localpuppet.fleet.wiring.fleet import run
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.app import run
 
-    inventory = InventoryWiring(node)
+    inventory = FleetApp(node)
 
     async def ask() -> T:
-        async with inventory.reader(render.QuietObserver().note) as view:
-            return inventory.ask(view, question).answer
+        async with inventory.entries.reader(render.QuietObserver().note) as view:
+            return inventory.entries.ask(view, question).answer
 
     return run(ask())

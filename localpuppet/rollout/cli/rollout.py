@@ -100,8 +100,8 @@ def _send(
         InvalidInputError: There is no such rollout, or the command is rejected.
         UnavailableError: The controller did not reply.
     """
-    from localpuppet.fleet.cli.progress import shown
-    from localpuppet.fleet.wiring.fleet import machine_name, run
+    from localpuppet.fleet.app import machine_name, run
+    from localpuppet.fleet.cli.requests import shown
     from localpuppet.rollout.app import RolloutApp
     from localpuppet.rollout.commands import RolloutCommand, SentCommand, send_here
 
@@ -234,7 +234,7 @@ def _describe_rollback(node: NodeApp, rollout: str | None, operator: str | None)
         InvalidInputError: There is no such rollout, or nothing to roll back.
         UnavailableError: The bus is unreachable.
     """
-    from localpuppet.fleet.wiring.fleet import run
+    from localpuppet.fleet.app import run
     from localpuppet.rollout.app import RolloutApp
     from localpuppet.rollout.commands import RolloutCommand, SentCommand, check_not_over, refusal
 
@@ -330,7 +330,7 @@ def stop_command(node: NodeApp, rollout: str | None, operator: str | None) -> in
       localpuppet rollout stop 20261122T110000Z-0a1b
       localpuppet rollout stop 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.fleet.wiring.fleet import run
+    from localpuppet.fleet.app import run
     from localpuppet.rollout.app import RolloutApp
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.commands import RolloutCommand, check_not_over

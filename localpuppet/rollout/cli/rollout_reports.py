@@ -11,7 +11,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
-from localpuppet.fleet.wiring.fleet import run
+from localpuppet.fleet.app import run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option

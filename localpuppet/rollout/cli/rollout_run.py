@@ -14,9 +14,9 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.cli.progress import shown
-from localpuppet.fleet.requests.repeating import CatalogComparison, by_change, compare_on
-from localpuppet.fleet.wiring.fleet import FleetWiring, run
+from localpuppet.fleet.app import FleetApp, run
+from localpuppet.fleet.cli.requests import shown
+from localpuppet.fleet.requests.client import CatalogComparison, by_change, compare_on
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
@@ -262,7 +262,7 @@ def _delivery(node: NodeApp, given: dict[str, Any]) -> Delivery | None:
         if given["values"] is not None or given["allow_older"]:
             raise click.UsageError("--values and --allow-older require --release")
         return None
-    from localpuppet.fleet.cli.assign import read_values
+    from localpuppet.fleet.cli.requests import read_values
 
     layers, classes = read_values(node, given["values"])
     release = ReleasePath.parse(given["release"], where="--release")
@@ -542,7 +542,7 @@ def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa:
 def _asked(
     node: NodeApp, nodes: list[NodeName], release: ReleasePath, seconds: float
 ) -> dict[NodeName, CatalogComparison]:
-    fleet = FleetWiring(node)
+    fleet = FleetApp(node)
 
     async def ask() -> dict[NodeName, CatalogComparison]:
         observer = render.observer(quiet=False, title=f"{len(nodes)} nodes compile")

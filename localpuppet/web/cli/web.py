@@ -68,8 +68,8 @@ def web_command(
                                              only the API, over TLS
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
-    from localpuppet.fleet.agent.log import AgentLog
-    from localpuppet.fleet.wiring.fleet import FleetWiring, run
+    from localpuppet.fleet.agent.run_service import AgentLog
+    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.web.wiring.dashboard import opening
     from localpuppet.web.wiring.serving import WebAddresses, WebOptions, serve_web
 
@@ -77,7 +77,7 @@ def web_command(
         raise InvalidInputError(
             "requires --puppetdb, and no --open or --actions", where="--no-dashboard"
         )
-    fleet, log = FleetWiring(node), AgentLog(node.clock, debug=False)
+    fleet, log = FleetApp(node), AgentLog(node.clock, debug=False)
     with opening(node) as open_:
 
         def opened(addresses: WebAddresses) -> None:

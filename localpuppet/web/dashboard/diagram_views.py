@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.roles.relations import relations
+from localpuppet.fleet.edges.cycles import relations
 from localpuppet.rollout.diagram import kick_diagram, plan_diagram
 from localpuppet.rollout.plan import Plan
 from localpuppet.web.dashboard.inventory_questions import Inventory

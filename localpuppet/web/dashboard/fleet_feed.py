@@ -14,9 +14,8 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.fleet.bus.deadline import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.outage import cancel_all, close, ours
+from localpuppet.fleet.bus.outage import Backoff, cancel_all, close, ours
 from localpuppet.fleet.history.following import HistoryBoard
 from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence import listen

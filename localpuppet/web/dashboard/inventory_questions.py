@@ -17,11 +17,11 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
+from localpuppet.fleet.edges.links import Links, links_of
 from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
 from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
-from localpuppet.fleet.roles.links import Links, links_of
 from localpuppet.rollout.derived import derive
 from localpuppet.rollout.plan import Plan, PlanSelection, make_plan
 from localpuppet.rollout.site import EnvironmentSite

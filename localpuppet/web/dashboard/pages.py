@@ -12,8 +12,8 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateEr
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.formats.records import from_record
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.roles.links import Links
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.report_page import TimeLine
 from localpuppet.rollout.rollout_view import RolloutView

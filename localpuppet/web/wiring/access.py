@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.value import Value
-from localpuppet.fleet.wiring.fleet import FleetWiring, peers
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings.node import FILE
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
 from localpuppet.web.access.rules import METHODS, QUERY_METHODS, LocalUserRule, PeopleDoor
@@ -99,7 +99,7 @@ class DashboardAccess(Value):
 
 
 def way_in(
-    fleet: FleetWiring, log: "Log", place: "ListenAddress", *, actions: bool
+    fleet: FleetApp, log: "Log", place: "ListenAddress", *, actions: bool
 ) -> "Callable[[int], DashboardAccess]":
     """Return a function that builds the access for a port.
 
@@ -148,9 +148,7 @@ def way_in(
     return on_loopback
 
 
-def api_way_in(
-    fleet: FleetWiring, log: "Log", place: "ListenAddress"
-) -> "Callable[[int], ApiAccess]":
+def api_way_in(fleet: FleetApp, log: "Log", place: "ListenAddress") -> "Callable[[int], ApiAccess]":
     """Return a function that builds the access to the API for a port.
 
     Args:
@@ -208,7 +206,7 @@ def _local_users(node: "NodeApp") -> "Callable[[], Collection[int]]":
 
 
 def _over_tls(
-    fleet: FleetWiring, log: "Log", listed: CertificateList
+    fleet: FleetApp, log: "Log", listed: CertificateList
 ) -> "Callable[[int], tuple[PeopleDoor, Tls]]":
     """Return a function that builds the access with certificates for a port.
 
@@ -257,7 +255,7 @@ def _over_tls(
     return secured
 
 
-def _files(fleet: FleetWiring, listed: CertificateList) -> "tuple[Path, Path, Path]":
+def _files(fleet: FleetApp, listed: CertificateList) -> "tuple[Path, Path, Path]":
     """Return the CA, the dashboard's certificate and its key.
 
     Raises:
@@ -265,7 +263,7 @@ def _files(fleet: FleetWiring, listed: CertificateList) -> "tuple[Path, Path, Pa
     """
     node = fleet.node
     file = node.settings.root / FILE
-    web, identity = node.section(web_settings), peers(node).identity
+    web, identity = node.section(web_settings), FleetApp(node).peers.identity
     if not listed.names(web):
         port = listed.loopback.rpartition(":")[2]
         raise InvalidInputError(

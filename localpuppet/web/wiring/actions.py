@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.machine.own_program import own_words
+from localpuppet.fleet.app import FleetApp, machine_name
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_name
-from localpuppet.fleet.wiring.puppet_calls import own_words
 from localpuppet.node.app import program_environment
 from localpuppet.rollout.commands import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.journal import Journals, resumable
@@ -58,7 +58,7 @@ class SigningActor:
 
     def __init__(
         self,
-        fleet: FleetWiring,
+        fleet: FleetApp,
         store: "Callable[[], Awaitable[KeyValue]]",
         journals: Journals,
         *,
@@ -227,7 +227,7 @@ class SigningActor:
             hosts=deed.nodes,
             tags=(),
             ttl=TTL,
-            keyprefix=fleet_settings(fleet.node).agent.keyprefix,
+            keyprefix=fleet.settings.agent.keyprefix,
             keyttl=TTL,
         )
         sent = await fleet.send(call, kv, run=None)

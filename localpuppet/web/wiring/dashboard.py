@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.value import Value
+from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.app import NodeApp
 
 if TYPE_CHECKING:
@@ -44,23 +43,21 @@ class FleetSources(Value):
         log: The log.
         memory: The dashboard's memory.
         rows: The nodes.
-        inventory: The readers of the inventory.
         view: This node's copy of the inventory.
         feeding: Keeps all of them current.
         reports: Requests reports and logs from nodes.
     """
 
-    fleet: FleetWiring
+    fleet: FleetApp
     log: "Log"
     memory: "DashboardStore"
     rows: "Fleet"
-    inventory: InventoryWiring
     view: "View"
     feeding: "FleetFeeder"
     reports: "Reports"
 
     @classmethod
-    def of(cls, fleet: FleetWiring, log: "Log") -> "FleetSources":
+    def of(cls, fleet: FleetApp, log: "Log") -> "FleetSources":
         """Return the sources of a node.
 
         Raises:
@@ -76,15 +73,13 @@ class FleetSources(Value):
 
         memory = _memory(node, now, log)
         rows = _rows(memory, fleet.verifier, now)
-        inventory = InventoryWiring(node, fleet=fleet)
-        view = inventory.view()
-        feeding = FleetFeeder(rows, memory, _feed(fleet, inventory, view, log))
+        view = fleet.view()
+        feeding = FleetFeeder(rows, memory, _feed(fleet, view, log))
         return cls(
             fleet=fleet,
             log=log,
             memory=memory,
             rows=rows,
-            inventory=inventory,
             view=view,
             feeding=feeding,
             reports=Reports(_tell(fleet, fleet.name, feeding.store)),
@@ -106,7 +101,7 @@ class DashboardWiring:
     """
 
     def __init__(
-        self, fleet: FleetWiring, log: "Log", listen: str, *, actions: bool, site: "Path | None"
+        self, fleet: FleetApp, log: "Log", listen: str, *, actions: bool, site: "Path | None"
     ) -> None:
         from localpuppet.web.access.serving import ListenAddress
         from localpuppet.web.wiring.access import way_in
@@ -146,7 +141,7 @@ class DashboardWiring:
         parts = ViewContext(
             fleet=rows,
             memory=sources.memory,
-            inventory=Inventory(sources.view, sources.inventory.ask, site=self._site),
+            inventory=Inventory(sources.view, fleet.entries.ask, site=self._site),
             staged=_staged(fleet.node),
             rollouts=Rollouts(journals, elsewhere, sources.memory),
             reports=sources.reports,
@@ -164,19 +159,17 @@ class DashboardWiring:
         return way.door.url, way.link()
 
 
-def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":
+def _feed(fleet: FleetApp, view: "View", log: "Log") -> "FleetFeed":
     """Return the sources of the dashboard's rows."""
-    from localpuppet.fleet.wiring.history import HistoryWiring
     from localpuppet.web.dashboard.fleet_feed import FleetFeed
 
-    history = HistoryWiring(fleet)
     return FleetFeed(
         connect=fleet.connect,
         view=view,
-        follow=lambda store, leave: inventory.follower(store, log).follow(leave),
-        agent_is_there=inventory.agent_is_there,
+        follow=lambda store, leave: fleet.follower(store, log).follow(leave),
+        agent_is_there=fleet.entries.agent_is_there,
         log=log,
-        follow_history=lambda board, store: history.follower(board, store, log).run(),
+        follow_history=lambda board, store: fleet.history_follower(board, store, log).run(),
     )
 
 
@@ -269,7 +262,7 @@ def opening(node: NodeApp) -> Iterator[Callable[[str], bool]]:
 
 
 def _tell(
-    fleet: FleetWiring, me: "NodeName", store: "Store"
+    fleet: FleetApp, me: "NodeName", store: "Store"
 ) -> "Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]":
     """Return a function that reads a run from this machine's record or asks its node."""
 
@@ -289,7 +282,7 @@ def _tell(
     return tell
 
 
-def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
+def _own(fleet: FleetApp, action: str, run: "RunId") -> "Mapping[str, Json]":
     from localpuppet.base.formats.records import to_record
     from localpuppet.node.runs.run_replies import log_reply, report_reply
 

@@ -7,7 +7,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.app import FleetApp
 from localpuppet.web.wiring.access import api_way_in
 from localpuppet.web.wiring.dashboard import FleetSources
 
@@ -36,7 +36,7 @@ class ApiWiring:
         InvalidInputError: The address is invalid, or a setting is missing.
     """
 
-    def __init__(self, fleet: FleetWiring, log: "Log", listen: str) -> None:
+    def __init__(self, fleet: FleetApp, log: "Log", listen: str) -> None:
         from localpuppet.web.access.serving import ListenAddress
 
         self.place = ListenAddress.parse(listen, option="--puppetdb")
@@ -85,7 +85,7 @@ class ApiWiring:
         answering = Answering(
             reader=sources.view,
             records=CombinedRecords([reports, _catalogs(sources, reports)]),
-            ask=sources.inventory.ask,
+            ask=sources.fleet.entries.ask,
             bodies=AnswerBodies(directory),
             monotonic=node.clock.monotonic,
         )

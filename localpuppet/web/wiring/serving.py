@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.machine.heap import share_heap
 from localpuppet.base.value import Value
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.app import FleetApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ class WebAddresses(Value):
 
 
 async def serve_web(
-    fleet: FleetWiring, log: "Log", options: WebOptions, opened: Callable[[WebAddresses], None]
+    fleet: FleetApp, log: "Log", options: WebOptions, opened: Callable[[WebAddresses], None]
 ) -> None:
     """Serve until a signal ends the process.
 

@@ -12,7 +12,6 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import (
     MANY,
     Agent,
@@ -22,7 +21,7 @@ from localpuppet.fleet.agent.agent import (
 )
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.triggers.admission import Admission
+from localpuppet.fleet.triggers.admission import Admission, SignedAdmission
 from localpuppet.fleet.triggers.cause import CauseKind, Trigger
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload

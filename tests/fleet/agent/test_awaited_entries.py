@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
+from localpuppet.fleet.agent.rollout_steps import AwaitedEntries
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry

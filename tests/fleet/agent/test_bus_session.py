@@ -12,8 +12,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.agent import CONTENDED
-from localpuppet.fleet.agent.bus_session import BusSession
-from localpuppet.fleet.agent.run_side import LocalRunSide
+from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.inventory import presence

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.jobs import EACH, WORKING, CompilationJobs
+from localpuppet.fleet.agent.rollout_steps import WORKING, CompilationJobs
 from localpuppet.fleet.requests.arguments import Compile
 from tests.doubles.ports import FakeLog
 
@@ -35,10 +35,10 @@ def compile_of(number: int) -> Compile:
 async def test_jobs_are_compiled_one_after_the_other_and_return_their_results() -> None:
     runner = FakeCompiling()
     candidates = CompilationJobs(runner, log=FakeLog())
-    for number in range(EACH):
+    for number in range(2):
         assert candidates.ask("choria=alice", compile_of(number)) == WORKING
     with pytest.raises(BusyError, match="2 compilations of choria=alice wait on this node"):
-        candidates.ask("choria=alice", compile_of(EACH))
+        candidates.ask("choria=alice", compile_of(2))
     assert candidates.ask("choria=bob", compile_of(0)) == WORKING
     runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.OVER, details={"added": ["x"]}))
     runner.ends.put_nowait(

@@ -12,7 +12,14 @@ from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.rollout_steps import DONE, EACH, MOST, WORKING, Deployment, Deployments
+from localpuppet.fleet.agent.rollout_steps import (
+    DONE,
+    EACH,
+    MOST,
+    WORKING,
+    Deployment,
+    Deployments,
+)
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
 from tests.fleet.agent.test_agent import Rig

@@ -12,9 +12,8 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.agent.puppet_calls import ExportCalls
-from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.exports.recording import LEFT, read_collected, read_exports
+from localpuppet.fleet.exports.recording import LEFT, CollectorService, read_collected, read_exports
 from localpuppet.fleet.exports.resource import MAX_RESOURCES
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.records import Records, RunDirectory

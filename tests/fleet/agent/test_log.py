@@ -6,7 +6,7 @@ import re
 import pytest
 
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.agent.log import MOST, WINDOW, AgentLog
+from localpuppet.fleet.agent.run_service import MOST, WINDOW, AgentLog
 from tests.doubles.ports import FakeClock
 
 

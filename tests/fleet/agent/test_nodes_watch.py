@@ -13,7 +13,7 @@ import pytest
 from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.cli.nodes_watch import Board
+from localpuppet.fleet.cli.nodes import Board
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock

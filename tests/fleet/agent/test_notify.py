@@ -14,10 +14,9 @@ import pytest
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
-from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent, RunCompletion, RunObstacles, RunOrder
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.triggers.admission import Admission
+from localpuppet.fleet.triggers.admission import Admission, SignedAdmission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.keys import TrustedKeys

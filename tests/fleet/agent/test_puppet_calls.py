@@ -21,12 +21,12 @@ from localpuppet.fleet.agent.puppet_calls import (
     trigger_line,
 )
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.exports.collecting import CollectorService
+from localpuppet.fleet.edges.kicks import HeldKicks
 from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
-from localpuppet.fleet.triggers.kicks import HeldKicks
 from localpuppet.node.runs.records import Records
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.agent.request_service import (
+from localpuppet.fleet.agent.entry_lender import (
     FIRST_LISTING,
     SHARED,
     FirstListing,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.fleet.bus.deadline import FIRST, LONGEST, Backoff
+from localpuppet.fleet.bus.outage import FIRST, LONGEST, Backoff
 
 
 @pytest.mark.parametrize(("chance", "part"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.machine.anchors import tls_context
-from localpuppet.fleet.bus.client_sockets import READ, read_little
-from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.nats.client import TolerantClient
-from localpuppet.fleet.bus.nats.link import NatsLink
+from localpuppet.fleet.bus.etcd_calls import EtcdConnection
+from localpuppet.fleet.bus.nats_client import TolerantClient
+from localpuppet.fleet.bus.nats_link import NatsLink
+from localpuppet.fleet.bus.servers import READ, read_little
 from tests.rigs.engines import ServerEngine
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer

@@ -12,11 +12,11 @@ from functools import partial
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.deadline import end_of_step, in_time
-from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.nats.connection import NatsConnection
-from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.nats_bus import open_nats
+from localpuppet.fleet.bus.nats_link import NatsConnection
+from localpuppet.fleet.bus.outage import end_of_step, in_time
 from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at

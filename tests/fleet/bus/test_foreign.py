@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.etcd.messages import encode
-from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus.etcd_bus import open_etcd
+from localpuppet.fleet.bus.etcd_calls import EtcdConnection
+from localpuppet.fleet.bus.etcd_messages import encode
 from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, KeyWrite
-from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.nats_bus import open_nats
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
@@ -126,9 +126,9 @@ async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
     # More of them than are asked for at once, and they sort behind all keys that are text.
     for number in range(1, 61):
         key = b"/a/\xff" + bytes([number])
-        await other.call(messages.PUT, encode((1, key), (2, bytes(100_000))), idempotent=False)
+        await other.call(etcd_messages.PUT, encode((1, key), (2, bytes(100_000))), idempotent=False)
     await other.call(
-        messages.PUT, encode((1, "/a/large"), (2, bytes(MAX_VALUE + 1))), idempotent=False
+        etcd_messages.PUT, encode((1, "/a/large"), (2, bytes(MAX_VALUE + 1))), idempotent=False
     )
     other.close()
     await check(store, follower)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.etcd.connection import EtcdConnection
-from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.etcd_calls import EtcdConnection
+from localpuppet.fleet.bus.nats_bus import open_nats
 from tests.rigs.bus.lying import answering, listening
 from tests.rigs.reaching import servers_at
 

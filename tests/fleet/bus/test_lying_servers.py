@@ -20,9 +20,9 @@ async def follow(url):
     engine = "etcd" if url.startswith("http") else "nats"
     servers = Servers(endpoints=(Endpoint.parse(url, engine=engine),))
     if engine == "etcd":
-        from localpuppet.fleet.bus.etcd.store import open_etcd as opened
+        from localpuppet.fleet.bus.etcd_bus import open_etcd as opened
     else:
-        from localpuppet.fleet.bus.nats.store import open_nats as opened
+        from localpuppet.fleet.bus.nats_bus import open_nats as opened
     for _ in range(2):
         try:
             store = await opened(servers, timeout=1.0)

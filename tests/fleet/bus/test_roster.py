@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.fleet.bus.etcd import roles
-from localpuppet.fleet.bus.nats import permissions
-from localpuppet.fleet.bus.roster import Grant, Roster
+from localpuppet.fleet.bus import permissions
+from localpuppet.fleet.bus.permissions import Grant, Roster
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()
@@ -212,7 +211,7 @@ def beside(raw: dict[str, Any], name: str) -> list[str]:
 
 def test_a_role_is_named_by_what_it_allows() -> None:
     def role(text: str) -> str:
-        script = roles.script(read(text.encode()).members())
+        script = permissions.script(read(text.encode()).members())
         found = re.search(r"^member a (localpuppet\.a\.\w+)$", script, re.MULTILINE)
         assert found is not None
         return found[1]

@@ -16,8 +16,7 @@ from typing import Any
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.captures.collecting import read_capture
-from localpuppet.fleet.captures.keeping import CaptureKeeper, CaptureRules
+from localpuppet.fleet.captures import CaptureKeeper, CaptureRules, read_capture
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments

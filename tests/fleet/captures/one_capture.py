@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.captures.collecting import collect_captures
-from localpuppet.fleet.captures.keeping import CaptureKeeper
+from localpuppet.fleet.captures import CaptureKeeper, collect_captures
 from tests.fleet.captures.test_collecting import LAX, WEB, answering, kept
 
 

@@ -16,10 +16,17 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_text import JsonText
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.captures import answers
-from localpuppet.fleet.captures.answers import note_answer, read_answers, remove_answers
-from localpuppet.fleet.captures.collecting import collect_captures, read_capture
-from localpuppet.fleet.captures.keeping import MAX_PACKED, CaptureKeeper, CaptureRules
+from localpuppet.fleet import captures
+from localpuppet.fleet.captures import (
+    MAX_PACKED,
+    CaptureKeeper,
+    CaptureRules,
+    collect_captures,
+    note_answer,
+    read_answers,
+    read_capture,
+    remove_answers,
+)
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
@@ -330,7 +337,7 @@ def test_answers_are_private_bounded_and_the_last_one_counts(tmp_path: Path) -> 
     note_answer(run, "query_nodes", ["a"], JsonText('["x"]'))
     note_answer(run, "leader", ["m", 60], None)
     note_answer(run, "query_nodes", ["a"], JsonText('["x","y"]'))
-    note_answer(run, "query_nodes", ["b"], JsonText('"' + "x" * answers.MAX_ANSWER + '"'))
+    note_answer(run, "query_nodes", ["b"], JsonText('"' + "x" * captures.MAX_ANSWER + '"'))
     file = run.path / "answers.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
     assert [(one.function, one.arguments, one.answer) for one in read_answers(run)] == [

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.fleet.captures.collecting import read_capture
-from localpuppet.fleet.captures.keeping import CaptureKeeper
+from localpuppet.fleet.captures import CaptureKeeper, read_capture
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.captures.one_capture import main

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.records import to_record
-from localpuppet.fleet.cli.render_reply import MARGIN, shown_reply
+from localpuppet.fleet.cli.requests import MARGIN, shown_reply
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.cli.render_resources import title
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult

@@ -47,8 +47,6 @@ def test_status_loads_only_the_additions_of_the_fleet(tmp_path: Path) -> None:
     assert sorted(name for name in modules if name.startswith("localpuppet.fleet.")) == [
         "localpuppet.fleet.cli",
         "localpuppet.fleet.cli.additions",
-        "localpuppet.fleet.wiring",
-        "localpuppet.fleet.wiring.confirmations",
     ]
     assert out.startswith("no run yet")
 

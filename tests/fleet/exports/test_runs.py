@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.machine.own_program import own_command
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.wiring.puppet_calls import own_command
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done, shell

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.collecting import CollectorService
+from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.exports.resource import PackedResources
 from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.chunks import digest_of

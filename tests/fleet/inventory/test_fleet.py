@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.bus.nats.api import JetStream
-from localpuppet.fleet.bus.nats.connection import NatsConnection
+from localpuppet.fleet.bus.jetstream_messages import JetStream
+from localpuppet.fleet.bus.nats_link import NatsConnection
 from localpuppet.fleet.inventory.outbox import Outbox
 from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet

@@ -10,10 +10,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.layout import LEASES
-from localpuppet.fleet.leases import command as leased_command
 from localpuppet.fleet.leases import lease
-from localpuppet.fleet.leases.command import RETRY, LeasedCommand
-from localpuppet.fleet.leases.lease import HeldLease, Leases
+from localpuppet.fleet.leases import lease as leased_command
+from localpuppet.fleet.leases.lease import RETRY, HeldLease, LeasedCommand, Leases
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 

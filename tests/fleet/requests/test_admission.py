@@ -11,9 +11,16 @@ import pytest
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.requests.arguments import StatusRequest
-from localpuppet.fleet.requests.handler import RequestAdmission, RequestRefusal
-from localpuppet.fleet.requests.messages import answer, ask, read_answer
-from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
+from localpuppet.fleet.requests.request import (
+    Disable,
+    Enable,
+    Request,
+    RunOnce,
+    answer,
+    ask,
+    read_answer,
+)
+from localpuppet.fleet.requests.request_handler import RequestAdmission, RequestRefusal
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind

@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import entries
 from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import client as exchange
-from localpuppet.fleet.requests import messages
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.client import AT_ONCE, NO_ANSWER, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import NoArguments, Request
 from localpuppet.fleet.trust.signing import MessageKind

@@ -8,10 +8,9 @@ import pytest
 
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests import messages
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction
-from localpuppet.fleet.requests.client import NodeAnswer
-from localpuppet.fleet.requests.repeating import TOO_OLD, deploy_to, deployed
+from localpuppet.fleet.requests.client import TOO_OLD, NodeAnswer, deploy_to, until_over
 from localpuppet.fleet.requests.request import Request
 from tests.doubles.identities import person, verifier
 from tests.doubles.simulated_loop import run_simulated
@@ -58,7 +57,11 @@ class Nodes(Site):
                     await stack.enter_async_context(self.answering(node, self.serve))
                 if len(names) == 1:
                     args, client = ARGS, self.client()
-                    return {names[0]: await deployed(client, names[0], args, patience=patience)}
+                    return {
+                        names[0]: await until_over(
+                            client, names[0], "deploy", args, patience=patience
+                        )
+                    }
                 return await deploy_to(self.client(), names, ARGS, patience=patience)
 
         return run_simulated(work())

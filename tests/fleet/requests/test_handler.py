@@ -20,8 +20,6 @@ from localpuppet.fleet.requests.arguments import (
     RolloutStep,
     StatusRequest,
 )
-from localpuppet.fleet.requests.handler import Actions, RequestAdmission, RequestHandler
-from localpuppet.fleet.requests.messages import ask, read_answer
 from localpuppet.fleet.requests.request import (
     Arguments,
     Disable,
@@ -29,7 +27,10 @@ from localpuppet.fleet.requests.request import (
     NoArguments,
     RunArguments,
     RunOnce,
+    ask,
+    read_answer,
 )
+from localpuppet.fleet.requests.request_handler import Actions, RequestAdmission, RequestHandler
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.node.runs.hold import Holds
 from tests.doubles.certificates import write

@@ -8,8 +8,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.messages import NodeReply, answer, ask, read_answer
-from localpuppet.fleet.requests.request import RunArguments
+from localpuppet.fleet.requests.request import NodeReply, RunArguments, answer, ask, read_answer
 from localpuppet.node.runs.run_replies import MAX_TOLD
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock

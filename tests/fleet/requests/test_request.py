@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
-from localpuppet.fleet.requests import messages as replies
+from localpuppet.fleet.requests import request as replies
 from localpuppet.fleet.requests.arguments import StatusRequest
-from localpuppet.fleet.requests.messages import NodeReply
 from localpuppet.fleet.requests.request import (
     Disable,
+    NodeReply,
     Request,
     RunOnce,
     lifetime_problem,
@@ -248,12 +248,14 @@ def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: 
 def test_a_reply_answers_a_single_request(changes: dict[str, Any], message: str) -> None:
     found = NodeReply.parse(json.dumps(reply(**changes)).encode())
     signer = SignerName.parse(LB01)
-    problem = replies.refusal(found, signer=signer, request=parse(), now=NOW)
+    problem = replies.reply_refusal(found, signer=signer, request=parse(), now=NOW)
     assert message in problem
     assert bool(message) == bool(problem)
 
 
 def test_another_node_cannot_answer() -> None:
     found = NodeReply.parse(json.dumps(reply(iss="choria=web01")).encode())
-    problem = replies.refusal(found, signer=SignerName.parse("web01"), request=parse(), now=NOW)
+    problem = replies.reply_refusal(
+        found, signer=SignerName.parse("web01"), request=parse(), now=NOW
+    )
     assert problem == "lb01.example.net was asked, web01 answered"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.settings.fleet import AgentSettings
-from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.app import NodeApp
 
 
 def read(root: Path, agent: dict[str, Any]) -> AgentSettings:
     (root / "localpuppet.yaml").write_text(json.dumps({"agent": agent}))
-    return fleet_settings(NodeApp(str(root))).agent
+    return FleetApp(NodeApp(str(root))).settings.agent
 
 
 @pytest.mark.parametrize(

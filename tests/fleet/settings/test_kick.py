@@ -3,13 +3,13 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.puppet_calls import own_variables
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 from tests.rigs.node import Node
 
 
 def variables(node: Node) -> dict[str, str]:
-    return own_variables(NodeApp(str(node.root)))
+    return FleetApp(NodeApp(str(node.root))).own_variables
 
 
 def test_puppet_gets_the_setting_only_for_kick_always(node: Node) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.fleet import fleet_settings
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 from tests.rigs.node import Node
 
@@ -22,7 +22,7 @@ def test_settings_of_two_processes_need_a_server(tmp_path: Path, bus: dict[str, 
     agent = tmp_path / "localpuppet-agent.yaml"
     agent.write_text(json.dumps({"agent": TWO_PROCESSES}))
     with pytest.raises(InvalidInputError) as caught:
-        fleet_settings(NodeApp(str(tmp_path)))
+        _ = FleetApp(NodeApp(str(tmp_path))).settings
     assert str(caught.value).startswith(f"{agent}: agent.network: {PROBLEM}")
 
 
@@ -54,7 +54,7 @@ def test_the_names_of_its_sockets_count_only_if_it_has_two_processes(tmp_path: P
     (root / "localpuppet.yaml").write_text(
         json.dumps({"bus": "nats", "buses": {"nats": {"servers": ["nats://localhost"]}}})
     )
-    fleet_settings(NodeApp(str(root)))
+    _ = FleetApp(NodeApp(str(root))).settings
     (root / "localpuppet-agent.yaml").write_text(json.dumps({"agent": TWO_PROCESSES}))
     with pytest.raises(InvalidInputError, match="has more than 107 bytes"):
-        fleet_settings(NodeApp(str(root)))
+        _ = FleetApp(NodeApp(str(root))).settings

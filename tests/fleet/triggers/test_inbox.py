@@ -14,10 +14,9 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.fleet.triggers import inbox as step_table
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.cause import MOST, CauseKind, RunCause, TriggerOutcome
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller
-from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.trust.seen import Quota
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
+from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome, of_run
 
 ME = "a.example.com"
 

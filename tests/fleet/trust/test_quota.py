@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.trust.seen import Quota
 
 
 def test_a_single_owner_fills_the_shared_part_and_others_get_the_reserve() -> None:

@@ -301,7 +301,7 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
 def test_the_libraries_are_imported_only_for_a_signature() -> None:
     code = (
         "import sys\n"
-        "import localpuppet.fleet.requests.handler\n"
+        "import localpuppet.fleet.requests.request_handler\n"
         "import localpuppet.fleet.trust.keys, localpuppet.fleet.trust.authority\n"
         "print([name for name in sys.modules if name in ('joserfc', 'cryptography')])"
     )

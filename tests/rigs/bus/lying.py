@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from grpclib.server import Stream
 
-from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.etcd.messages import encode
+from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus.etcd_messages import encode
 from tests.rigs.bus import etcd_double
 from tests.rigs.waiting import PATIENCE
 
@@ -77,9 +77,9 @@ async def watching(stream: Stream[bytes, bytes]) -> None:
 def range_lies(answer: Callable[[], bytes]) -> AbstractAsyncContextManager[str]:
     return etcd_double.etcd_double(
         {
-            messages.STATUS: etcd_double.answering(STATUS),
-            messages.RANGE: etcd_double.answering(answer()),
-            messages.WATCH: etcd_double.answering(),
+            etcd_messages.STATUS: etcd_double.answering(STATUS),
+            etcd_messages.RANGE: etcd_double.answering(answer()),
+            etcd_messages.WATCH: etcd_double.answering(),
         }
     )
 
@@ -88,9 +88,9 @@ def watch_lies() -> AbstractAsyncContextManager[str]:
     empty = encode((1, encode((1, 1), (3, 5))))
     return etcd_double.etcd_double(
         {
-            messages.STATUS: etcd_double.answering(STATUS),
-            messages.RANGE: etcd_double.answering(empty),
-            messages.WATCH: watching,
+            etcd_messages.STATUS: etcd_double.answering(STATUS),
+            etcd_messages.RANGE: etcd_double.answering(empty),
+            etcd_messages.WATCH: watching,
         }
     )
 

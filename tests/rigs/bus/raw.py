@@ -16,8 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from localpuppet.base.machine.anchors import tls_context
-from localpuppet.fleet.bus.nats.api import packed
-from localpuppet.fleet.bus.nats.stream_config import inbox_of, subject_of, subjects_below
+from localpuppet.fleet.bus.jetstream_messages import inbox_of, packed, subject_of, subjects_below
 from tests.rigs.bus.wire import EtcdWire, NatsWire
 from tests.rigs.waiting import PATIENCE
 

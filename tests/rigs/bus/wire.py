@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.etcd_bus import open_etcd
+from localpuppet.fleet.bus.jetstream_messages import inbox_of
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.nats.permissions import API
-from localpuppet.fleet.bus.nats.store import open_nats
-from localpuppet.fleet.bus.nats.stream_config import inbox_of
+from localpuppet.fleet.bus.nats_bus import open_nats
+from localpuppet.fleet.bus.permissions import API
 from localpuppet.fleet.bus.servers import Servers
 from tests.doubles.certificates import DAY, Ca, pem, write
 from tests.rigs.reaching import servers_at

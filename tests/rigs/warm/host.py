@@ -18,11 +18,9 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
-from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.wiring.agent_child import run_order
-from localpuppet.fleet.wiring.agent_service import start_server
-from localpuppet.fleet.wiring.fleet import fleet_settings
-from localpuppet.fleet.wiring.neighbours import FleetNeighbours
+from localpuppet.fleet.agent.fork_runner import ForkRunner, run_order, start_server
+from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.neighbours import FleetNeighbours
 from localpuppet.node.app import NodeApp, NodePorts
 from tests.rigs.warm.listening import is_listening
 
@@ -81,7 +79,7 @@ def main(root: str) -> None:
     runner = ForkRunner(partial(run_order, node))
     server = Serving(node)
     for line in sys.stdin:
-        if fleet_settings(node).agent.warm and line != "alone\n":
+        if FleetApp(node).settings.agent.warm and line != "alone\n":
             server.begin()
         end = asyncio.run(runner.run(RunOrder(causes={}, text="a test", noop=line == "noop\n")))
         server.note(end)

@@ -1,7 +1,7 @@
 """`localpuppet kicks`: what it prints, and how it ends."""
 
+from localpuppet.fleet.edges.links import MAX_QUESTIONS
 from localpuppet.fleet.inventory.entry import MAX_KICKS, CatalogQuery
-from localpuppet.fleet.roles.links import MAX_QUESTIONS
 from tests.rigs.fleet import Fleet
 
 

@@ -3,7 +3,7 @@
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.repeating import CatalogComparison
+from localpuppet.fleet.requests.client import CatalogComparison
 from localpuppet.node.releases.difference import CatalogChanges
 from localpuppet.rollout.cli.rollout_run import SHOWN, lines
 

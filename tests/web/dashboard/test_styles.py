@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from localpuppet.fleet.cli.node_table import cells
+from localpuppet.fleet.cli.nodes import cells
 from localpuppet.fleet.inventory.node_row import STATES
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import CONCERNS

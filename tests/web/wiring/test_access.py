@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.access.serving import ListenAddress
@@ -43,7 +43,7 @@ class Here:
         self.node.settings(**{"identity": {"ca": "ca.pem"}, "web": WEB, **more})
 
     def way(self, place: ListenAddress = ELSEWHERE, *, actions: bool = False) -> DashboardAccess:
-        fleet = FleetWiring(NodeApp(str(self.node.root)))
+        fleet = FleetApp(NodeApp(str(self.node.root)))
         return way_in(fleet, FakeLog(), place, actions=actions)(8443)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.app import NodeApp
 from localpuppet.rollout.commands import RolloutCommand, identify_pause
 from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPaused
@@ -26,7 +26,7 @@ async def no_bus() -> KeyValue:
 
 async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
     """Have a rollout resumed; return why it was not."""
-    fleet = FleetWiring(NodeApp(str(Node(directory).root)))
+    fleet = FleetApp(NodeApp(str(Node(directory).root)))
     journals = Journals(directory / "rollouts")
     words = ["/bin/sh", "-c", script]
     actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
@@ -60,7 +60,7 @@ async def test_a_process_that_ends_at_once_is_reported_with_its_error(tmp_path: 
 
 @pytest.mark.puppet
 async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
-    fleet = FleetWiring(NodeApp(str(Node(tmp_path).root)))
+    fleet = FleetApp(NodeApp(str(Node(tmp_path).root)))
     journals = Journals(tmp_path / "rollouts")
     actor = SigningActor(fleet, no_bus, journals, words=["false"])
     began = RolloutBegan(
@@ -80,7 +80,7 @@ async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -
 
 
 def acting(directory: Path, script: str) -> SigningActor:
-    fleet = FleetWiring(NodeApp(str(Node(directory).root)))
+    fleet = FleetApp(NodeApp(str(Node(directory).root)))
     journals = Journals(directory / "rollouts")
     return SigningActor(fleet, no_bus, journals, words=["/bin/sh", "-c", script])
 

@@ -1,0 +1,438 @@
+"""`localpuppet inventory` and `query`: the data that nodes publish after their runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.inventory.reading import UnansweredQuery
+from localpuppet.node.app import NodeApp
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.confirming import confirm, confirmation_options
+from localpuppet.node.cli.lazy_group import CommandGroup
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.exports.held import RefusedExports
+    from localpuppet.fleet.exports.resource import Offer
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.reading import InventoryAnswer
+
+
+MODULES = {
+    "exports": "fleet.cli.inventory",
+    "facts": "fleet.cli.inventory",
+    "forget": "fleet.cli.inventory",
+    "publish": "fleet.cli.inventory",
+}
+
+
+@click.group(cls=CommandGroup, sections={"Commands": MODULES})
+def inventory_command() -> None:
+    """Show and maintain what nodes publish about themselves.
+
+    After each good run, a node publishes a signed entry over the bus: its facts, classes, roles,
+    release and exported resources. Each node keeps a copy of all entries. 'localpuppet query'
+    searches them.
+
+    Examples:
+      localpuppet inventory facts web01.example.com
+      localpuppet inventory facts --summary os.family
+      localpuppet inventory exports --type concat::fragment
+      localpuppet inventory forget old01.example.com
+    """
+
+
+@command("exports", exits={69: "the inventory is unreachable"})
+@click.argument("name", metavar="[NODE]", required=False)
+@option("--type kind TYPE", "Only of this type (concat::fragment).")
+@option("--title TITLE", "Only with this title.")
+@flag(
+    "--policy lines", "Print the missing lines of policies/collect.policy that would accept them."
+)
+@flag("--json as_json", "Print JSON, with all parameters.")
+@click.pass_obj
+def exports_command(
+    node: NodeApp,
+    name: str | None,
+    kind: str | None,
+    title: str | None,
+    *,
+    lines: bool,
+    as_json: bool,
+) -> None:
+    """Show the exported resources of nodes.
+
+    They are from the last good run of each node, or of NODE. They count only with the node's
+    signature, and remain until the node exports something else or is forgotten.
+
+    With --policy, the command prints lines and writes nothing. Resource types that always grant
+    code or a right on this node get one line for each title, with a mark. The resources that the
+    current policy accepts are listed on standard error.
+
+    Examples:
+      localpuppet inventory exports
+      localpuppet inventory exports web01.example.com --json | jq .exports
+      localpuppet inventory exports --type concat::fragment --title haproxy_web01
+      localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
+    """
+    from localpuppet.fleet.app import run
+    from localpuppet.fleet.exports.resource import named_type
+
+    kind = None if kind is None else named_type(kind)
+    owner = None if name is None else NodeName.parse(name)
+    offers, refused = run(_held(node, owner, kind))
+    offers = [offer for offer in offers if title in (None, offer.resource.title)]
+    if lines:
+        _propose(node, offers, as_json=as_json)
+    elif as_json:
+        rows = [{"node": offer.node, **offer.resource.to_dict()} for offer in offers]
+        problems = [{"node": refusal.node, "reason": refusal.reason} for refusal in refused]
+        render.emit_json({"schema": 1, "exports": rows, "refused": problems})
+    else:
+        _show(offers, refused)
+
+
+def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
+    if offers:
+        rows = [
+            (offer.node, offer.resource.type, render.user_text(offer.resource.title))
+            for offer in offers
+        ]
+        render.emit(render.table(("NODE", "TYPE", "TITLE"), rows, spare=()))
+    else:
+        render.emit("no node exports that")
+    for problem in refused:
+        render.QuietObserver().note(
+            f"warning: ignoring exports of {problem.node} since its last run: {problem.reason}"
+        )
+
+
+def _propose(node: NodeApp, offers: "list[Offer]", *, as_json: bool) -> None:
+    from localpuppet.fleet.app import FleetApp
+    from localpuppet.fleet.cli.records import would_take
+    from localpuppet.fleet.exports.policy import proposed
+    from localpuppet.fleet.exports.recording import read_collect_policy
+
+    fleet = FleetApp(node)
+    policy_file = fleet.peers.collect_policy
+    proposal = proposed(offers, me=fleet.name, policy=read_collect_policy(policy_file))
+    asked = fleet.would_take()
+    if asked and not as_json:  # on stderr: a user may redirect the lines into the file
+        render.say(would_take(asked), err=True)
+    if as_json:
+        collectors = [collector.to_dict() for collector in asked]
+        render.emit_json({"schema": 1, "lines": proposal, "collectors": collectors})
+    elif proposal:
+        render.emit("\n".join(proposal))
+    else:
+        render.QuietObserver().note(f"{policy_file} lacks nothing")
+
+
+async def _held(
+    node: NodeApp, name: NodeName | None, kind: str | None
+) -> "tuple[list[Offer], list[RefusedExports]]":
+    fleet = FleetApp(node)
+    entries, held = fleet.entries, fleet.held_exports
+
+    def look(reader: Any) -> "list[Offer]":  # noqa: ANN401 - an InventoryReader
+        if name is not None and reader.entry(name) is None:
+            raise InvalidInputError(
+                f"{name} is not in the inventory",
+                hint="'localpuppet nodes' lists the nodes on the bus",
+            )
+        return list(held.find(node=name, kind=kind))
+
+    try:
+        async with entries.reader(render.QuietObserver().note) as view:
+            offers = entries.ask(view, look).answer
+            refused = [
+                refusal for refusal in held.refused().values() if name in (None, refusal.node)
+            ]
+    finally:
+        held.close()
+    return offers, refused
+
+
+T = TypeVar("T")
+
+
+@command("facts", exits={69: "the inventory is unreachable or too old"})
+@click.argument("name", metavar="[NODE]", required=False)
+@option("--summary path FACT", "Count nodes by the value of this fact.")
+@flag("--json as_json", "Print JSON.")
+@click.pass_obj
+def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bool) -> None:
+    """Show the facts of a node, or the values of a fact.
+
+    The facts are from the last good run of NODE. They count only with the node's signature. If this
+    node's copy of the inventory is too old (inventory.max_stale), the command fails.
+
+    Examples:
+      localpuppet inventory facts web01.example.com
+      localpuppet inventory facts web01.example.com --json | jq .entry.facts.os
+      localpuppet inventory facts --summary os.family      count nodes by value
+      localpuppet inventory facts --summary role
+    """
+    from localpuppet.fleet.app import FleetApp
+
+    if (name is None) == (path is None):
+        raise click.UsageError("name a node, or a fact with --summary")
+    inventory = FleetApp(node)
+    if name is not None:
+        _show_facts(node, inventory, NodeName.parse(name), as_json=as_json)
+    elif path is not None:
+        _summarise(inventory, path, as_json=as_json)
+
+
+def _show_facts(node: NodeApp, inventory: "FleetApp", name: NodeName, *, as_json: bool) -> None:
+    from localpuppet.fleet.app import run
+    from localpuppet.fleet.inventory.summary import lines
+
+    answer, refused = run(read_entry(inventory, name))
+    entry = answer.answer
+    if entry is None:
+        raise InvalidInputError(
+            f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
+            hint="its first successful run adds it; 'localpuppet nodes' lists the running agents",
+        )
+    if as_json:
+        document = {"entry": entry.to_dict(), "refused": refused}
+        render.emit_json({"schema": 1, **_freshness(answer), **document})
+        return
+    age = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
+    head = [
+        ("Node", str(entry.node)),
+        ("Said", f"{age}, after run {entry.run}"),
+        ("Release", one_line(entry.release or "")),
+        ("Roles", ", ".join(map(one_line, entry.roles)) or "none"),
+    ]
+    if refused:
+        head.append(("Since then", f"what it says does not count: {refused}"))
+    render.emit(render.pairs(head))
+    rows = [(one_line(path), one_line(text)) for path, text in lines(entry.facts)]
+    render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
+
+
+def _summarise(inventory: "FleetApp", path: str, *, as_json: bool) -> None:
+    from localpuppet.fleet.app import run
+
+    answer = run(_counts(inventory, path))
+    counts = answer.answer
+    if as_json:
+        values = [{"value": value, "nodes": number} for value, number in counts]
+        render.emit_json({"schema": 1, **_freshness(answer), "fact": path, "values": values})
+    elif counts:
+        rows = [(str(number), one_line(value)) for value, number in counts]
+        render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
+    else:
+        render.emit("the inventory is empty; a node's first successful run adds it")
+
+
+async def read_entry(
+    inventory: "FleetApp", name: NodeName
+) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
+    """Return a node's entry, and why a newer one was rejected; empty if none was."""
+    async with inventory.entries.reader(render.QuietObserver().note) as view:
+        answer = inventory.entries.ask(view, lambda reader: reader.entry(name))
+        refused = {refusal.node: refusal.reason for refusal in view.refused()}
+    return answer, refused.get(name, "")
+
+
+async def _counts(inventory: "FleetApp", path: str) -> "InventoryAnswer[list[tuple[str, int]]]":
+    from localpuppet.fleet.inventory.summary import counts
+
+    async with inventory.entries.reader(render.QuietObserver().note) as view:
+        return inventory.entries.ask(view, lambda reader: counts(reader, path))
+
+
+def _freshness(answer: "InventoryAnswer[T]") -> dict[str, int | float]:
+    """Return the bus's revision that an answer is from, and its age in seconds."""
+    return {"revision": answer.revision, "age": answer.age}
+
+
+@command("forget", exits={1: "you answered no", 69: "the bus is unreachable"})
+@click.argument("name", metavar="NODE")
+@confirmation_options
+@click.pass_obj
+def forget_command(node: NodeApp, name: str, dry_run: bool, yes: bool) -> None:
+    """Remove a node's entry from the inventory of all nodes.
+
+    Each node removes the entry if its own policy allows you `forget` ('*' does not include it). A
+    later good run of NODE adds an entry again, unless its key is revoked.
+
+    Examples:
+      localpuppet inventory forget old01.example.com
+      localpuppet inventory forget old01.example.com --yes     in a script
+    """
+    from localpuppet.fleet.app import FleetApp, run
+
+    forgotten = NodeName.parse(name)
+    step = f"remove the entry of {forgotten} from the inventory of all nodes"
+    if dry_run:
+        render.emit(f"would {step}")
+        return
+    confirm(step, yes=yes)
+    run(FleetApp(node).forget(forgotten))
+    render.emit(f"sent: each node removes the entry of {forgotten} if its policy allows 'forget'")
+
+
+@command("publish", exits={1: "", 69: "the bus is unreachable"})
+@flag("--dry-run", "Print the entry as JSON; publish nothing.")
+@click.pass_obj
+def publish_command(node: NodeApp, dry_run: bool) -> None:
+    """Publish this node's inventory entry and history.
+
+    The entry has the facts, roles, classes and exported resources of the last good run; the history
+    has a summary of each run. A running agent publishes both after each run. Without an agent, the
+    run publishes them if localpuppet.yaml names a bus. You need this command only after an outage.
+
+    Examples:
+      localpuppet inventory publish             after an outage of the bus
+      localpuppet inventory publish --dry-run   show what other nodes receive
+    """
+    from localpuppet.fleet.app import FleetApp, run
+
+    fleet = FleetApp(node)
+    if dry_run:
+        entry = fleet.publishing.outbox.entry()
+        render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
+        return
+    news = run(fleet.publish(render.QuietObserver().note))
+    if news is None:
+        render.emit("no entry to publish: this node has no complete successful run yet")
+    else:
+        render.emit("published" if news else "published before: nothing changed")
+
+
+FORMATS = ("table", "bolt")
+
+
+@command("query", exits={69: "the inventory is unreachable or too old"})
+@click.argument("expression")
+@option("--facts listed A,B", "Show these facts, too (networking.ip).")
+@flag("--count only_count", "Print the number of nodes.")
+@option(
+    "--format form",
+    "bolt: an inventory file of Puppet Bolt, in YAML.",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+)
+@flag("--json as_json", "Print JSON, with revision and age.")
+@click.pass_obj
+def query_command(
+    node: NodeApp,
+    expression: str,
+    listed: str | None,
+    as_json: bool,
+    only_count: bool,
+    form: str,
+) -> None:
+    """Show the nodes that match an expression.
+
+    EXPRESSION has conditions: FACT OPERATOR VALUE with = != ~ !~ < <= > >= (os.family=Debian),
+    role=NAME, Class[NAME], @@Type[TITLE] for exported resources, or a part of a node's name.
+    Combine them with not, and, or. An empty expression ('') matches every node.
+
+    Facts are from each node's last good run and count only with its signature. If this node's copy
+    of the inventory is too old (inventory.max_stale), the command fails.
+
+    Examples:
+      localpuppet query 'role=web and os.family=Debian'
+      localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
+      localpuppet query 'not role=web' --count
+      localpuppet query 'puppetversion<version("7.20")' --json
+      localpuppet query role=web --format bolt > inventory.yaml
+      localpuppet query ''                                      every node
+    """
+    from localpuppet.fleet.app import FleetApp, run
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
+
+    if as_json + only_count + (form != "table") > 1:
+        raise click.UsageError("--json, --count and --format exclude each other")
+    paths = [path.strip() for path in (listed or "").split(",") if path.strip()]
+    if form == "bolt":
+        paths.append("networking.ip")
+    arguments: list[Json] = [expression]
+    if paths:
+        arguments.append([*paths])
+    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
+    reply = run(calls.ask(FunctionCall.of("query", arguments)))
+    if isinstance(reply, UnansweredQuery):
+        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    names = list(reply.answer.names)
+    facts = reply.answer.result if isinstance(reply.answer.result, dict) else {}
+    if as_json:
+        nodes = [{"node": name, "facts": facts.get(name, {})} for name in names]
+        document = {"revision": reply.revision, "age": reply.age, "digest": reply.answer.digest}
+        render.emit_json({"schema": 1, **document, "nodes": nodes})
+    elif only_count:
+        render.emit(str(len(names)))
+    elif form == "bolt":
+        render.emit(_bolt(names, facts, wanted=paths[:-1]))
+    elif names:
+        render.emit(_table(names, facts, paths))
+        if reply.age >= 1:
+            render.emit(f"as the inventory was {show_duration(reply.age)} ago")
+    else:
+        render.emit("no node of the inventory matches")
+
+
+def _table(names: Sequence[str], facts: Mapping[str, Json], paths: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        about = facts.get(name)
+        values = [about.get(path) for path in paths] if isinstance(about, dict) else []
+        rows.append([name, *(_cell(value) for value in values)])
+    return render.table(["NODE", *map(one_line, paths)], rows)
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return "-"
+    return one_line(value if isinstance(value, str) else json.dumps(value))
+
+
+def _uri(address: Json, name: str) -> str:
+    """Return the URI under which Bolt reaches a node.
+
+    A fact that is not an IP address is ignored: with `local://`, Bolt would run commands here.
+    """
+    from ipaddress import ip_address
+
+    try:
+        parsed_address = ip_address(address) if isinstance(address, str) else None
+    except ValueError:
+        parsed_address = None
+    # Bolt's URIs require brackets around the colons of IPv6.
+    return (
+        name
+        if parsed_address is None
+        else f"[{parsed_address}]"
+        if parsed_address.version == 6
+        else str(parsed_address)
+    )
+
+
+def _bolt(names: Sequence[str], facts: Mapping[str, Json], *, wanted: Sequence[str]) -> str:
+    """Return an inventory of Bolt: https://www.puppet.com/docs/bolt/latest/inventory_files.html."""
+    import yaml
+
+    targets = []
+    for name in names:
+        about = facts.get(name)
+        known = about if isinstance(about, dict) else {}
+        target: dict[str, Json] = {"name": name, "uri": _uri(known.get("networking.ip"), name)}
+        shown: dict[str, Json] = {path: known.get(path) for path in wanted}
+        targets.append({**target, "facts": shown} if shown else target)
+    text: str = yaml.safe_dump({"version": 2, "targets": targets}, sort_keys=False)
+    return text.rstrip("\n")

@@ -1,0 +1,434 @@
+"""Request a run of this node when an answer that its last good run received has changed.
+
+- A query in `queries.json` becomes a `Dependency`, and is asked again.
+- A collector in `collected.json` becomes a `Dependency`, and is asked again. `exports` decides
+  which resources match.
+- Runs with `--noop` or `--tags` and runs of a work tree do not count: they do not show what the
+  next complete run does.
+
+- All changes within `DEBOUNCE` seconds after the first share one look.
+- Looking takes at most one part in `SHARE` of the time: with ten thousand entries and constant
+  changes, the looks are further apart.
+- An entry that expires sends no event, so a look follows after `RECHECK` seconds at the latest.
+
+    a change -> wait for more changes -> ask again -> decide -> store -> hand over
+
+- The decision follows from the stored state and the current answers only, so a kill at any moment
+  neither loses nor repeats a reaction.
+- While a run is in progress, the reactor decides nothing: the run may have received the new answer.
+  Its record shows that when it has ended.
+- If an answer is unknown, for example because the view is old, nothing has changed.
+- `deciding` has the rules.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
+from localpuppet.fleet.edges.reactions import (
+    AnswerDigest,
+    ChangedPeer,
+    Dependency,
+    DependencySource,
+    FinishedRun,
+    Host,
+    NewAnswer,
+    NodeRuns,
+    PeerEntries,
+    ReactionState,
+    ReactionStorage,
+    changes,
+    decide,
+)
+from localpuppet.fleet.exports.recording import (
+    CollectorService,
+    digest_of_choice,
+    parts_of_choice,
+    read_collected,
+)
+from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
+from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
+from localpuppet.fleet.triggers.cause import AnswerChange
+from localpuppet.node.runs.query_record import MAX_PARTS, RecordedQuery, read_queries
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import RunState, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """A `DependencySource` of queries.
+
+    Attributes:
+        reader: The entries.
+        records: The records of runs.
+        now: Returns seconds since 1970, UTC.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+    """
+
+    name = "query"
+
+    reader: InventoryReader
+    records: Records
+    _: KW_ONLY
+    now: Callable[[], float]
+    max_stale: float
+
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
+        """Return the answers that a run received; see `DependencySource`."""
+        asked = read_queries(self.records.get(run))
+        return [
+            Dependency(
+                source=self.name,
+                key=json.dumps([query.function, *query.arguments], separators=(",", ":")),
+                text=query.text,
+                answer=AnswerDigest(
+                    digest=query.digest, revision=query.revision or 0, parts=_parts(query)
+                ),
+            )
+            for query in asked
+            if query.digest is not None
+        ]
+
+    def ask(self, key: str) -> AnswerDigest:
+        """Return the answer that a run would receive now; see `DependencySource`."""
+        function, *arguments = loads_again(key.encode())
+        question = FunctionCall.of(function, arguments)
+        answer = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
+        reply: FunctionReply = answer.answer
+        return AnswerDigest(digest=reply.digest, revision=answer.revision, parts=reply.parts)
+
+
+def _parts(query: RecordedQuery) -> dict[str, dict[str, str]]:
+    """Return the part of each node; answers beyond `MAX_PARTS` have node names only."""
+    return {**{name: {} for name in query.names}, **{k: dict(v) for k, v in query.parts.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Collectors:
+    """A `DependencySource` of collectors.
+
+    Attributes:
+        reader: The entries and their age.
+        collecting: Answers collectors.
+        records: The records of runs.
+        now: Returns seconds since 1970, UTC.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+    """
+
+    name = "collector"
+
+    reader: InventoryReader
+    collecting: CollectorService
+    records: Records
+    _: KW_ONLY
+    now: Callable[[], float]
+    max_stale: float
+
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
+        """Return what the collectors of a run received; see `DependencySource`."""
+        return [
+            Dependency(
+                source=self.name,
+                key=json.dumps([collector.type, collector.filter], separators=(",", ":")),
+                text=collector.text,
+                answer=AnswerDigest(
+                    digest=collector.digest, revision=collector.revision or 0, parts=collector.parts
+                ),
+            )
+            for collector in read_collected(self.records.get(run))
+            if collector.digest is not None
+        ]
+
+    def ask(self, key: str) -> AnswerDigest:
+        """Return what a collector would receive now; see `DependencySource`."""
+        kind, condition = loads_again(key.encode())
+        search = Search.parse(condition)
+        answer = must_ask(
+            self.reader,
+            lambda _: self.collecting.collect(kind, search),
+            now=self.now(),
+            max_stale=self.max_stale,
+        )
+        choice = answer.answer
+        return AnswerDigest(
+            digest=digest_of_choice(choice), revision=answer.revision, parts=parts_of_choice(choice)
+        )
+
+
+class FinishedRuns:
+    """The recorded runs.
+
+    Args:
+        records: The records of runs.
+        sources: The kinds of dependencies.
+    """
+
+    def __init__(self, records: Records, sources: Sequence[DependencySource]) -> None:
+        self._records = records
+        self._sources = sources
+        self._nothing: tuple[str | None, str | None] | None = None
+
+    def after(self, run: str | None) -> tuple[list[FinishedRun], bool]:
+        """Return the complete runs after one, and whether one is running; see `NodeRuns`."""
+        ids = self._records.ids()
+        newest = (run, ids[0] if ids else None)
+        if newest == self._nothing:
+            return [], False  # the agent asks often, and usually no run has ended
+        later: list[Status] = []
+        for name in ids:
+            if run is not None and name <= run:
+                break
+            status = self._records.status(RunDirectory(self._records.directory / name))
+            later.append(status)
+            if run is None and status.good:
+                break
+        ended: list[FinishedRun] = []
+        for status in reversed(later):
+            if status.state is not RunState.FINISHED:
+                return ended, True
+            if status.whole:
+                ended.append(self._ended(status))
+        if not ended:
+            self._nothing = newest
+        return ended, False
+
+    def _ended(self, status: Status) -> FinishedRun:
+        dependencies: list[Dependency] = []
+        try:
+            for source in self._sources:
+                dependencies += source.dependencies_of(status.id)
+        except StateError:
+            return FinishedRun(
+                run=status.id, good=False
+            )  # the answers that it received are unknown
+        return FinishedRun(run=status.id, good=status.good, dependencies=tuple(dependencies))
+
+
+DEBOUNCE = 2.0
+SHARE = 10
+RECHECK = 600.0
+
+
+class Pace:
+    """The times of the looks, in seconds of a clock that never goes back.
+
+    Args:
+        now: The current time.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._due = now + DEBOUNCE
+        self._free = now
+
+    def changed(self, now: float) -> None:
+        """Record that something may have changed."""
+        self.look_at(now + DEBOUNCE)
+
+    def look_at(self, due: float) -> None:
+        """Schedule a look for `due` at the latest."""
+        self._due = min(self._due, due)
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the next look; 0 if it is due."""
+        return max(0.0, self._due - now, self._free - now)
+
+    def looked(self, *, begun: float, ended: float) -> None:
+        """Record a look that included all changes before `begun`."""
+        self._due = ended + RECHECK
+        self._free = ended + (ended - begun) * (SHARE - 1)
+
+
+AGAIN = 30.0
+
+
+class ReactionPorts(Value):
+    """The ports of the reactor.
+
+    Attributes:
+        host: The agent of this node.
+        runs: The finished runs.
+        sources: The kinds of dependencies.
+        peers: The entries of other nodes.
+        refusal: Returns why the policy forbids a reaction to a peer, or `None`.
+    """
+
+    host: Host
+    runs: NodeRuns
+    sources: Sequence[DependencySource]
+    peers: PeerEntries
+    refusal: Callable[[NodeName], str | None]
+
+
+@dataclass(slots=True, eq=False)
+class Reactor:
+    """Watches the answers and requests runs.
+
+    Attributes:
+        world: Its ports.
+        memory: Stores its state.
+        new_id: Returns a new UUID.
+        again: Seconds until the next attempt after a disk error, or if no answer is known.
+    """
+
+    world: ReactionPorts
+    memory: ReactionStorage
+    _: KW_ONLY
+    clock: Clock
+    log: Log
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    again: float = AGAIN
+    _sources: dict[str, DependencySource] = field(init=False)
+    _state: ReactionState | None = field(default=None, init=False)
+    _logged: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._sources = {source.name: source for source in self.world.sources}
+
+    async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
+        """React until `leave` is set.
+
+        Args:
+            seen: Set when entries of other nodes may have changed.
+            changed: Set when a run may have begun or ended.
+            leave: Ends the loop.
+        """
+        pace = Pace(self.clock.monotonic())
+        while not leave.is_set():
+            await wait_first(leave, seen, changed, seconds=await self._turn(pace))
+            if seen.is_set():
+                pace.changed(self.clock.monotonic())
+            seen.clear()
+            changed.clear()
+
+    async def _turn(self, pace: Pace) -> float:
+        """Do what is due; return the seconds until the next look without an event."""
+        try:
+            news, busy = self.catch_up()
+            begun = self.clock.monotonic()
+            if news:
+                pace.changed(begun)
+            if busy or pace.wait(begun) > 0:
+                return self.again if busy else pace.wait(begun)
+            seen = await asyncio.to_thread(self.look)
+            pace.looked(begun=begun, ended=self.clock.monotonic())
+            # A run may have begun meanwhile: then the next look follows its end.
+            wait = 0.0 if self.catch_up()[1] else self.act(seen)
+        except LocalpuppetError as error:
+            self._log_once(f"no reactions for now: {error}")
+            return self.again
+        now = self.clock.monotonic()
+        if wait is not None:
+            pace.look_at(now + wait)
+        return pace.wait(now)
+
+    def catch_up(self) -> tuple[bool, bool]:
+        """Take in finished runs; return whether there were any, and whether one is in progress."""
+        state = self._known()
+        ended, busy = self.world.runs.after(state.run)
+        for run in ended:
+            state = state.after(run)
+        if ended:
+            self._remember(state)
+        return bool(ended), busy or self.world.host.is_running
+
+    def look(self) -> list[NewAnswer]:
+        """Return the answers that are not dealt with.
+
+        Raises:
+            UnavailableError: An answer is unknown.
+        """
+        seen = []
+        left = MAX_PARTS
+        for query in self._known().queries:
+            source = self._sources.get(query.question.source)
+            if source is None:
+                continue  # of another version
+            try:
+                now = source.ask(query.question.key)
+            except InvalidInputError as error:
+                self.log.debug(f"{query.question.text} is not asked: {error}", kind=LineKind.CAUSE)
+                continue
+            known_answer = query.question.answer
+            if now.digest == known_answer.digest:
+                left -= known_answer.explained
+                continue
+            # A bus that was set up again restarts its revisions: any node may have published an
+            # entry.
+            before = known_answer.revision if known_answer.revision <= now.revision else 0
+            since = self.world.peers.since(before)
+            differences = changes(
+                query.question.text, known_answer, now, since=since, counts=self._counts
+            )
+            peers = tuple(self._peer(NodeName(node), by) for node, by in differences.items())
+            now = now.within(left)  # the changed nodes are known by now
+            left -= now.explained
+            seen.append(NewAnswer(watched=query, now=now, peers=peers))
+        return seen
+
+    def act(self, seen: Sequence[NewAnswer]) -> float | None:
+        """Act on changed answers; return the seconds until the next action, `None` for no action.
+
+        Raises:
+            StateError: A write failed; the stored part is continued later.
+        """
+        state = self._known()
+        now = self.clock.now().timestamp()
+        decision = decide(
+            state,
+            [answer for answer in seen if answer.watched in state.queries],
+            me=self.world.host.me,
+            now=now,
+            waits=self.world.host.owes(cause for made in state.reactions for cause in made.causes),
+            new_id=self.new_id,
+        )
+        for line in decision.lines:  # a kill in between may repeat a line, but loses none
+            self.log.info(line, kind=LineKind.CAUSE)
+        if decision.state != state:
+            self._remember(decision.state)
+        self._log_once(decision.waiting)
+        if decision.state.pending:
+            # The next turn removes it, when the run has begun: one write less before the run.
+            self.world.host.react(decision.state.pending)
+        return None if decision.due is None else max(0.0, decision.due - now)
+
+    def _known(self) -> ReactionState:
+        """Return the stored state, and hand over what an earlier agent left pending."""
+        if self._state is None:
+            self._state = self.memory.load()
+        if self._state.pending:
+            self.world.host.react(self._state.pending)
+            self._remember(replace(self._state, pending=()))
+        return self._state
+
+    def _remember(self, state: ReactionState) -> None:
+        self.memory.save(state)
+        self._state = state
+
+    def _peer(self, node: NodeName, change: AnswerChange) -> ChangedPeer:
+        entry = self.world.peers.entry(node)
+        if entry is None:
+            # The node was removed, or its entry has expired: a chain begins there.
+            return ChangedPeer(node=node, paths=((),), refusal=None, change=change)
+        return ChangedPeer(
+            node=node,
+            paths=entry.paths or ((),),
+            refusal=self.world.refusal(node),
+            change=change,
+        )
+
+    def _counts(self, node: str) -> bool:
+        return self.world.peers.entry(NodeName(node)) is not None
+
+    def _log_once(self, line: str) -> None:
+        if line and line != self._logged:
+            self.log.info(line, kind=LineKind.CAUSE)
+        self._logged = line

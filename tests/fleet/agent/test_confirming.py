@@ -1,0 +1,359 @@
+"""A deployed release on a node whose bus a test plays: files, holds, records and inbox are real."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.confirmation import Stage
+from localpuppet.fleet.agent.confirming import DONE
+from localpuppet.fleet.agent.retreat import RetreatOrder
+from localpuppet.fleet.requests.arguments import RolloutReference
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.node.runs.hold import Hold, Holds
+from localpuppet.node.runs.run import Outcome
+from tests.fleet.agent.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def rolled(tmp_path: Path) -> Node:
+    node = Node(tmp_path, rollout=ID)
+    node.hold()
+    return node
+
+
+async def test_without_a_rollout_the_node_s_own_message_on_the_bus_confirms_the_release(
+    by_hand: Node,
+) -> None:
+    assert await by_hand.look(10) is None  # nothing has run
+    by_hand.ran(noop=True)
+    by_hand.ran(serial=2)
+    assert await by_hand.look(10) is None
+    by_hand.ran()
+    await by_hand.tell()
+    assert await by_hand.look(5) is Stage.PENDING  # the message on the bus is older than the nonce
+    await by_hand.tell()
+    assert await by_hand.look(5) is Stage.CONFIRMED
+    assert by_hand.confirming.report() == {
+        "serial": 3,
+        "release": R2,
+        "rollout": "",
+        "run": by_hand.recorded.records.ids()[0],
+        "stage": "confirmed",
+        "since": by_hand.memory.read().since.at,  # type: ignore[union-attr]
+        "within": WITHIN,
+        "reason": "",
+        "nonce": "",
+    }
+    looked = by_hand.network.looked
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    assert await by_hand.look(1000) is Stage.CONFIRMED  # it is for the first run, and once
+    assert by_hand.network.looked == looked
+
+
+async def test_a_rollout_is_confirmed_by_its_caller_with_the_nonce(rolled: Node) -> None:
+    rolled.ran(outcome=Outcome.FAILED)  # also a run that failed can have cut the node off
+    assert await rolled.look(5) is Stage.PENDING
+    for wrong in (
+        {"caller": "choria=mallory"},
+        {"serial": 2},
+        {"release": R1},
+        {"rollout": RolloutReference(id=RolloutId("20261122T110000Z-ffff"), epoch=1)},
+    ):
+        assert "no release of this rollout" in rolled.confirms(**wrong)
+    assert "nonce differs" in rolled.confirms(nonce="9b2c3f70-0000-4000-8000-000000000000")
+    taken_over = RolloutReference(id=ID, epoch=2, caller=ALICE)
+    assert rolled.confirms(caller="choria=bob", rollout=taken_over) == DONE
+    assert await rolled.look(1000) is Stage.CONFIRMED
+    nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
+    assert rolled.confirms(nonce=nonce) == DONE  # the reply was lost, and it is asked again
+
+
+async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
+    """A firewall that drops only new connections is found out before the old one ends."""
+    rolled.network.answers = False
+    rolled.ran()
+    assert await rolled.look(50) is Stage.PENDING
+    assert rolled.confirming.report()["nonce"] == ""  # type: ignore[index]
+    nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
+    assert "new connection" in rolled.confirms(nonce=nonce)
+    assert await rolled.look(WITHIN) is Stage.PENDING
+    assert len(rolled.holds.active()) == 1
+    rolled.network.up = False
+    assert await rolled.look(20) is Stage.PENDING
+    assert await rolled.look(5) is Stage.ROLLING_BACK
+
+
+@pytest.mark.parametrize("rollout", ["", ID])
+async def test_a_server_that_connects_and_does_not_serve_causes_no_rollback(
+    tmp_path: Path, rollout: str
+) -> None:
+    node = Node(tmp_path, rollout=rollout)
+    node.network.up = False
+    node.ran()
+    await node.confirming.step()
+    assert await node.look(WITHIN - 5) is Stage.PENDING
+    assert (node.late, node.holds.active()) == ([], [])
+    assert await node.look(3 * 3600, every=300.0) is Stage.PENDING
+    (hold,) = node.holds.active()
+    assert hold.owner == (OWNER if rollout else f"{ALICE}/confirmation")
+    assert (
+        "app/tags/r2 is not confirmed: the bus does not answer any node, so this node is not cut"
+        " off" in hold.reason
+    )
+    assert node.late == [True]
+    assert node.rig.log.text.count("is not cut off; waiting") == 1
+    told = node.confirming.report()
+    assert told is not None
+    assert told["reason"] == "the bus does not answer any node, so this node is not cut off"
+    node.network.up = True
+    await node.tell()
+    if rollout:
+        assert node.confirms() == DONE
+    else:
+        assert await node.look(5) is Stage.CONFIRMED
+        assert node.holds.active() == []
+    assert node.late == [True, False]
+    assert node.retreats == []
+
+
+async def test_if_its_rollout_is_gone_the_node_confirms_the_release_itself(
+    rolled: Node,
+) -> None:
+    rolled.ran()
+    await rolled.look(10)
+    await rolled.tell()
+    assert await rolled.look(WITHIN + 600) is Stage.PENDING
+    assert "the bus answers, but rollout" in rolled.rig.log.text
+    rolled.holds.remove(OWNER)
+    assert await rolled.look(5) is Stage.CONFIRMED
+    assert "by this node, because" in rolled.rig.log.text
+
+
+async def test_a_node_that_is_cut_off_rolls_back_by_itself(by_hand: Node) -> None:
+    by_hand.ran(R1, serial=0)
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.confirming.step()
+    assert await by_hand.look(WITHIN - 5) is Stage.PENDING
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
+    assert by_hand.late == [True]
+    await by_hand.look(5)
+    (retreat,) = by_hand.retreats
+    assert retreat.left == by_hand.assignment
+    assert retreat.because == "this node: no connection to the bus for 1m 30s"
+    assert str(by_hand.rig.agent.waiting) == "confirmation"
+    by_hand.network.answers = True  # it is decided: what is half done is not left half done
+    assert await by_hand.look(60) is Stage.ROLLING_BACK
+    by_hand.ran(R1, serial=0)
+    assert await by_hand.look(5) is Stage.ROLLED_BACK
+    assert by_hand.confirming.report()["stage"] == "rolled back"  # type: ignore[index]
+    assert len(by_hand.retreats) == 1
+
+
+async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> None:
+    rolled.network.answers = rolled.network.up = False
+    rolled.ran()
+    await rolled.look(WITHIN + 15)
+    (cause,) = rolled.rig.inbox.causes()
+    assert (cause.kind, cause.sender) == (CauseKind.ROLLOUT, OWNER)
+    assert "no longer pending: app/tags/r2: rolling back" in rolled.confirms(
+        nonce=rolled.memory.read().nonce  # type: ignore[union-attr]
+    )
+
+
+async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    by_hand.end = RunCompletion(result=RequestedRunResult.BUSY, reason="gc")
+    assert await by_hand.look(WITHIN + 30) is Stage.ROLLING_BACK
+    by_hand.end = RunCompletion(result=RequestedRunResult.OVER)
+    await by_hand.look(5)
+    assert by_hand.rig.agent.waiting is not None
+
+
+@pytest.mark.parametrize("boot", ["a", "b"])
+async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) -> None:
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.look(60)
+    before = by_hand.memory.read()
+    by_hand.clock.advance(1000)  # no agent was running
+    by_hand.agent_starts(boot)
+    assert await by_hand.look(20) is Stage.PENDING  # a network takes its time
+    after = by_hand.memory.read()
+    assert before is not None
+    assert after is not None
+    assert after.nonce == before.nonce
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
+    by_hand.agent_starts(boot)
+    await by_hand.look(5)
+    assert len(by_hand.retreats) == 1
+    by_hand.agent_starts(boot)
+    await by_hand.look(5)
+    assert len(by_hand.retreats) == 2  # a repeated rollback has the same effect
+
+
+class KilledHolds(Holds):
+    """Holds of an agent that is killed when it removes one."""
+
+    def remove(self, owner: str | None) -> list[Hold]:
+        raise SystemExit
+
+
+async def test_a_hold_of_a_killed_agent_does_not_stop_its_own_rollback(by_hand: Node) -> None:
+    by_hand.network.answers = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 15)  # an old connection still works: the node waits, on hold
+    by_hand.network.up = False
+    holds = by_hand.holds
+    by_hand.holds = KilledHolds(by_hand.directory / "holds", None, by_hand.clock)
+    with pytest.raises(SystemExit):
+        await by_hand.look(60)
+    by_hand.holds = holds
+    assert len(by_hand.holds.active()) == 1
+    by_hand.agent_starts()
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
+    assert by_hand.holds.active() == []
+
+
+@pytest.mark.parametrize("boot", ["a", "b"])
+async def test_servers_that_answered_once_and_vanish_cause_no_rollback(
+    by_hand: Node, boot: str
+) -> None:
+    by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.confirming.step()
+    by_hand.network.answers = False
+    by_hand.agent_starts(boot)
+    assert await by_hand.look(3600, every=300) is Stage.PENDING
+    assert len(by_hand.holds.active()) == 1
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_node_asks_the_confirm_command_before_it_rolls_back(
+    tmp_path: Path, *, connected: bool
+) -> None:
+    node = Node(tmp_path)
+    asked: list[float] = []
+
+    def command() -> bool:
+        asked.append(node.clock.monotonic())
+        return connected
+
+    node.command = command
+    node.agent_starts()
+    node.network.answers = node.network.up = False
+    node.ran()
+    stage = await node.look(WITHIN + 5)
+    assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.ROLLING_BACK)
+    if connected:
+        assert len(node.holds.active()) == 1
+        assert node.confirming.report()["nonce"] == ""  # type: ignore[index]
+        await node.look(10 * WITHIN, every=30)
+        assert len(asked) == 1
+
+
+async def test_a_command_may_open_the_way_again(by_hand: Node) -> None:
+    def mend() -> bool:
+        by_hand.network.answers = True
+        return False
+
+    by_hand.command = mend
+    by_hand.agent_starts()
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    assert await by_hand.look(WITHIN + 30) is Stage.PENDING
+
+
+async def test_a_rollback_by_an_operator_supersedes_the_confirmation(rolled: Node) -> None:
+    rolled.network.up = False
+    rolled.ran()
+    await rolled.look(WITHIN + 30)
+    await rolled.run(RetreatOrder(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
+    assert await rolled.look(5) is Stage.SUPERSEDED
+    assert rolled.confirming.report()["reason"] == "rolled back by alice"  # type: ignore[index]
+    assert rolled.assignment is not None
+    rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
+    assert await rolled.look(5) is Stage.SUPERSEDED
+    rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # serials restarted
+    assert rolled.confirms(nonce=rolled.memory.read().nonce) == (  # type: ignore[union-attr]
+        "no release of this rollout waits for a confirmation on this node"
+    )
+    rolled.assignment = replace(rolled.assignment, serial=4, by=ALICE)
+    rolled.ran(serial=4)
+    assert await rolled.look(5) is Stage.PENDING
+
+
+@pytest.mark.parametrize("confirm", [WITHIN, 0.0])
+async def test_another_release_ends_the_hold_for_the_release_before(
+    by_hand: Node, confirm: float
+) -> None:
+    by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 30)
+    assert (len(by_hand.holds.active()), by_hand.late) == (1, [True])
+    assert by_hand.assignment is not None
+    newest = by_hand.recorded.records.ids()[0]
+    by_hand.assignment = replace(by_hand.assignment, serial=4, after=newest, confirm=confirm)
+    assert await by_hand.look(5) is Stage.SUPERSEDED
+    assert (by_hand.holds.active(), by_hand.late) == ([], [True, False])
+
+
+async def test_an_assignment_without_confirmation_is_not_probed(by_hand: Node) -> None:
+    assert by_hand.assignment is not None
+    by_hand.assignment = replace(by_hand.assignment, confirm=0.0)
+    by_hand.ran()
+    assert await by_hand.look(100) is None
+    assert by_hand.network.looked == 0
+    assert by_hand.confirming.report() is None
+
+
+async def test_a_damaged_file_is_logged_once_and_does_not_stop_the_agent(by_hand: Node) -> None:
+    (by_hand.directory / "state").mkdir()
+    (by_hand.directory / "state" / "confirmation.json").write_text("{")
+    for _ in range(3):
+        assert await by_hand.confirming.step() == 30.0
+    assert by_hand.rig.log.text.count("the confirmation of a release") == 1
+    assert by_hand.confirming.report() is None
+
+
+async def test_an_agent_that_ends_does_not_wait_for_a_look(by_hand: Node) -> None:
+    by_hand.ran()
+    leave, looking = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> bool:
+        looking.set()
+        return await asyncio.Event().wait()
+
+    by_hand.network.look = hangs  # type: ignore[method-assign]
+    by_hand.agent_starts()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        await looking.wait()
+        leave.set()
+        await keeping
+
+
+async def test_it_looks_when_something_has_changed_and_again_and_again(by_hand: Node) -> None:
+    leave = asyncio.Event()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        while not by_hand.network.looked:
+            await asyncio.sleep(0)
+        by_hand.ran()
+        by_hand.rig.agent.recheck()
+        while "app/tags/r2: confirmed" not in by_hand.rig.log.text:
+            await by_hand.tell()
+            await asyncio.sleep(0)
+        leave.set()
+        await keeping

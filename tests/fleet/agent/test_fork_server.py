@@ -1,0 +1,289 @@
+"""The real fork server: requests that it accepts or declines, and what it keeps in memory."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.machine.fork_server import ForkServerClient
+from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.base.machine.ports import Child, ProcessEnd
+from localpuppet.fleet.agent.fork_runner import RECYCLED, start_server
+from localpuppet.node.app import NodeApp, program_environment
+from localpuppet.node.puppet.launching import LIMITS, ServerLimits
+from tests.rigs.node import PATIENCE, Node, make_node
+from tests.rigs.warm.listening import is_listening
+from tests.rigs.warm.memory import remembers
+
+SECRET = "hunter2-" + "kGwq0Zc7"
+# What has been read, and what Puppet would load in a run: a type, a provider, a face, a command.
+OVERRIDES = (
+    "facter/version.rb",
+    "puppet/type/file.rb",
+    "puppet/provider/package/apt.rb",
+    "puppet/face/help.rb",
+    "puppet/application/apply.rb",
+)
+ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(60)
+    connection.connect(sys.argv[1])
+    print(connection.recv(100))
+"""
+
+
+class Served:
+    """A fork server of a node, and requests that it would take."""
+
+    def __init__(self, node: Node) -> None:
+        self.wiring = NodeApp(str(node.root))
+        self.node = node
+        node.copy_pack()
+        self.server: ForkServerClient = self.wiring.fork_server
+        self.process: KeptProcess | None = None
+
+    def begin(self, limits: ServerLimits = LIMITS) -> None:
+        """Have a server that listens: the running one, if there is one."""
+        if self.alive:
+            return
+        if self.process is not None:
+            self.process.code()
+        self.server.path.unlink(missing_ok=True)
+        self.process = start_server(self.wiring, limits)
+        self.node.wait_until(lambda: is_listening(self.server.path) or not self.alive)
+
+    def again(self, limits: ServerLimits) -> None:
+        """Have a new server, with other limits."""
+        if self.alive and self.process is not None:
+            self.process.end()
+            self.node.wait_until(lambda: not self.alive)
+        self.begin(limits)
+
+    def recycled(self) -> bool:
+        """Wait until the server has ended; return whether another is to take its place."""
+        self.node.wait_until(lambda: not self.alive)
+        assert self.process is not None
+        return self.process.code() == RECYCLED
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.wiring.processes.alive(self.process.identity)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.identity.pid
+
+    def request(self, *arguments: str, **env: str) -> dict[str, Any]:
+        installation = self.wiring.require_puppet()
+        modules = str(self.node.root / "modules" / "foo" / "trunk")
+        return {
+            "argv": [installation.command, "apply", "--modulepath", modules, *arguments],
+            "env": {**program_environment(), **env},
+            "version": installation.version,
+            "environment": "",
+            "libdir": installation.settings["libdir"],
+            "facter": None,
+        }
+
+    def start(self, request: dict[str, Any]) -> Child:
+        with (self.node.root / "lock").open("w") as lock:
+            return self.server.start(request, cwd=Path("/"), keep=lock.fileno(), group="test")
+
+    def declines(self, **changed: Any) -> str:
+        """Return why a request is declined that is another than it should be."""
+        with pytest.raises(UnavailableError) as caught:
+            self.start({**self.request("--version"), **changed})
+        return str(caught.value)
+
+
+def over(child: Child) -> tuple[ProcessEnd, bytes]:
+    """Return how a child ended, and what it wrote."""
+    ended = None
+    for _ in range(int(PATIENCE * 20)):
+        ended = child.wait(0.05)
+        if ended:
+            break
+    assert ended is not None
+    said = child.read()
+    child.release()
+    return ended, said
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterator[Served]:
+    served = Served(make_node(tmp_path_factory.mktemp("fork") / "n", puppet_probe))
+    yield served
+    if served.process is not None:
+        served.process.end()
+        served.process.code()
+
+
+@pytest.fixture
+def served(place: Served) -> Served:
+    place.begin()
+    return place
+
+
+def test_only_the_servers_own_user_reaches_the_socket(served: Served) -> None:
+    for path, mode in ((served.server.path, 0o600), (served.server.path.parent, 0o700)):
+        status = path.stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid) == (mode, os.geteuid())
+
+
+def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> None:
+    # The place of the socket does not matter then: the kernel reports the user at the other end.
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(served.server.path))
+        probe.sendall(b"\n")
+        assert probe.recv(100).startswith(b"hello "), "it serves its own user"
+    changed = [served.server.path, *served.server.path.parents]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in changed}
+    try:
+        for path in changed[:-1]:
+            path.chmod(modes[path] | 0o711 if path.is_dir() else 0o666)
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", "-c", ASK, str(served.server.path)],
+            user="daemon",
+            group="daemon",
+            extra_groups=[],
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        assert done.stdout == b"b''\n"
+    finally:
+        for path in changed[:-1]:
+            path.chmod(modes[path])
+
+
+def test_requests_that_do_not_match_the_server_are_declined(served: Served) -> None:
+    installation = served.wiring.require_puppet()
+    env = program_environment()
+    before = served.pid
+    assert "its environment has another PATH" in served.declines(env={**env, "PATH": "/bin"})
+    assert "its environment has another RUBYLIB" in served.declines(env={**env, "RUBYLIB": "/x"})
+    assert "its Puppet is 6.1.0" in served.declines(version="6.1.0")
+    argv = ["/opt/puppet", "apply", "--modulepath", ""]
+    assert f"the fork server's {installation.command}" in served.declines(argv=argv)
+    for number, name in enumerate(OVERRIDES):
+        file = served.node.write(f"synced{number}/{name}", "")
+        library = str(file).removesuffix(f"/{name}")
+        assert f"{file} takes the place of Puppet's own" in served.declines(libdir=library)
+    assert served.pid == before
+    assert served.alive, "it keeps running"
+    assert "its process exited 1" in served.declines(argv="no list")
+    served.node.wait_until(lambda: not served.alive)
+
+
+def test_a_request_never_enters_the_server(served: Served) -> None:
+    go = served.node.root / "go"
+    waits = f"generate('/bin/sh', '-c', 'until [ -e {go} ]; do sleep 0.1; done')"
+    child = served.start(served.request("-e", waits, PLANTED=SECRET))
+    found = Path(f"/proc/{child.identity.pid}/status").read_text()
+    assert f"PPid:\t{served.pid}\n" in found
+    # At first, the child is a copy of the server.
+    served.node.wait_until(lambda: remembers(child.identity.pid, SECRET))
+    go.touch()
+    assert over(child)[0] == ProcessEnd(code=0, signal=None)
+    assert not remembers(served.pid, SECRET)
+
+
+def test_a_client_that_requests_a_child_and_leaves_leaves_no_process(served: Served) -> None:
+    before = served.pid
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(served.server.path))
+        connection.sendall(b"\n")
+        child = int(connection.recv(100).split()[1])
+    served.node.wait_until(lambda: not Path(f"/proc/{child}").exists())
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
+    assert served.pid == before
+
+
+def test_a_client_that_sends_nothing_does_not_stop_the_server(served: Served) -> None:
+    before = served.pid
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(served.server.path))
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
+    assert (served.alive, served.pid) == (True, before)
+
+
+def test_a_child_has_the_limits_and_the_priority_of_its_client(served: Served) -> None:
+    asks = (
+        "import json, os, resource, sys; from pathlib import Path\n"
+        "os.umask(0o027); os.nice(3); resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\n"
+        "from localpuppet.base.machine.fork_server import ForkServerClient\n"
+        "from localpuppet.base.machine.processes import SystemProcesses\n"
+        "server = ForkServerClient(Path(sys.argv[1]), SystemProcesses())\n"
+        "child = server.start(json.loads(sys.argv[2]), cwd=Path('/tmp'), keep=0, group='x')\n"
+        "while not child.wait(0.05): pass\n"
+        "print(child.read().decode())\n"
+    )
+    code = "notice(generate('/bin/sh', '-c', 'umask; nice; ulimit -n'))"
+    request = json.dumps(served.request("-e", code))
+    done = subprocess.run(
+        [sys.executable, "-c", asks, str(served.server.path), request],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    assert f"0027\n{min(os.nice(0) + 3, 19)}\n300\n" in done.stdout, done.stdout[-600:]
+
+
+def test_a_server_whose_files_have_changed_declines_and_ends(served: Served) -> None:
+    before = served.pid
+    pack = served.node.compiled / "pack"
+    pack.rename(pack.with_name("other"))
+    assert f"{pack} has changed since the fork server read it" in served.declines()
+    served.node.wait_until(lambda: not served.alive)
+    served.begin()
+    assert served.pid != before
+
+
+def test_a_ruby_that_is_to_warn_makes_no_run(
+    tmp_path: Path, puppet_probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUBYOPT", "-w")
+    warns = Served(make_node(tmp_path / "n", puppet_probe))
+    warns.begin()
+    assert warns.process is not None
+    assert "Ruby is to warn or to debug" in warns.declines()
+    warns.process.end()
+    warns.process.code()
+
+
+def test_a_server_ends_after_the_configured_number_of_runs(served: Served) -> None:
+    served.again(replace(LIMITS, runs=2))
+    for left in (True, False):
+        assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
+        served.node.wait_until(lambda: served.alive is left)  # noqa: B023 - it is waited for here
+    assert served.recycled()
+
+
+def test_a_server_ends_when_it_is_too_old(served: Served) -> None:
+    served.again(replace(LIMITS, seconds=1))
+    assert served.recycled()
+
+
+def test_a_server_that_has_grown_too_large_ends(served: Served) -> None:
+    served.again(replace(LIMITS, memory=1))
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
+    assert served.recycled()
+
+
+def test_a_killed_server_is_reported_as_not_running(served: Served) -> None:
+    os.kill(served.pid, signal.SIGKILL)
+    served.node.wait_until(lambda: served.server.memory() is None)
+    assert re.search("is not running|went away", served.declines())

@@ -1,0 +1,308 @@
+"""Features of NATS: identities, subjects, the stream, expiry by the server's clock, versions."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nats.js.api import RePublish
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.fleet.bus import jetstream
+from localpuppet.fleet.bus.jetstream import BEHIND, FEW
+from localpuppet.fleet.bus.jetstream_messages import (
+    JetStream,
+    ServerClock,
+    key_of,
+    place_of,
+    seconds,
+    subject_of,
+    subjects_below,
+)
+from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValueEntry, KeyWrite
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.bus.nats_bus import NatsKeyValue, open_nats, weakness
+from localpuppet.fleet.bus.nats_link import NatsConnection
+from tests.rigs.following import Follower, lose_all
+from tests.rigs.reaching import servers_at
+from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer, version_of
+from tests.rigs.tls import Authority
+
+TIMEOUT = 60.0
+SHORT = 2.0  # if no server answers
+USERS = """
+authorization: {
+  users: [
+    { user: admin, password: secret }
+    { user: web01, password: word, permissions: {
+        publish: ["lp.mine.>", "$JS.API.STREAM.INFO.localpuppet",
+                  "$JS.API.DIRECT.GET.localpuppet.lp.mine.>",
+                  "$JS.API.CONSUMER.CREATE.localpuppet.*.lp.mine.>",
+                  "$JS.API.CONSUMER.DELETE.localpuppet.*",
+                  "$JS.API.CONSUMER.MSG.NEXT.localpuppet.*"]
+        subscribe: ["lp-live.mine.>", "_INBOX_web01.>"] } }
+  ]
+}
+"""
+
+
+@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
+    made = NatsServer(tmp_path / "nats", program=request.param)
+    made.start()
+    yield made
+    made.stop()
+
+
+def connection(server: NatsServer) -> NatsConnection:
+    return NatsConnection(servers_at(server.url), inbox="_INBOX", timeout=TIMEOUT)
+
+
+async def counts(server: NatsServer) -> tuple[int, int]:
+    """Return how many consumers and messages the stream has."""
+    link = await connection(server).link()
+    info = await link.client.jetstream().stream_info("localpuppet")
+    await link.close()
+    return info.state.consumer_count, info.state.messages
+
+
+@pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
+async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) -> None:
+    server = NatsServer(tmp_path / "nats", program=program, config=NatsConfig(text=USERS))
+    server.start()
+    try:
+        admin = await open_nats(
+            servers_at(server.url, user="admin"), timeout=TIMEOUT, password="secret"
+        )
+        store = await open_nats(
+            servers_at(server.url, user="web01"),
+            timeout=TIMEOUT,
+            password="word",
+            inbox="_INBOX_web01",
+        )
+        follower = Follower(store, "/mine/")
+        await follower.listed()
+        await admin.put("/mine/a.b", b"1")
+        await follower.until_state({"/mine/a.b": b"1"})
+        await store.put("/mine/c", b"2", ttl=3600.0)
+        assert len((await store.list("/mine/")).entries) == 2
+        assert await store.get("/mine/c") is not None
+        await admin.put("/other/a", b"1")
+        for refused in (
+            store.put("/other/a", b"2"),
+            store.get("/other/a"),
+            store.list("/other/"),
+            anext(store.watch("/other/")),
+        ):
+            with pytest.raises(UnavailableError, match="permissions violation"):
+                await refused
+        await follower.stop()
+        await store.close()
+        await admin.close()
+        with pytest.raises(UnavailableError, match="credentials"):
+            await open_nats(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="wrong")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
+async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> None:
+    authority = Authority(tmp_path)
+    node = authority.node("web01.example.com")
+    server = NatsServer(
+        tmp_path / "nats", program=program, config=NatsConfig(tls=authority.server())
+    )
+    server.start()
+    try:
+        store = await open_nats(
+            servers_at(server.url, ca=authority.path, certificate=node.certificate, key=node.key),
+            timeout=TIMEOUT,
+        )
+        await store.put("/a", b"1")
+        await store.close()
+        with pytest.raises(UnavailableError):
+            await open_nats(servers_at(server.url, ca=authority.path), timeout=SHORT)
+        with pytest.raises(UnavailableError):
+            await open_nats(servers_at(server.url), timeout=SHORT)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("keys", [1, FEW + 1])
+async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int) -> None:
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    for i in range(keys):
+        await store.put(f"/a/{i}", b"1", ttl=3600.0)
+    follower = Follower(store, "/a/")
+    await follower.listed()
+    for _ in range(10):
+        assert len((await store.list("/a/")).entries) == keys
+        await store.get("/a/0")
+    assert await counts(server) == (0, keys)
+    await follower.stop()
+    await store.close()
+
+
+async def test_a_watcher_that_lags_behind_misses_no_change(server: NatsServer) -> None:
+    """More changes than the queue holds: the client reads the rest when there is room."""
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    changes = store.watch("/a/")
+    await anext(changes)
+    keys = [f"/a/{i}" for i in range(BEHIND + 300)]
+    for start in range(0, len(keys), 50):
+        await asyncio.gather(*(other.put(key, b"1") for key in keys[start : start + 50]))
+    await store.list("/a/")  # when this returns, the client has received all of them
+    told: list[KeyValueEntry] = []
+    while len(told) < len(keys):
+        change = await anext(changes)
+        assert isinstance(change, KeyWrite)
+        told.append(change.entry)
+    assert {entry.key for entry in told} == set(keys)
+    revisions = [entry.revision for entry in told]
+    assert revisions == sorted(set(revisions))
+    await changes.aclose()
+    await store.close()
+    await other.close()
+
+
+async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer) -> None:
+    """An operator gave the subjects to an unused stream: an answer alone does not prove a write."""
+    link = await connection(server).link()
+    stream = link.client.jetstream()
+    republish = RePublish(src="x.>", dest="x-live.>")
+    await stream.add_stream(
+        name="localpuppet", subjects=["x.>"], allow_direct=True, republish=republish
+    )
+    await stream.add_stream(name="other", subjects=["lp.>"])
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    with pytest.raises(UnavailableError, match="in the stream other"):
+        await store.put("/a/b", b"1")
+    await store.close()
+    await link.close()
+
+
+async def test_a_lost_stream_is_created_again(server: NatsServer) -> None:
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    for i in range(10):
+        await store.put(f"/a/{i}", b"")
+    follower = Follower(store, "/a/")
+    await follower.listed()
+    await lose_all(server, follower)
+    other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    for i in range(
+        20
+    ):  # a higher revision than before: only the creation time of the stream differs
+        await other.put("/a/new", b"%d" % i)
+    again = Follower(store, "/a/", follower.revision)
+    await again.until_state({"/a/new": b"19"})
+    assert isinstance(again.changes[0], KeyListing)
+    await again.stop()
+    await store.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("prefix", ["/a/", INVENTORY])
+async def test_a_stream_that_is_replaced_under_a_live_connection_ends_a_watch(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    monkeypatch.setattr(jetstream, "LOOK", 86400.0)  # the server reports it
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    await store.put(f"{prefix}1", b"")
+    born = await store.born(prefix)
+    follower = Follower(store, prefix)
+    await follower.listed()
+    operator = connection(server)
+    stream = "localpuppet" + place_of(prefix).suffix
+    await JetStream(operator).call(f"STREAM.DELETE.{stream}", {})
+    await operator.close()
+    assert "its stream was replaced" in str(await follower.failed())
+    assert await store.born(prefix) > born
+    assert not (await store.list(prefix)).entries
+    await store.close()
+
+
+async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsServer) -> None:
+    store = await open_nats(servers_at(server.url, max_bytes=2 * 1024 * 1024), timeout=TIMEOUT)
+    await store.put("/a/first", b"1")
+    assert await store.fullness() == ""
+    for size in (100_000, 1000):
+        with pytest.raises(FullError, match="maximum bytes exceeded"):
+            for i in range(200):
+                await store.put(f"/a/{size}/{i}", bytes(size))
+    assert "is full" in await store.fullness()
+    assert await store.get("/a/first") is not None
+    await store.close()
+
+
+async def test_a_new_client_does_not_see_what_has_expired(server: NatsServer) -> None:
+    """Also if no write followed, so that only the server's clock shows the expiry."""
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    await store.put("/a/b", b"1", ttl=1.0)
+    while await store.get("/a/b") is not None:
+        await asyncio.sleep(0.05)
+    fresh = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    assert await fresh.get("/a/b") is None
+    assert (await fresh.list("/a/")).entries == ()
+    assert isinstance(fresh, NatsKeyValue)
+    await fresh.close()
+    await store.close()
+
+
+async def test_expired_values_are_removed_from_the_stream(server: NatsServer) -> None:
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    for i in range(5):
+        await store.put(f"/a/{i}", b"1", ttl=1.0)
+    await store.put("/a/stays", b"1", ttl=3600.0)
+    while (await counts(server))[1] > 1:
+        await store.list("/a/")
+    assert [entry.key for entry in (await store.list("/a/")).entries] == ["/a/stays"]
+    await store.close()
+
+
+async def test_a_server_version_with_a_weakness_is_a_warning(server: NatsServer) -> None:
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    version = version_of(server.program)
+    assert store.warnings == tuple(filter(None, [weakness(version)]))
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "weak"),
+    [
+        ("2.9.25", True),
+        ("2.10.0", False),
+        ("2.15.1-beta", False),
+        ("3.0.0", False),
+        ("", True),
+        ("2.\u00b2", True),
+        (f"2.{'9' * 5000}", True),
+    ],
+)
+def test_versions(version: str, weak: bool) -> None:
+    assert (weakness(version) is not None) is weak
+
+
+async def test_a_credentials_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="file not found"):
+        await open_nats(
+            servers_at("nats://127.0.0.1:1", credentials=tmp_path / "none"), timeout=TIMEOUT
+        )
+
+
+def test_keys_and_subjects() -> None:
+    assert subject_of("lp", "/a/web01.example.com") == "lp.a.web01~example~com"
+    assert subjects_below("lp", "/a/b.c/") == "lp.a.b~c.>"
+    assert key_of("lp", "lp.a.web01~example~com") == "/a/web01.example.com"
+
+
+def test_times_of_the_server() -> None:
+    assert seconds("1970-01-01T00:00:01Z") == 1.0
+    assert seconds("1970-01-01T00:00:01.123456789Z") == pytest.approx(1.123456789)
+    assert seconds("1970-01-01T02:00:01.5+02:00") == 1.5
+    clock = ServerClock()
+    assert clock.passed() == 0.0
+    clock.learn("no time")
+    assert not clock.known
+    clock.learn("1970-01-01T01:00:00Z")
+    assert 3599.0 < clock.passed() < 3600.0 + 60.0

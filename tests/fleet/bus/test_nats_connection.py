@@ -1,0 +1,93 @@
+"""Connecting to NATS: calls that wait for it, cancellations, and what they leave."""
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.nats_link import NatsConnection
+from tests.rigs.bus.lying import INFO, answering, listening
+from tests.rigs.reaching import servers_at
+from tests.rigs.servers import free_port
+
+TIMEOUT = 60.0
+
+
+def connection(url: str, timeout: float = TIMEOUT) -> NatsConnection:
+    return NatsConnection(servers_at(url), inbox="_INBOX", timeout=timeout)
+
+
+async def test_calls_that_wait_for_the_same_connection_share_a_timeout() -> None:
+    away = connection(f"nats://127.0.0.1:{free_port()}", timeout=1.0)
+    calls = [asyncio.create_task(away.request("x")) for _ in range(300)]
+    async with asyncio.timeout(TIMEOUT):  # one after the other they would take five times that
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, UnavailableError)
+            assert "cannot be reached" in str(result)
+            assert "buses.nats.servers" in str(result)
+
+
+async def test_an_attempt_to_connect_that_is_given_up_leaves_no_connection() -> None:
+    come, gone = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO)
+        await reader.readline()
+        come.set()
+        await reader.read()
+        gone.set()
+
+    async with listening(silent) as url:
+        attempt = asyncio.create_task(connection(url, timeout=60.0).link())
+        await come.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        async with asyncio.timeout(TIMEOUT):
+            await gone.wait()
+
+
+async def test_a_connection_that_is_closed_while_it_connects_stays_closed() -> None:
+    come, go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        come.set()
+        await go.wait()
+        await answering(b"{}")(reader, writer)
+        gone.set()
+
+    async with listening(slow) as url:
+        made = connection(url, timeout=60.0)
+        attempt = asyncio.create_task(made.link())
+        await come.wait()
+        await made.close()
+        go.set()
+        with pytest.raises(UnavailableError, match="is closed"):
+            await attempt
+        async with asyncio.timeout(TIMEOUT):
+            await gone.wait()
+
+
+async def refusal_then_silence(seconds: float) -> str:
+    """Return the error of a client whose later attempts get no answer."""
+    clients = count()
+
+    async def refuses_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if next(clients) == 0:
+            writer.write(INFO)
+        await reader.read()
+
+    async with listening(refuses_once) as url:
+        away = connection(url.replace("nats:", "tls:"), timeout=seconds)
+        with pytest.raises(UnavailableError) as caught:
+            await away.link()
+    assert next(clients) > 1, "a later attempt had no answer"
+    return str(caught.value)
+
+
+async def test_the_reason_of_a_refusal_outlives_an_attempt_that_the_deadline_ends() -> None:
+    problem = await refusal_then_silence(1.0)
+    if "no answer in time" in problem:  # a busy machine: also the first attempt
+        problem = await refusal_then_silence(20.0)
+    assert "does not support TLS" in problem

@@ -1,0 +1,148 @@
+"""A node that reacts: records and a view on the disk, a host that only notes what it is handed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.edges.reactions import ReactionMemory
+from localpuppet.fleet.edges.reactor import AGAIN, FinishedRuns, Questions, ReactionPorts, Reactor
+from localpuppet.fleet.inventory.admission import ReceivedEntry
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.tables import EntryRows
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.node.runs.query_record import RecordedQuery, note_query
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import Outcome, RunState, Status
+from tests.doubles.identities import person
+from tests.doubles.ports import FakeClock, FakeLog, FakeProcesses
+from tests.fleet.inventory.entries import entry, signed
+
+WEB = person("web01.example.com")
+ME = NodeName("lb01.example.com")
+
+
+SERVERS = FunctionCall.of("servers_with_role", ["web"])
+
+
+class Rig:
+    """A node with records, a view and a reactor; its host only notes what it is handed."""
+
+    me = ME
+
+    def __init__(self, directory: Path) -> None:
+        self.clock, self.log = FakeClock(), FakeLog()
+        self.is_running = False
+        self.causes: list[RunCause] = []
+        self.full = False
+        self.view = View(directory / "view.sqlite", now=self.now)
+        self.records = Records(directory / "runs", FakeProcesses())
+        self.sources = [Questions(self.view, self.records, now=self.now, max_stale=900)]
+        self.directory = directory
+        self.seen, self.changed = asyncio.Event(), asyncio.Event()
+        self.revision = self.said = 0
+
+    def now(self) -> float:
+        return self.clock.now().timestamp()
+
+    def owes(self, causes: Iterable[str]) -> bool:
+        return False
+
+    def react(self, causes: Sequence[RunCause]) -> None:
+        if self.full:
+            raise StateError("the disk is full", where="inbox")
+        self.causes += [one for one in causes if one.id not in {known.id for known in self.causes}]
+
+    def reactor(self, *, again: float = AGAIN) -> Reactor:
+        world = ReactionPorts(
+            host=self,
+            runs=FinishedRuns(self.records, self.sources),
+            sources=self.sources,
+            peers=self.view,
+            refusal=lambda _: None,
+        )
+        memory = ReactionMemory(self.directory)
+        return Reactor(world, memory, clock=self.clock, log=self.log, again=again)
+
+    def says(self, address: str) -> None:
+        self.revision, self.said = self.revision + 1, self.said + 1
+        said = entry(
+            WEB.name,
+            at=self.now() + self.said,
+            facts={"networking": {"ip": address}},
+            roles=("web",),
+            paths=((),),
+        )
+        arrived = ReceivedEntry(
+            node=WEB.name, token=signed(WEB, said), found=EntryRows.of(said), revision=self.revision
+        )
+        self.view.take([arrived], revision=self.revision)
+        self.view.note(current=self.now())
+        self.seen.set()
+
+    def begin(
+        self, number: int, *, asks: bool = True, question: FunctionCall = SERVERS
+    ) -> RunDirectory:
+        """Start a run that has sent a query."""
+        run = RunDirectory(self.records.directory / f"20261120T14000{number}.000000Z-abcd")
+        run.path.mkdir(parents=True)
+        mine = asdict(FakeProcesses().me())
+        run.write_status(self.status(run, RunState.RUNNING, None, supervisor=mine))
+        if asks:
+            reply = question.answer(self.view)
+            note_query(
+                run,
+                RecordedQuery(
+                    function=question.function,
+                    arguments=question.arguments,
+                    text=question.text,
+                    at="t",
+                    digest=reply.digest,
+                    names=reply.names,
+                    parts=reply.parts,
+                    revision=self.view.revision,
+                    age=0.0,
+                ),
+            )
+        return run
+
+    def end(self, run: RunDirectory, outcome: Outcome = Outcome.CHANGED, **more: Any) -> None:
+        run.write_status(self.status(run, RunState.FINISHED, outcome, **more))
+        self.changed.set()
+
+    def status(
+        self, run: RunDirectory, state: RunState, outcome: Outcome | None, **more: Any
+    ) -> Status:
+        return Status(
+            id=run.id,
+            state=state,
+            outcome=outcome,
+            reason="",
+            release="app/trunk",
+            started_at="2026-11-20T14:00:00Z",
+            **more,
+        )
+
+    @asynccontextmanager
+    async def reacting(self, *, again: float = AGAIN) -> AsyncGenerator[None, None]:
+        leave = asyncio.Event()
+        reactor = self.reactor(again=again)
+        task = asyncio.create_task(reactor.run(self.seen, self.changed, leave))
+        try:
+            yield
+        finally:
+            leave.set()
+            await task
+
+    async def until(self, condition: object) -> None:
+        assert callable(condition)
+        while not condition():
+            self.clock.advance(0.5)
+            self.view.note(current=self.now())
+            self.changed.set()
+            await asyncio.sleep(0.005)

@@ -1,0 +1,122 @@
+"""The actor, with an inventory in memory and real records."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.fleet.edges import reactor
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.node.runs.run import Outcome
+from tests.fleet.edges.reacting_node import WEB, Rig
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path)
+    rig.says("10.0.0.1")
+    return rig
+
+
+async def test_a_change_is_reacted_to_after_a_while(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    async with rig.reacting():
+        begun = rig.clock.monotonic()
+        rig.says("10.0.0.2")
+        await rig.until(lambda: rig.causes)
+        assert rig.clock.monotonic() - begun >= reactor.DEBOUNCE
+    (cause,) = rig.causes
+    assert list(map(str, cause.path)) == [WEB.name]
+    assert cause.changes[0].facts == ("ipaddress",)
+
+
+async def test_a_reactor_decides_nothing_during_a_run(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    run = rig.begin(2)
+    one = rig.reactor()
+    rig.says("10.0.0.2")
+    assert one.catch_up() == (True, True)
+    rig.end(run)
+    assert one.catch_up() == (True, False)
+    one.act(one.look())
+    assert len(rig.causes) == 1, "the second run queried the address before it changed"
+
+
+async def test_an_answer_that_a_run_received_causes_no_reaction(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    one = rig.reactor()
+    one.catch_up()
+    rig.says("10.0.0.2")
+    rig.end(rig.begin(2), Outcome.FAILED)
+    assert one.catch_up() == (True, False)
+    assert one.look() == []
+
+
+@pytest.mark.parametrize("partial", [{"noop": True}, {"partial": True}, {"work_tree": "/x"}])
+async def test_a_partial_run_does_not_settle_an_answer(rig: Rig, partial: dict[str, Any]) -> None:
+    rig.end(rig.begin(1))
+    one = rig.reactor()
+    one.catch_up()
+    rig.says("10.0.0.2")
+    rig.end(rig.begin(2), **partial)
+    assert one.catch_up() == (False, False)
+    assert len(one.look()) == 1
+
+
+async def test_an_old_view_causes_no_reaction_and_is_logged_once(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    rig.says("10.0.0.2")
+    rig.view.note(current=rig.now() - 5000)
+    async with rig.reacting(again=0.01):
+        for _ in range(100):
+            rig.clock.advance(0.1)
+            rig.changed.set()
+            await asyncio.sleep(0.002)
+        assert rig.causes == []
+        assert rig.log.text.count("no reactions for now: inventory: cannot answer the query") == 1
+        await rig.until(lambda: rig.causes)
+
+
+async def test_a_new_bus_with_lower_revisions_hides_no_change(rig: Rig) -> None:
+    rig.revision = 1000
+    rig.says("10.0.0.1")
+    # The answer of a query with groups does not name its nodes.
+    counting = "inventory[facts.networking.ip, count()] { group by facts.networking.ip }"
+    rig.end(rig.begin(1, question=FunctionCall.of("puppetdb_query", [counting])))
+    rig.revision = 1
+    rig.says("10.0.0.2")
+    rig.view.note(revision=2)
+    async with rig.reacting():
+        await rig.until(lambda: rig.causes)
+    (cause,) = rig.causes
+    assert list(map(str, cause.path)) == [WEB.name]
+
+
+async def test_a_disk_that_is_full_is_tried_again(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    one = rig.reactor()
+    one.catch_up()
+    rig.says("10.0.0.2")
+    rig.full = True
+    with pytest.raises(StateError, match="the disk is full"):
+        one.act(one.look())
+    assert rig.causes == []
+    rig.full = False
+    rig.reactor().catch_up()  # another agent, say
+    assert len(rig.causes) == 1
+    assert json.loads((rig.directory / "agent" / "reactions.json").read_text())["pending"] == []
+
+
+async def test_a_damaged_record_does_not_stop_reactions(rig: Rig) -> None:
+    rig.end(rig.begin(1))
+    one = rig.reactor()
+    one.catch_up()
+    run = rig.begin(2)
+    run.queries.write_text("{")
+    rig.end(run)
+    assert one.catch_up() == (True, False)
+    rig.says("10.0.0.2")
+    assert len(one.look()) == 1, "the queries of the run before it"
