@@ -6,8 +6,7 @@ A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is 
 `events.from_dict` turns both into `StateError`.
 
 plans: `derived`, `diagram`, `plan`, `site`, `site_file`, `svg`.
-decides: `deciding`, `events`, `report_page`, `rollout_options`, `rollout_report`,
-    `rollout_view`, `state`.
+decides: `deciding`, `events`, `rollout_options`, `rollout_report`, `rollout_view`, `state`.
 acts: `checking`, `checkpoints`, `commands`, `deliveries`, `executing`, `journal`, `resuming`,
     `rollout_nodes`.
 builds the parts: `app`.

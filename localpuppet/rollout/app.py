@@ -28,7 +28,6 @@ from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.https import Https
 from localpuppet.node.enc.input import Fetch
-from localpuppet.rollout import report_page
 from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.checkpoints import (
     CheckpointKeeper,
@@ -37,11 +36,12 @@ from localpuppet.rollout.checkpoints import (
 )
 from localpuppet.rollout.commands import (
     BusCommandReader,
-    CommandSender,
     EventRecorder,
     RolloutCommand,
+    SentCommand,
     look,
     read_commands,
+    send_over_bus,
 )
 from localpuppet.rollout.deciding import can_do_without, why_not_ready
 from localpuppet.rollout.events import (
@@ -59,7 +59,7 @@ from localpuppet.rollout.executing import Execution
 from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter
 from localpuppet.rollout.resuming import head_of, heed_refusal, take_up
 from localpuppet.rollout.rollout_nodes import FleetNodes
-from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.rollout_report import RolloutReport, update_metrics
 from localpuppet.rollout.site_file import ServiceFetch, look_up
 from localpuppet.rollout.state import RolloutState
 
@@ -175,16 +175,22 @@ class RolloutApp:
         async with self.fleet.connected() as kv:
             checkpoints = self.checkpoints(kv, owner)
             published = await look(checkpoints, rollout, command)
-            sender = CommandSender(
+            state = published.head.state
+            sent = self.sent(command, "" if state is None else about(state))
+            await send_over_bus(
                 kv,
+                sent,
+                owner=checkpoints.owner,
+                to=published,
                 signer=self.fleet.signer,
                 verifier=self.fleet.verifier,
                 clock=self._node.clock,
-                machine=machine_name(),
             )
-            state = _state(published.head)
-            text = "" if state is None else about(state)
-            await sender.send(command, owner=checkpoints.owner, to=published, about=text)
+
+    def sent(self, command: RolloutCommand, about: str) -> SentCommand:
+        """Return a command of this signer on this machine; `about` is what it refers to."""
+        machine = machine_name()
+        return SentCommand(command=command, caller=self.caller, machine=machine, about=about)
 
     async def rollback_of(
         self, rollout: RolloutId | None, owner: SignerName | None
@@ -198,7 +204,7 @@ class RolloutApp:
         async with self.fleet.connected() as kv:
             head = (await look(self.checkpoints(kv, owner), wanted, RolloutCommand.ROLLBACK)).head
         # Without events, its journal is too large for the bus.
-        return head.rollout, _state(head)
+        return head.rollout, head.state
 
     async def _elsewhere(self, state: RolloutState, *, newest: bool) -> RolloutId | None:
         """Return what a command is for in place of a rollout that no process controls here.
@@ -448,15 +454,9 @@ class RolloutApp:
         """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
             report = RolloutReport.of(journal.events(), taken=running)
-            report_page.update(self._node.settings.metrics, report, now=self._node.clock.now())
+            update_metrics(self._node.settings.metrics, report, now=self._node.clock.now())
         except StateError as error:
             self._note(f"warning: the metrics cannot be written: {error}")
-
-
-def _state(checkpoint: RolloutCheckpoint) -> RolloutState | None:
-    """Return the state in a checkpoint; `None` if its events are too large for the bus."""
-    events = [event for _, event in checkpoint.events]
-    return RolloutState.of(events) if events else None
 
 
 def site_server(

@@ -45,7 +45,7 @@ from localpuppet.fleet.requests.arguments import MAX_EPOCH
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.events import Event, RolloutBegan, RolloutEnding, from_dict, to_dict
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
-from localpuppet.rollout.state import ProgressState, word_of_ending
+from localpuppet.rollout.state import ProgressState, RolloutState, word_of_ending
 
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
@@ -161,6 +161,11 @@ class RolloutCheckpoint(Value):
     events: tuple[tuple[str, Event], ...]
     over: bool = False
     summary: Summary | None = None
+
+    @property
+    def state(self) -> RolloutState | None:
+        """The state of the rollout; `None` without events."""
+        return RolloutState.of(event for _, event in self.events) if self.events else None
 
     def shown(self) -> dict[str, Any]:
         """Return the JSON form in a list of rollouts, without unknown fields."""

@@ -395,8 +395,7 @@ async def look(
     """
     for _ in range(LOOKS):
         published = await heads.find(rollout)
-        events = [event for _, event in published.head.events]
-        state = RolloutState.of(events) if events else None
+        state = published.head.state
         if state is not None and state.epoch == published.head.epoch:  # not yet resumed
             check_not_over(command, state)
         if command not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
@@ -414,84 +413,74 @@ async def look(
     raise InvalidInputError("is not paused", where=str(published.head.rollout))
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSender:
-    """Sends commands in the name of one signer."""
+async def send_over_bus(
+    kv: KeyValue,
+    sent: SentCommand,
+    *,
+    owner: SignerName,
+    to: PublishedCheckpoint,
+    signer: MessageSigner,
+    verifier: Verifier,
+    clock: Clock,
+) -> None:
+    """Send a command in the signer's name and wait until the rollout's journal has it.
 
-    kv: KeyValue
-    _: KW_ONLY
-    signer: MessageSigner
-    verifier: Verifier
-    clock: Clock
-    machine: str
+    Args:
+        kv: The bus.
+        sent: The command.
+        owner: The caller of the rollout.
+        to: The current checkpoint of the rollout.
+        signer: Signs the command.
+        verifier: Verifies the reply.
+        clock: The time.
 
-    async def send(
-        self,
-        command: RolloutCommand,
-        *,
-        owner: SignerName,
-        to: PublishedCheckpoint,
-        about: str = "",
-    ) -> None:
-        """Send a command and wait until the rollout's journal has it.
-
-        Args:
-            command: The command.
-            owner: The caller of the rollout.
-            to: The current checkpoint of the rollout.
-            about: What the command refers to, see `SentCommand`.
-
-        Raises:
-            InvalidInputError: The controller rejected it, with the reason.
-            UnavailableError: No reply: the command may still be carried out.
-        """
-        spoken = replace(self._spoken(command, owner, to), about=about)
-        token = self.signer.sign(spoken.to_payload(), MessageKind.COMMAND)
-        place = layout.commands_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
-        problem = f"its controller did not reply within {PATIENCE:g} s"
-        try:
-            async with (
-                asyncio.timeout(PATIENCE),
-                Replies(self.kv, self.signer.name, to.signer) as replies,
-                aclosing(
-                    replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
-                ) as tokens,
-            ):
-                async for answer_token in tokens:
-                    try:
-                        reply = read_answer(self.verifier, answer_token, spoken, clock=self.clock)
-                    except LocalpuppetError as error:
-                        problem = f"rejected an untrusted reply: {error}"
-                        continue
-                    if not reply.ok:
-                        raise InvalidInputError(reply.error or "", where=str(spoken.rollout))
-                    return
-        except TimeoutError:
-            raise UnavailableError(
-                problem,
-                where=str(spoken.rollout),
-                hint="its controller may be gone: its holds expire, and"
-                " 'localpuppet rollout resume' continues it",
-            ) from None
-
-    def _spoken(
-        self, command: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
-    ) -> SignedCommand:
-        now = int(self.clock.now().timestamp())
-        return SignedCommand(
-            caller=self.signer.name,
-            receiver=to.signer,
-            iat=now,
-            exp=now + LIFE,
-            jti=str(uuid.uuid4()),
-            owner=owner,
-            rollout=to.head.rollout,
-            epoch=to.head.epoch,
-            events=len(to.head.events),
-            digest=digest_of(to.head.events),
-            command=command,
-            machine=self.machine,
-        )
+    Raises:
+        InvalidInputError: The controller rejected it, with the reason.
+        UnavailableError: No reply: the command may still be carried out.
+    """
+    now = int(clock.now().timestamp())
+    spoken = SignedCommand(
+        caller=signer.name,
+        receiver=to.signer,
+        iat=now,
+        exp=now + LIFE,
+        jti=str(uuid.uuid4()),
+        owner=owner,
+        rollout=to.head.rollout,
+        epoch=to.head.epoch,
+        events=len(to.head.events),
+        digest=digest_of(to.head.events),
+        command=sent.command,
+        machine=sent.machine,
+        about=sent.about,
+    )
+    token = signer.sign(spoken.to_payload(), MessageKind.COMMAND)
+    place = layout.commands_of(signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+    problem = f"its controller did not reply within {PATIENCE:g} s"
+    try:
+        async with (
+            asyncio.timeout(PATIENCE),
+            Replies(kv, signer.name, to.signer) as replies,
+            aclosing(
+                replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
+            ) as tokens,
+        ):
+            async for answer_token in tokens:
+                try:
+                    reply = read_answer(verifier, answer_token, spoken, clock=clock)
+                except LocalpuppetError as error:
+                    problem = f"rejected an untrusted reply: {error}"
+                    continue
+                if not reply.ok:
+                    raise InvalidInputError(reply.error or "", where=str(spoken.rollout))
+                return
+    except TimeoutError:
+        raise UnavailableError(
+            problem,
+            where=str(spoken.rollout),
+            hint="its controller may be gone: its holds expire, and"
+            " 'localpuppet rollout resume' continues it",
+        ) from None
 
 
 class EventRecorder:

@@ -6,7 +6,7 @@ previous release. Its agreement to go back is not enough.
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import UnavailableError
@@ -113,66 +113,6 @@ TRIES = 3  # how often an unresponsive node is asked to stage the release
 AGAIN = 2.0  # seconds between them
 
 
-@dataclass(slots=True, eq=False)
-class Confirmations:
-    """Confirms the release of one rollout on its nodes."""
-
-    client: "RequestClient"
-    _: KW_ONLY
-    began: RolloutBegan
-    delivery: "Delivery"
-    _owed: dict[str, int] = field(default_factory=dict, init=False)
-
-    async def confirm(
-        self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
-    ) -> NodeRunAnswer:
-        """Return the result of a node run once its release is confirmed, or the node left it.
-
-        Args:
-            end: The result of the run, whether successful or not.
-            rollout: The rollout's identity for requests.
-            serial: The serial of the release's assignment on the node.
-        """
-        problem = _OWED
-        for pause in PAUSES:
-            status = await status_of(self.client, end.node_run.node)
-            if isinstance(status, NodeRunAnswer):
-                return status
-            confirmation = reported_confirmation(status, serial=serial, rollout=self.began.id)
-            if confirmation is None or confirmation.stage is Stage.CONFIRMED:
-                return NodeRunAnswer(end=end)
-            if confirmation.stage in _LEFT:
-                return _left(end, confirmation, status)
-            if confirmation.nonce:
-                args = Deploy(
-                    release=self.delivery.release,
-                    action=DeployAction.CONFIRM,
-                    serial=serial,
-                    rollout=rollout,
-                    nonce=confirmation.nonce,
-                )
-                answer = await self.client.ask(end.node_run.node, "deploy", args, patience=PATIENCE)
-                if answer.ok:
-                    return NodeRunAnswer(end=end)
-                problem = problem_of(answer)
-            else:
-                problem = confirmation.reason or (
-                    _OWED if confirmation.stage is None else f"it is {confirmation.stage}"
-                )
-            await asyncio.sleep(pause)
-        if problem == _OWED and self._is_tired_of(end):
-            return NodeRunAnswer(end=end)
-        return NodeRunAnswer(problem=f"its release is not confirmed: {problem}")
-
-    def _is_tired_of(self, end: NodeRunEnded) -> bool:
-        """Return whether a node failed to begin a confirmation `PATIENT` times.
-
-        The node probably has no record of the run.
-        """
-        asked = self._owed[end.node_run.node] = self._owed.get(end.node_run.node, 0) + 1
-        return asked >= PATIENT
-
-
 async def status_of(
     client: "RequestClient", node: "NodeName"
 ) -> Mapping[str, Json] | NodeRunAnswer:
@@ -215,7 +155,7 @@ class Deliveries:
         self._began = began
         self._delivery = delivery
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._confirmations = Confirmations(client, began=began, delivery=delivery)
+        self._owed: dict[str, int] = {}  # how often a node began no confirmation
         self._took: set[tuple[NodeName, DeployAction]] = set()
 
     async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
@@ -289,15 +229,66 @@ class Deliveries:
         return None
 
     async def confirm(self, end: NodeRunEnded, *, epoch: int, serial: int) -> NodeRunAnswer:
-        """Return the result of a node run after its release is confirmed; see `Confirmations`."""
+        """Return the result of a node run after its release is confirmed; see `_confirm`."""
         if not self._is_back(end.node_run):
             if end.outcome in ("", DROPPED):  # nothing ran
                 return NodeRunAnswer(end=end)
             rollout = claim_of(self._began, self._client, epoch=epoch)
-            return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
+            return await self._confirm(end, rollout=rollout, serial=serial)
         if end.result is not NodeResult.SUCCEEDED:
             return NodeRunAnswer(end=end)
         return await self._came_back(end)
+
+    async def _confirm(
+        self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
+    ) -> NodeRunAnswer:
+        """Return the result of a node run once its release is confirmed, or the node left it.
+
+        Args:
+            end: The result of the run, whether successful or not.
+            rollout: The rollout's identity for requests.
+            serial: The serial of the release's assignment on the node.
+        """
+        problem = _OWED
+        for pause in PAUSES:
+            status = await status_of(self._client, end.node_run.node)
+            if isinstance(status, NodeRunAnswer):
+                return status
+            confirmation = reported_confirmation(status, serial=serial, rollout=self._began.id)
+            if confirmation is None or confirmation.stage is Stage.CONFIRMED:
+                return NodeRunAnswer(end=end)
+            if confirmation.stage in _LEFT:
+                return _left(end, confirmation, status)
+            if confirmation.nonce:
+                args = Deploy(
+                    release=self._delivery.release,
+                    action=DeployAction.CONFIRM,
+                    serial=serial,
+                    rollout=rollout,
+                    nonce=confirmation.nonce,
+                )
+                answer = await self._client.ask(
+                    end.node_run.node, "deploy", args, patience=PATIENCE
+                )
+                if answer.ok:
+                    return NodeRunAnswer(end=end)
+                problem = problem_of(answer)
+            else:
+                problem = confirmation.reason or (
+                    _OWED if confirmation.stage is None else f"it is {confirmation.stage}"
+                )
+            await asyncio.sleep(pause)
+        if problem == _OWED and self._is_tired_of(end):
+            return NodeRunAnswer(end=end)
+        return NodeRunAnswer(problem=f"its release is not confirmed: {problem}")
+
+    def _is_tired_of(self, end: NodeRunEnded) -> bool:
+        """Return whether a node failed to begin a confirmation `PATIENT` times.
+
+        The node probably has no record of the run.
+        """
+        asked = self._owed[end.node_run.node] = self._owed.get(end.node_run.node, 0) + 1
+        return asked >= PATIENT
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
         """Return the result of a rollback run, verified with the node's own status."""

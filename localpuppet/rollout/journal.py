@@ -164,10 +164,10 @@ class JournalWriter(JournalReader):
                 "SELECT number, command, caller FROM commands WHERE number > ? ORDER BY number",
                 (after,),
             ).fetchall()
-        commands = [
-            (number, str(text).partition(" "), str(caller)) for number, text, caller in rows
+        return [
+            (number, text.partition(" ")[0], caller, text.partition(" ")[2])
+            for number, text, caller in rows
         ]
-        return [(int(number), word, caller, rest) for number, (word, _, rest), caller in commands]
 
     def forget_commands(self) -> None:
         """Delete all commands: they were for an earlier process."""

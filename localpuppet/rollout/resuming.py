@@ -175,7 +175,7 @@ def _newer_of(
     head = published.head
     if head.over:
         raise InvalidInputError("is over: it continued elsewhere", where=str(head.rollout))
-    there = RolloutState.of(event for _, event in head.events).epoch if head.events else 0
+    there = head.state.epoch if head.state else 0
     if there > here:
         _check_beginning(journal if here else None, published, heads)
         journal.replace(head.events)
@@ -225,11 +225,10 @@ async def _check_over(
     Raises:
         InvalidInputError: A node of the rollout refuses the takeover, or is not ready.
     """
-    if published is not None and published.head.events:
-        state = RolloutState.of(event for _, event in published.head.events)
-    elif journal is not None:
+    state = None if published is None else published.head.state
+    if state is None and journal is not None:
         state = journal.state()
-    else:
+    if state is None:
         return  # unknown here, which `take_up` rejects later
     if state.resumable and (why := await problem(state)):
         raise InvalidInputError(

@@ -18,13 +18,13 @@ from localpuppet.rollout.checkpoints import PublishedCheckpoint, RolloutCheckpoi
 from localpuppet.rollout.commands import (
     WORDS,
     BusCommandReader,
-    CommandSender,
     RolloutCommand,
     SentCommand,
     SignedCommand,
     Take,
     digest_of,
     read_commands,
+    send_over_bus,
 )
 from localpuppet.rollout.events import Event, RolloutPaused, RolloutResumed
 from localpuppet.rollout.journal import Journals
@@ -79,14 +79,16 @@ class Site:
     async def say(
         self, who: Person, command: RolloutCommand, to: PublishedCheckpoint, about: str = ""
     ) -> None:
-        speaker = CommandSender(
+        caller = who.name.caller
+        await send_over_bus(
             self.kv,
+            SentCommand(command=command, caller=caller, machine="laptop", about=about),
+            owner=ALICE,
+            to=to,
             signer=who.signer,
             verifier=self.verifier,
             clock=self.clock,
-            machine="laptop",
         )
-        await speaker.send(command, owner=ALICE, to=to, about=about)
 
     def put(self, token: bytes, name: str = "x") -> None:
         self.store.write(f"{layout.commands_of('bob', 'alice')}{ID}/{name}", token, None)

@@ -16,8 +16,7 @@ from localpuppet.rollout.events import (
     RolloutEnding,
     RolloutPaused,
 )
-from localpuppet.rollout.report_page import update
-from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.rollout_report import RolloutReport, update_metrics
 from tests.rollout.simulated import ID, began, node
 
 FIRST = began([1], [2])
@@ -29,7 +28,7 @@ def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict
     """Return the values in the file after events ten seconds apart, without the metrics' prefix."""
     timed = [(show_time(NOON + timedelta(seconds=10 * n)), one) for n, one in enumerate(events)]
     metrics = path.with_name("m.prom")
-    update(metrics, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
+    update_metrics(metrics, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
     found = parse_samples(path.read_text())
     return {name.removeprefix("localpuppet_last_rollout_"): found[name] for name in found}
 

@@ -20,9 +20,9 @@ from localpuppet.rollout.events import (
     RolloutEnding,
     RolloutPaused,
 )
-from localpuppet.rollout.report_page import page
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions, compare
 from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.rollout.rollout_view import page
 from tests.rollout.foretold import approved, change, foretold
 from tests.rollout.simulated import began, node
 

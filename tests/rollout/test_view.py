@@ -29,7 +29,6 @@ from localpuppet.rollout.events import (
     RolloutStopped,
     StagingEnded,
 )
-from localpuppet.rollout.report_page import WIDTH, TimeLine
 from localpuppet.rollout.rollout_options import (
     Amount,
     Delivery,
@@ -39,7 +38,7 @@ from localpuppet.rollout.rollout_options import (
     describe_options,
 )
 from localpuppet.rollout.rollout_report import RolloutReport
-from localpuppet.rollout.rollout_view import RolloutView
+from localpuppet.rollout.rollout_view import WIDTH, RolloutView, TimeLine
 from localpuppet.rollout.state import OPEN, ProgressState, RolloutState
 from tests.rollout.simulated import began, node
 

@@ -100,10 +100,10 @@ def _send(
         InvalidInputError: There is no such rollout, or the command is rejected.
         UnavailableError: The controller did not reply.
     """
-    from localpuppet.fleet.app import machine_name, run
+    from localpuppet.fleet.app import run
     from localpuppet.fleet.cli.requests import shown
     from localpuppet.rollout.app import RolloutApp
-    from localpuppet.rollout.commands import RolloutCommand, SentCommand, send_here
+    from localpuppet.rollout.commands import RolloutCommand, send_here
 
     app, decision = RolloutApp(node), RolloutCommand(word)
     wanted, owner = parse_names(rollout, operator)
@@ -115,12 +115,7 @@ def _send(
         elif not journal.taken:
             return journal
         else:
-            sent = SentCommand(
-                command=decision,
-                caller=app.caller,
-                machine=machine_name(),
-                about=about(journal.state()),
-            )
+            sent = app.sent(decision, about(journal.state()))
             async with shown(render.observer(quiet=False, title="waiting for the controller")):
                 await send_here(journal, sent)
             journal.close()

@@ -26,9 +26,8 @@ from localpuppet.rollout.cli.rollout_text import (
     status,
 )
 from localpuppet.rollout.journal import JournalReader, Journals
-from localpuppet.rollout.report_page import page
 from localpuppet.rollout.rollout_report import INTERRUPTED, RolloutReport, show_counts
-from localpuppet.rollout.rollout_view import RolloutView
+from localpuppet.rollout.rollout_view import RolloutView, page
 
 LOOK = 0.5  # seconds between two looks at the journal
 SHOWN, MOST = 20, 500  # rollouts of the bus in a table, and as JSON

@@ -15,8 +15,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.run_replies import RunReport
-from localpuppet.rollout.report_page import TimeLine
-from localpuppet.rollout.rollout_view import RolloutView
+from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard import failures

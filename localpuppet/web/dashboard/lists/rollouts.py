@@ -9,9 +9,8 @@ from typing import Any
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.cause import succeeded
-from localpuppet.rollout.report_page import TimeLine
 from localpuppet.rollout.rollout_report import PAUSED, RUNNING, RolloutReport
-from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView
+from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView, TimeLine
 from localpuppet.rollout.state import ProgressState
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
