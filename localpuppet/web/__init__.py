@@ -3,6 +3,6 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses; one
 that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
-packages: `access`, `cli`, `dashboard`, `puppetdb`, `wiring`.
-modules: `settings`.
+packages: `access`, `cli`, `dashboard`, `puppetdb`.
+modules: `app`, `settings`.
 """

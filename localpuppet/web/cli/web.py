@@ -70,8 +70,7 @@ def web_command(
     """
     from localpuppet.fleet.agent.run_service import AgentLog
     from localpuppet.fleet.app import FleetApp, run
-    from localpuppet.web.wiring.dashboard import opening
-    from localpuppet.web.wiring.serving import WebAddresses, WebOptions, serve_web
+    from localpuppet.web.app import WebAddresses, WebApp, WebOptions, opening
 
     if no_dashboard and (options["puppetdb"] is None or opens or options["actions"]):
         raise InvalidInputError(
@@ -97,4 +96,4 @@ def web_command(
                 render.say("# found no browser: open the address by hand", err=True)
 
         served = WebOptions(listen=None if no_dashboard else listen, **options)
-        run(serve_web(fleet, log, served, opened))
+        run(WebApp(fleet, log).serve(served, opened))

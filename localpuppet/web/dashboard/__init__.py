@@ -3,12 +3,12 @@
 It receives ports and plain values, as the agent does, and reads no settings. Templates are in
 `templates/`, and files for browsers in `static/`.
 
-decides: `actions`, `report`, `run_results`.
+decides: `report`, `run_results`.
 acts: `app`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `remote_rollouts`,
-  `rollout_actions`, `rollouts`, `staged`, `view_context`.
+  `rollouts`, `signing_actor`, `staged`, `view_context`.
 touches the world: `memory`, `nodes`.
 inner packages: `history`, `lists`, `tables`.
-private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `failures`,
+private: `action_views`, `actions`, `diagram_views`, `difference_views`, `facts_tree`, `failures`,
   `find_views`, `list_query`, `listing`, `pages`, `pictures`, `rollout_action_views`,
-  `template_renderer`.
+  `rollout_actions`, `template_renderer`.
 """

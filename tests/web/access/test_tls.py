@@ -19,7 +19,7 @@ from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.web.access.connections import ConnectionTable
 from localpuppet.web.access.rules import PeopleDoor
 from localpuppet.web.access.tls import NO_CERTIFICATE, Tls
-from localpuppet.web.wiring.access import DashboardAccess
+from localpuppet.web.app import DashboardAccess
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.rigs.waiting import PATIENCE, wait_until
 from tests.web.dashboard.site import PlayedActor, Served, Site, status

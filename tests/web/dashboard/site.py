@@ -42,6 +42,7 @@ from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.access.sessions import Sessions
+from localpuppet.web.app import DashboardAccess
 from localpuppet.web.dashboard.actions import (
     ActionOutcome,
     ActionResult,
@@ -60,7 +61,6 @@ from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
-from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.history.records import an_end

@@ -14,7 +14,7 @@ from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPa
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
-from localpuppet.web.wiring.actions import BEGINS, SigningActor
+from localpuppet.web.dashboard.signing_actor import BEGINS, SigningActor
 from tests.rigs.node import Node
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")

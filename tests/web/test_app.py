@@ -13,7 +13,7 @@ from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.access.serving import ListenAddress
-from localpuppet.web.wiring.access import DashboardAccess, way_in
+from localpuppet.web.app import DashboardAccess, WebApp
 from tests.doubles.certificates import Ca, pem, write
 from tests.doubles.ports import FakeLog
 from tests.rigs.node import Node
@@ -44,7 +44,7 @@ class Here:
 
     def way(self, place: ListenAddress = ELSEWHERE, *, actions: bool = False) -> DashboardAccess:
         fleet = FleetApp(NodeApp(str(self.node.root)))
-        return way_in(fleet, FakeLog(), place, actions=actions)(8443)
+        return WebApp(fleet, FakeLog()).way_in(place, actions=actions)(8443)
 
 
 @pytest.fixture

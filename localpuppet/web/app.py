@@ -1,0 +1,568 @@
+"""The parts of `localpuppet web`: the dashboard, the PuppetDB API, or both in one process.
+
+The dashboard has a link on loopback, and the API a list of local users. Elsewhere both require
+certificates over TLS.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.machine.extras import require_extra
+from localpuppet.base.value import Value
+from localpuppet.fleet.app import FleetApp
+from localpuppet.node.settings.node import FILE
+from localpuppet.web.access.loopback import ENTER, LoopbackDoor
+from localpuppet.web.access.rules import METHODS, QUERY_METHODS, LocalUserRule, PeopleDoor
+from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
+from localpuppet.web.access.socket_owner import socket_owner
+from localpuppet.web.settings import WebSettings, web_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from socket import socket
+
+    from localpuppet.base.formats.names import NodeName, RunId, SignerName
+    from localpuppet.base.formats.values import Json
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.catalogs.keeping import NodeCatalog
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.view import View
+    from localpuppet.node.app import NodeApp
+    from localpuppet.web.access.rules import AccessRule, Ends
+    from localpuppet.web.access.serving import ListenAddress
+    from localpuppet.web.access.tls import Tls
+    from localpuppet.web.dashboard.fleet_feed import FleetFeeder
+    from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
+    from localpuppet.web.dashboard.memory import DashboardStore
+    from localpuppet.web.dashboard.staged import StagedReleases
+    from localpuppet.web.puppetdb.catalogs import CatalogSource
+    from localpuppet.web.puppetdb.reports.report_views import ReportViews
+
+LISTEN, PUPPETDB = "--listen 127.0.0.1:8141", "--puppetdb 127.0.0.1:8080"
+# The file of the host name on loopback, in the state directory.
+NAME_FILE = "web/host-name"
+# Seconds that a node has to answer, and for the catalogs of a few nodes.
+PATIENCE = 10.0
+FETCH_PATIENCE = 30.0
+# Seconds for which a thread keeps the interpreter while others wait for it.
+SWITCH = 0.001
+
+
+class WebOptions(Value):
+    """What a process serves, and where.
+
+    Attributes:
+        listen: Address and port of the dashboard; `None` for no dashboard.
+        puppetdb: Address and port of the API; `None` for no API.
+        actions: Whether the dashboard's actions are enabled, in the signer's name.
+        site: The file of the site whose plan is shown; `None` for the inventory's.
+    """
+
+    listen: str | None
+    puppetdb: str | None = None
+    actions: bool = False
+    site: "Path | None" = None
+
+
+class WebAddresses(Value):
+    """The addresses of the services.
+
+    Attributes:
+        dashboard: The URL of the dashboard; empty without it.
+        link: A one-time link to it; empty over TLS.
+        puppetdb: The URL of the API; empty without it.
+    """
+
+    dashboard: str = ""
+    link: str = ""
+    puppetdb: str = ""
+
+
+class DashboardAccess(Value):
+    """The access to a dashboard.
+
+    Attributes:
+        door: The access rules.
+        entrance: The same rules with a link; `None` over TLS.
+        tls: The TLS settings; `None` on loopback.
+    """
+
+    door: "AccessRule"
+    entrance: LoopbackDoor | None = None
+    tls: "Tls | None" = None
+
+    def link(self) -> str:
+        """Return a one-time link; empty over TLS."""
+        if self.entrance is None:
+            return ""
+        return f"{self.entrance.url[:-1]}{ENTER}?key={self.entrance.sessions.link()}"
+
+
+class ApiAccess(Value):
+    """The access to the API.
+
+    Attributes:
+        rule: The access rules, which name the client of a request.
+        admits: Returns whether the client of a connection has access; `None` over TLS.
+        tls: The TLS settings; `None` on loopback.
+    """
+
+    rule: LocalUserRule | PeopleDoor
+    admits: "Callable[[Ends], bool] | None" = None
+    tls: "Tls | None" = None
+
+
+class WebApp:
+    """The services of this process, with one connection to the bus.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: The log.
+    """
+
+    def __init__(self, fleet: FleetApp, log: "Log") -> None:
+        self.fleet = fleet
+        self.node = fleet.node
+        self.log = log
+
+    def now(self) -> float:
+        """Return the time in seconds since 1970, UTC."""
+        return self.node.clock.now().timestamp()
+
+    @cached_property
+    def view(self) -> "View":
+        """This node's copy of the inventory."""
+        return self.fleet.view()
+
+    @cached_property
+    def memory(self) -> "DashboardStore":
+        """The dashboard's memory; one that an earlier version wrote is converted or dropped."""
+        from localpuppet.web.dashboard.memory import FILE as MEMORY
+        from localpuppet.web.dashboard.memory import DashboardStore
+
+        memory, log = DashboardStore(self.node.settings.state / MEMORY, now=self.now), self.log
+        if memory.begin(
+            lambda: log.info("waiting for another dashboard that creates the database")
+        ):
+            log.warning("deleted the database of another version, with the results of earlier runs")
+        return memory
+
+    @cached_property
+    def feeder(self) -> "FleetFeeder":
+        """Keeps memory and view current."""
+        from localpuppet.fleet.inventory.presence import believe
+        from localpuppet.web.dashboard.fleet import Fleet
+        from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
+
+        fleet, log, verifier = self.fleet, self.log, self.fleet.verifier
+        heard = Fleet(
+            self.memory, believe=lambda node, token: believe(verifier, node, token), now=self.now
+        )
+        feed = FleetFeed(
+            connect=fleet.connect,
+            view=self.view,
+            follow=lambda store, leave: fleet.follower(store, log).follow(leave),
+            agent_is_there=fleet.entries.agent_is_there,
+            log=log,
+            follow_history=lambda board, store: fleet.history_follower(board, store, log).run(),
+        )
+        return FleetFeeder(heard, self.memory, feed)
+
+    @cached_property
+    def reports(self) -> "Reports":
+        """Requests reports and logs from nodes; this machine's are read from its records."""
+        from localpuppet.web.dashboard.inventory_questions import Reports
+
+        async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
+            if name == self.fleet.name:
+                return await asyncio.to_thread(self._own, action, run)
+            from localpuppet.fleet.requests.request import RunArguments
+
+            client = self.fleet.requests(await self.feeder.store())
+            answer = await client.ask(name, action, RunArguments(run=run), patience=PATIENCE)
+            if answer.reply is None:
+                raise LocalpuppetError(answer.problem, where=name)
+            if not answer.ok:
+                raise LocalpuppetError(answer.reply.error or "rejects the request", where=name)
+            return answer.reply.result
+
+        return Reports(tell)
+
+    def _own(self, action: str, run: "RunId") -> "Mapping[str, Json]":
+        from localpuppet.base.formats.records import to_record
+        from localpuppet.node.runs.run_replies import log_reply, report_reply
+
+        records = self.node.records
+        directory = records.get(run)
+        status = records.status(directory)
+        if action == "log":
+            return log_reply(directory, status)
+        return to_record(report_reply(directory, status))
+
+    def staged(self) -> "StagedReleases":
+        """Return the staged releases of this machine."""
+        from localpuppet.node.releases.staged import StagedRecords
+        from localpuppet.node.releases.tag_memory import TagMemory
+        from localpuppet.web.dashboard.staged import LocalStagedReleases
+
+        node, state = self.node, self.node.settings.state
+        return LocalStagedReleases(
+            StagedRecords(state),
+            node.resolve,
+            repository=node.git(),
+            sources=node.settings.sources,
+            reader=node.files,
+            tags=TagMemory(state),
+            monotonic=node.clock.monotonic,
+        )
+
+    def site(self, file: "Path") -> "SiteInventory":
+        """Return the site in a file, which is read again when it has changed.
+
+        Raises:
+            InvalidInputError: The file is invalid.
+        """
+        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+        from localpuppet.rollout.site_file import read_site
+        from localpuppet.web.dashboard.inventory_questions import SiteInventory
+
+        read = ReloadedFiles([file], lambda: read_site(str(file), self.node.documents))
+        read()
+        return SiteInventory(name=str(file), read=read)
+
+    async def serve(self, options: WebOptions, opened: Callable[[WebAddresses], None]) -> None:
+        """Serve until a signal ends the process.
+
+        Args:
+            options: What to serve.
+            opened: Called with the addresses.
+
+        Raises:
+            InvalidInputError: The extra `web` is not installed, or an address or the site is
+                invalid.
+            StateError: A port is taken.
+        """
+        require_extra("web", where="localpuppet web")
+        from localpuppet.base.machine.heap import share_heap
+        from localpuppet.web.access.serving import ListenAddress, bound
+
+        share_heap()
+        leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., dict[str, str]]]]()
+        # All settings are checked, and all ports are taken, before anything is served.
+        if options.listen is not None:
+            place = ListenAddress.parse(options.listen)
+            site = None if options.site is None else self.site(options.site)
+            way_in = self.way_in(place, actions=options.actions)
+            board = partial(self._serve_dashboard, way_in, site, actions=options.actions)
+            starts.append((place, board))
+        if options.puppetdb is not None:
+            place = ListenAddress.parse(options.puppetdb, option="--puppetdb")
+            starts.append((place, partial(self._serve_api, self.api_way_in(place))))
+        feeder, addresses = self.feeder, dict[str, str]()
+        with ExitStack() as held:
+            held.callback(self.view.close)
+            sockets = [held.enter_context(bound(place)) for place, _ in starts]
+            async with asyncio.TaskGroup() as group:
+                for (_, start), listening in zip(starts, sockets, strict=True):
+                    addresses |= start(group, listening, leave)
+                group.create_task(feeder.run(leave))
+                opened(WebAddresses(**addresses))
+
+    def _serve_dashboard(
+        self,
+        way_in: "Callable[[int], DashboardAccess]",
+        site: "SiteInventory | None",
+        group: asyncio.TaskGroup,
+        listening: "Sequence[socket]",
+        leave: asyncio.Event,
+        *,
+        actions: bool,
+    ) -> dict[str, str]:
+        from localpuppet.rollout.app import RolloutApp
+        from localpuppet.rollout.svg import draw_svg
+        from localpuppet.web.access.serving import serve
+        from localpuppet.web.dashboard.app import application
+        from localpuppet.web.dashboard.inventory_questions import Inventory
+        from localpuppet.web.dashboard.live import Live
+        from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+        from localpuppet.web.dashboard.rollouts import Rollouts
+        from localpuppet.web.dashboard.signing_actor import SigningActor
+        from localpuppet.web.dashboard.view_context import ViewContext
+
+        way = way_in(listening[0].getsockname()[1])
+        heard, store, rollouts = self.feeder.fleet, self.feeder.store, RolloutApp(self.node)
+        journals, elsewhere = rollouts.journals, RemoteRollouts(rollouts.checkpoints)
+        parts = ViewContext(
+            fleet=heard,
+            memory=self.memory,
+            inventory=Inventory(self.view, self.fleet.entries.ask, site=site),
+            staged=self.staged(),
+            rollouts=Rollouts(journals, elsewhere, self.memory),
+            reports=self.reports,
+            live=Live(heard.changes, leave),
+            door=way.door,
+            clock=self.node.clock,
+            log=self.log,
+            draw=draw_svg,
+            entrance=way.entrance,
+            actor=SigningActor(self.fleet, store, journals) if actions else None,
+        )
+        group.create_task(parts.rollouts.watch(heard.stir, leave))
+        group.create_task(elsewhere.follow(store, heard.stir, leave))
+        group.create_task(serve(application(parts), listening, leave, tls=way.tls))
+        return {"dashboard": way.door.url, "link": way.link()}
+
+    def _serve_api(
+        self,
+        way_in: "Callable[[int], ApiAccess]",
+        group: asyncio.TaskGroup,
+        listening: "Sequence[socket]",
+        leave: asyncio.Event,
+    ) -> dict[str, str]:
+        from localpuppet.base.machine.files import make_private
+        from localpuppet.fleet.inventory.query.records import CombinedRecords
+        from localpuppet.web.access.serving import serve
+        from localpuppet.web.puppetdb.answering import Answering
+        from localpuppet.web.puppetdb.app import ApiContext, application
+        from localpuppet.web.puppetdb.bodies import AnswerBodies
+        from localpuppet.web.puppetdb.questions import ApiSources
+        from localpuppet.web.puppetdb.reports.details import NodeReportDetails
+        from localpuppet.web.puppetdb.reports.population import PopulationMetrics
+        from localpuppet.web.puppetdb.reports.report_views import ReportViews
+
+        # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
+        sys.setswitchinterval(SWITCH)
+        clock, view, memory = self.node.clock, self.view, self.memory
+        reports = ReportViews(memory.path, memory.snapshot, now=self.now, forgotten=view.forgotten)
+        way = way_in(listening[0].getsockname()[1])
+        directory = self.node.settings.state / "web"
+        make_private(directory)
+        answering = Answering(
+            reader=view,
+            records=CombinedRecords([reports, self._catalogs(reports)]),
+            ask=self.fleet.entries.ask,
+            bodies=AnswerBodies(directory),
+            monotonic=clock.monotonic,
+        )
+        sources = ApiSources(
+            details=NodeReportDetails(find=reports.find, ask=self.reports.log),
+            metrics=PopulationMetrics(snapshot=memory.snapshot, nodes=lambda: view.since(None)),
+        )
+        context = ApiContext(
+            answering=answering, clock=clock, client=way.rule.client, sources=sources
+        )
+
+        async def serving() -> None:
+            try:
+                app = application(context, way.rule)
+                await serve(app, listening, leave, tls=way.tls, knows=way.admits)
+            finally:
+                answering.close()
+
+        group.create_task(serving())
+        return {"puppetdb": way.rule.url}
+
+    def _catalogs(self, reports: "ReportViews") -> "CatalogSource":
+        """Return the source of whole catalogs, which reads from the bus and asks nodes."""
+        from localpuppet.fleet.catalogs.keeping import CatalogKeeper, CatalogReader
+        from localpuppet.web.puppetdb.catalogs import CatalogSource
+
+        reader = CatalogReader(
+            self.fleet.name,
+            CatalogKeeper(self.node.settings.state),
+            store=self.feeder.store,
+            client=self.fleet.requests,
+            monotonic=self.node.clock.monotonic,
+        )
+        loop = asyncio.get_running_loop()
+
+        def fetch(entries: "Sequence[InventoryEntry]") -> "Sequence[NodeCatalog]":
+            reading = asyncio.run_coroutine_threadsafe(reader.read_all(entries), loop)
+            try:
+                return reading.result(FETCH_PATIENCE)
+            except TimeoutError as error:
+                reading.cancel()
+                raise UnavailableError(
+                    f"not read within {FETCH_PATIENCE:g} s", where="catalogs"
+                ) from error
+
+        return CatalogSource(self.view, fetch, reports)
+
+    def way_in(
+        self, place: "ListenAddress", *, actions: bool
+    ) -> "Callable[[int], DashboardAccess]":
+        """Return a function that builds the access to the dashboard for a port.
+
+        Raises:
+            InvalidInputError: The address is unsuitable, or a setting is missing.
+        """
+        clock, file = self.node.clock, self.node.settings.state / NAME_FILE
+        if not place.is_loopback:
+            if actions:
+                raise InvalidInputError(
+                    "--actions works on loopback only",
+                    where="--listen",
+                    hint="omit --actions or --listen",
+                )
+            door, tls = self._over_tls("web.people", lambda web: web.people, METHODS, LISTEN)
+            return lambda port: DashboardAccess(door=door(port), tls=tls)
+
+        def on_loopback(port: int) -> DashboardAccess:
+            name = ""
+            if place.is_localhost:
+                # While no dashboard runs, another user can serve pages at a kept name (ADR 41).
+                # Their scripts could read with the next session, but must not act with it.
+                name = host_name() if actions else kept_host_name(file)
+            sessions = Sessions(clock.monotonic)
+            door = LoopbackDoor(
+                place.address, port, sessions, clock.monotonic, acts=actions, name=name
+            )
+            return DashboardAccess(door=door, entrance=door)
+
+        return on_loopback
+
+    def api_way_in(self, place: "ListenAddress") -> "Callable[[int], ApiAccess]":
+        """Return a function that builds the access to the API for a port.
+
+        Raises:
+            InvalidInputError: A setting is missing, or names an unknown user.
+        """
+        if not place.is_loopback:
+            door, tls = self._over_tls(
+                "web.puppetdb.names", lambda web: web.puppetdb.names, QUERY_METHODS, PUPPETDB
+            )
+            return lambda port: ApiAccess(rule=door(port), tls=tls)
+        users = self._local_users()
+        users()  # report errors of the list at once
+
+        def on_loopback(port: int) -> ApiAccess:
+            monotonic = self.node.clock.monotonic
+            rule = LocalUserRule(
+                place.address, port, users=users, owner=socket_owner, monotonic=monotonic
+            )
+            return ApiAccess(rule=rule, admits=rule.admits)
+
+        return on_loopback
+
+    def _local_users(self) -> "Callable[[], Collection[int]]":
+        """Return a function that returns the current readers on this machine."""
+        import pwd
+
+        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+
+        file = self.node.settings.root / FILE
+
+        def users() -> frozenset[int]:
+            numbers = {0, os.geteuid()}
+            for name in self.node.again().section(web_settings).puppetdb.users:
+                try:
+                    numbers.add(pwd.getpwnam(name).pw_uid)
+                except KeyError as error:
+                    raise InvalidInputError(
+                        f"this machine has no user {name!r}",
+                        where=f"{file}: web.puppetdb.users",
+                        hint="create the user, or correct its name",
+                    ) from error
+            return frozenset(numbers)
+
+        return ReloadedFiles([file] if file.exists() else [], users)
+
+    def _over_tls(
+        self,
+        setting: str,
+        listed: "Callable[[WebSettings], Collection[SignerName]]",
+        methods: Collection[str],
+        loopback: str,
+    ) -> "tuple[Callable[[int], PeopleDoor], Tls]":
+        """Return the access with certificates, for a port, and TLS.
+
+        Args:
+            setting: The key of the list of names in `localpuppet.yaml`.
+            listed: Returns the list.
+            methods: The HTTP methods.
+            loopback: The option for an address on loopback, in messages.
+
+        Raises:
+            InvalidInputError: A setting is missing, or the list is empty.
+        """
+        from localpuppet.base.machine.anchors import server_tls_context
+        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+        from localpuppet.fleet.trust.authority import read_certificate, server_names
+        from localpuppet.web.access.connections import ConnectionTable
+        from localpuppet.web.access.tls import Tls
+
+        node, file = self.node, self.node.settings.root / FILE
+        web, identity = node.section(web_settings), self.fleet.peers.identity
+        if not listed(web):
+            port = loopback.rpartition(":")[2]
+            raise InvalidInputError(
+                "lists no name",
+                where=f"{file}: {setting}",
+                hint=f"{loopback} needs no certificates; from another machine, use"
+                f" ssh -L {port}:127.0.0.1:{port} HOST",
+            )
+        ca, certificate, key = identity.ca, web.certificate, web.key
+        if ca is None:
+            raise InvalidInputError(
+                "must name the CA of the people's certificates", where=f"{file}: identity.ca"
+            )
+        if certificate is None or key is None:
+            certificate, key = identity.certificate, identity.key
+        if certificate is None:
+            raise InvalidInputError(
+                "names no certificate for the dashboard",
+                where=f"{file}: web",
+                hint="set web.certificate and web.key, or identity.certificate and identity.key",
+            )
+        names = server_names(read_certificate(certificate))
+        if not names:
+            raise InvalidInputError(
+                "has no host name for browsers (subjectAltName)",
+                where=str(certificate),
+                hint="set web.certificate and web.key to another certificate",
+            )
+        files = ca, certificate, key
+        context = ReloadedFiles(files, lambda: server_tls_context(*files))
+        context()  # report errors of the files at once
+        door = partial(
+            PeopleDoor,
+            names,
+            people=ReloadedFiles([file], lambda: listed(node.again().section(web_settings))),
+            holder=self.fleet.verifier.holder,
+            monotonic=node.clock.monotonic,
+            setting=setting,
+            methods=methods,
+        )
+        return door, Tls(context=context, crowd=ConnectionTable(), log=self.log)
+
+
+@contextmanager
+def opening(node: "NodeApp") -> Iterator[Callable[[str], bool]]:
+    """Yield a function that opens a link in a browser, and returns whether one exists.
+
+    Every user of this machine can read a browser's arguments and so could use the link first. The
+    browser gets a private file that redirects to the link, and is removed at the end.
+    """
+    file = node.settings.state / "web" / "open.html"
+
+    def open_(link: str) -> bool:
+        import webbrowser
+
+        from localpuppet.base.machine.files import make_private, write_durably
+
+        make_private(file.parent)
+        write_durably(
+            file, f'<!doctype html><meta http-equiv="refresh" content="0; url={link}">'.encode()
+        )
+        return webbrowser.open(file.as_uri())
+
+    try:
+        yield open_
+    finally:
+        file.unlink(missing_ok=True)
