@@ -41,28 +41,23 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
     from localpuppet.node.releases.branches import CodeSupply, MutableCode
-    from localpuppet.node.releases.calling import PuppetCaller
-    from localpuppet.node.releases.classifier import Classifier
     from localpuppet.node.releases.fetch import Supply
     from localpuppet.node.releases.garbage import GarbageCollector
     from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
     from localpuppet.node.releases.git.work_tree import Ignored
-    from localpuppet.node.releases.interfaces import Parser
     from localpuppet.node.releases.ledger import AppliedElsewhere, Rollback
-    from localpuppet.node.releases.making.checking import ReleaseCheck
     from localpuppet.node.releases.modules import ModuleAccess
-    from localpuppet.node.releases.packages.staging import PackageStaging
+    from localpuppet.node.releases.packages.package_staging import PackageStaging
     from localpuppet.node.releases.packages.tools import SystemPackageTools
-    from localpuppet.node.releases.provider import ReleaseProvider
-    from localpuppet.node.releases.reading import InterfaceReader
     from localpuppet.node.releases.release import Release
     from localpuppet.node.releases.release_files import ReleaseFiles
     from localpuppet.node.releases.staged import StagedRelease
     from localpuppet.node.releases.staging import Approve, ReleaseStaging
     from localpuppet.node.releases.store import Store
     from localpuppet.node.runs.attempts import Attempts
+    from localpuppet.node.runs.classifier import Classifier
     from localpuppet.node.runs.hold import Holds
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
@@ -72,7 +67,10 @@ if TYPE_CHECKING:
         RunPreparation,
         TrialPreparation,
     )
+    from localpuppet.node.runs.provider import InterfaceReader, Parser, ReleaseProvider
+    from localpuppet.node.runs.puppet_calls import PuppetCaller
     from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
+    from localpuppet.node.runs.release_check import ReleaseCheck
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.supervisor import Supervisor
 
@@ -445,7 +443,7 @@ class NodeApp:
         Raises:
             InvalidInputError: The setting `enc` is not a command.
         """
-        from localpuppet.node.releases.classifier import Classifier
+        from localpuppet.node.runs.classifier import Classifier
 
         return Classifier(
             inputs=self.inputs,
@@ -632,7 +630,7 @@ class NodeApp:
     @cached_property
     def puppet_caller(self) -> "PuppetCaller":
         """What calls Puppet for lookups and facts, and applies nothing."""
-        from localpuppet.node.releases.calling import PuppetCaller
+        from localpuppet.node.runs.puppet_calls import PuppetCaller
 
         return PuppetCaller(
             state=self.settings.state,
@@ -657,6 +655,7 @@ class NodeApp:
     @cached_property
     def files(self) -> "ReleaseFiles":
         """The reader of manifests and locks."""
+        from localpuppet.node.enc.input import read_enc
         from localpuppet.node.releases.release_files import ReleaseFiles
 
         settings = self.settings
@@ -665,6 +664,7 @@ class NodeApp:
             allow_file=settings.allow_file_urls,
             tags_only=settings.tags_only,
             basemodulepath=settings.basemodulepath,
+            read_enc=read_enc,
         )
 
     @cached_property
@@ -861,7 +861,7 @@ class NodeApp:
         accept_moved: bool = False,
     ) -> "PackageStaging":
         """Return the staging of releases, which first compares a new tag with other nodes'."""
-        from localpuppet.node.releases.packages.staging import PackageStaging
+        from localpuppet.node.releases.packages.package_staging import PackageStaging
         from localpuppet.node.releases.staging import compare_first
 
         manager = self.settings.install_packages
@@ -904,7 +904,7 @@ class NodeApp:
     @cached_property
     def provider(self) -> "ReleaseProvider":
         """The provider of releases."""
-        from localpuppet.node.releases.provider import ReleaseProvider
+        from localpuppet.node.runs.provider import ReleaseProvider
 
         return ReleaseProvider(
             offered=self._offered,
@@ -918,8 +918,7 @@ class NodeApp:
     @cached_property
     def reader(self) -> "InterfaceReader":
         """The reader of interfaces."""
-        from localpuppet.node.releases.interfaces import Interfaces
-        from localpuppet.node.releases.reading import InterfaceReader
+        from localpuppet.node.runs.provider import InterfaceReader, Interfaces
 
         return InterfaceReader(
             Interfaces(self.settings.state),
@@ -936,7 +935,7 @@ class NodeApp:
         Raises:
             PuppetMissingError: Its interpreter is missing.
         """
-        from localpuppet.node.releases.interfaces import Parser
+        from localpuppet.node.runs.provider import Parser
 
         env = self._reading_environment(installation)
         ruby = installation.interpreter(env["PATH"])
@@ -967,8 +966,8 @@ class NodeApp:
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
         from localpuppet.node.releases.garbage import GarbageCollector
-        from localpuppet.node.releases.interfaces import Interfaces
         from localpuppet.node.releases.ledger import Ledger
+        from localpuppet.node.runs.provider import Interfaces
 
         settings = self.settings
         return GarbageCollector(
@@ -977,7 +976,7 @@ class NodeApp:
             named=self._named_apps,
             good=self.good_runs.releases,
             in_use=self.records.in_use,
-            interfaces=Interfaces(settings.state),
+            forget=Interfaces(settings.state).forget,
             urls=[source.url for source in settings.sources.values()],
             keep_staged=settings.keep_staged,
         )
@@ -997,7 +996,7 @@ class NodeApp:
             LocalpuppetError: The working copy cannot be released.
         """
         from localpuppet.node.releases.git.work_tree import refuse_unstageable
-        from localpuppet.node.releases.making.checking import ReleaseChecker
+        from localpuppet.node.runs.release_check import ReleaseChecker
 
         state = self.settings.state
         with self.repository(f"checking {directory}") as repository:
@@ -1203,7 +1202,7 @@ class NodeApp:
         Raises:
             InvalidInputError: A setting is invalid.
         """
-        from localpuppet.node.releases.interfaces import Interfaces, check_kept
+        from localpuppet.node.runs.provider import Interfaces, check_kept
         from localpuppet.node.runs.supervisor import Node, Supervisor
 
         settings = self.settings

@@ -11,10 +11,10 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.puppet.facts import KICKS, read_noted
 from localpuppet.node.releases.branches import StagedBranch
-from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.runs.hold import Holds
+from localpuppet.node.runs.interface import Interface
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import GoodRun, RunDirectory
 from localpuppet.node.runs.run import Attempt, Status

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
@@ -60,7 +61,9 @@ class ReleaseSite:
         self.repository = FakeRepository(self.servers)
         self.store = Store(self.state)
         self.clock = FakeClock()
-        self.release_files = ReleaseFiles(documents=Documents(None), allow_file=False)
+        self.release_files = ReleaseFiles(
+            documents=Documents(None), allow_file=False, read_enc=read_enc
+        )
         self.sources = {name: self.source(name) for name in ("web", "dist")}
         self.ntp = {"manifests/init.pp": b"class ntp {}\n"}
         self.dist = {"platform/manifests/init.pp": b"class platform {}\n"}

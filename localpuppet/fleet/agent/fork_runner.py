@@ -495,14 +495,13 @@ def warm(node: NodeApp) -> None:
     """Import the modules that a run needs, so that forked children share them."""
     from localpuppet.base.machine import processes
     from localpuppet.node.puppet import fault, probe
-    from localpuppet.node.releases import interfaces, provider, reading, staging
+    from localpuppet.node.releases import staging
     from localpuppet.node.releases.git import mirrors
-    from localpuppet.node.releases.packages import directory
-    from localpuppet.node.releases.packages import staging as package_staging
-    from localpuppet.node.runs import preparing, supervisor
+    from localpuppet.node.releases.packages import directory, package_staging
+    from localpuppet.node.runs import preparing, provider, supervisor
 
-    _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
-    _ = (provider, reading, preparing, fault)
+    _ = (package_staging, directory, staging, supervisor, mirrors, probe, processes)
+    _ = (provider, preparing, fault)
     _ = node.settings
 
 

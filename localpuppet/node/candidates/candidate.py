@@ -30,12 +30,11 @@ from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import TYPE_KEY, CanonicalCatalog
 from localpuppet.node.puppet.command import error_lines
 from localpuppet.node.puppet.facts import parse_facts
-from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
-from localpuppet.node.releases.comparing import only_in_other
 from localpuppet.node.releases.difference import CatalogChanges, NameDifference
-from localpuppet.node.releases.provider import ReleaseProvider
-from localpuppet.node.releases.reading import InterfaceReader
 from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.interface import only_in_other
+from localpuppet.node.runs.provider import InterfaceReader, ReleaseProvider
+from localpuppet.node.runs.puppet_calls import FactOverrides, PuppetCaller
 
 _SIGNS = {ADDED: "+", REMOVED: "-"}
 

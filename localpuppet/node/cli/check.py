@@ -38,8 +38,8 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
       localpuppet check new-input.yaml   before you install it
       localpuppet check --parse          also if the release was not parsed
     """
-    from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger
+    from localpuppet.node.runs.provider import Interfaces, check_kept
 
     node.refuse_foreign_files()
     classified = node.classifier.classify(
@@ -132,7 +132,7 @@ def _needs(node: NodeApp, release: "Release", *, parse: bool) -> list[str]:
     Raises:
         LocalpuppetError: Puppet's parser does not work.
     """
-    from localpuppet.node.releases.interfaces import Interfaces, modules_in
+    from localpuppet.node.runs.provider import Interfaces, modules_in
 
     interface = Interfaces(node.settings.state).kept(release)
     if interface is None and parse:

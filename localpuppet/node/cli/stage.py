@@ -53,7 +53,7 @@ def stage_command(
         return
     reader = approve = None
     if not no_parse:
-        from localpuppet.node.releases.reading import ParseBeforeSwitch
+        from localpuppet.node.runs.provider import ParseBeforeSwitch
 
         reader = node.reader
         approve = ParseBeforeSwitch(reader)

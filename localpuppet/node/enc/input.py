@@ -14,10 +14,17 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file, write_durably
+from localpuppet.base.machine.files import MAX_DOCUMENT, is_file, read_user_file, write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.enc.document import EncData, Input, NodeDocument, ReleaseEnc, classify
+from localpuppet.node.enc.document import (
+    NO_RELEASE_ENC,
+    EncData,
+    Input,
+    NodeDocument,
+    ReleaseEnc,
+    classify,
+)
 
 # What an input is called that the user data is.
 USER_DATA = "userdata:"
@@ -160,6 +167,23 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
     if not path.exists():
         raise InvalidInputError(f"no input exists for {name}", where=str(path))
     return str(path)
+
+
+def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
+    """Return a release's `enc.yaml`; a missing file counts as empty.
+
+    Raises:
+        InvalidInputError: The file is invalid.
+    """
+    if not is_file(path):
+        return NO_RELEASE_ENC
+    try:
+        raw = documents.parse(
+            read_user_file(path), schema="enc", where=str(path), may_be_empty=True
+        )
+        return ReleaseEnc.from_dict(raw)
+    except LocalpuppetError as error:
+        raise error if error.where.startswith(str(path)) else error.at(str(path)) from error
 
 
 def node_document(

@@ -34,12 +34,12 @@ from localpuppet.base.machine.ownership import (
     refuse_foreign_directory,
 )
 from localpuppet.base.value import Value
+from localpuppet.node.releases.author.leftovers import unused_parts
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.modules import CommitPin, head
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.modules import ModulePin, source_of_kind
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules

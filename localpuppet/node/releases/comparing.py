@@ -1,11 +1,8 @@
 """Compares two releases on this machine: their files, pins and catalogs."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
-from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors
-from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.releases.difference import (
     MAX_TEXT,
     MAX_TEXTS,
@@ -13,7 +10,6 @@ from localpuppet.node.releases.difference import (
     compare,
     unified,
 )
-from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import EMPTY, ReleaseFiles
 from localpuppet.node.releases.store import entries
@@ -100,32 +96,6 @@ def _content(release: Release, name: str) -> bytes:
                 with path.open("rb") as file:
                     return file.read(MAX_TEXT + 1)
     return b""
-
-
-def only_in_other(
-    document: NodeDocument, own: Interface, other: Interface
-) -> tuple[NodeDocument, list[str]]:
-    """Return a document that fits the release, and the names that were left out.
-
-    Classes, and parameters of shared classes, that only the other release has are left out. Names
-    that neither has stay, so that the compilation rejects them.
-
-    Args:
-        document: The node document, written for the other release.
-        own: The interface of the release.
-        other: The interface of the other.
-    """
-    classes: dict[str, Mapping[str, Json]] = {}
-    left = []
-    for name, body in document.classes.items():
-        mine, theirs = own.classes.get(name), other.classes.get(name)
-        if mine is None and theirs is not None:
-            left.append(f"class {name}")
-            continue
-        new = set(theirs.parameters) - set(mine.parameters) if mine and theirs else set()
-        classes[name] = {key: value for key, value in body.items() if key not in new}
-        left += [f"parameter {name}::{key}" for key in body if key in new]
-    return replace(document, classes=classes), left
 
 
 def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:

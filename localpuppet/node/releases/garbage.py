@@ -18,7 +18,6 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.branches import BranchRecords
 from localpuppet.node.releases.composing import ModuleLinks
 from localpuppet.node.releases.git.mirrors import old_mirrors
-from localpuppet.node.releases.interfaces import Interfaces
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.modules import all_sources
 from localpuppet.node.releases.staged import StagedRelease
@@ -58,7 +57,7 @@ class GarbageCollector(Value):
         named: Returns the releases that inputs and the assignment name.
         good: Returns the releases that a rollback can return to.
         in_use: Returns release and modulepath of each running run.
-        interfaces: The interfaces of releases.
+        forget: Forgets what is known about a composition that was removed.
         urls: The URLs of the site's sources.
         keep_staged: Seconds that an unapplied staged release is kept.
     """
@@ -68,7 +67,7 @@ class GarbageCollector(Value):
     named: Callable[[], Iterable[ReleasePath]]
     good: Callable[[], Iterable[ReleasePath]]
     in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]]
-    interfaces: Interfaces
+    forget: Callable[[str], None]
     urls: Sequence[str]
     keep_staged: float
 
@@ -171,7 +170,7 @@ class GarbageCollector(Value):
             BranchRecords(self.staging.store.directory).remove(app)
         for composition in removal.compositions:
             self.staging.compositions.remove(composition)
-            self.interfaces.forget(composition)
+            self.forget(composition)
         for path in removal.links:
             remove_tree(path)
         for sha256 in removal.trees:

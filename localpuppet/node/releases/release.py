@@ -6,14 +6,13 @@ All files of a release are inside `modules/` or the store.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.base.machine.files import is_file
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.value import Value
-from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, release_links
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
@@ -33,7 +32,7 @@ class Release(Value):
         modulepath: Absolute directories, the app's own first; for a staged release the unchanging
             ones in its record.
         names: The names of the same directories below `modules/`.
-        enc: Its `enc.yaml`.
+        enc: Its `enc.yaml`, as `ReleaseFiles.read_enc` returned it.
         hiera_config: Its `hiera.yaml`, if any.
         mutable: Directories of the modulepath that are not tags.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
@@ -50,7 +49,7 @@ class Release(Value):
     directory: Path
     modulepath: tuple[Path, ...]
     names: tuple[Path, ...]
-    enc: ReleaseEnc
+    enc: Any
     hiera_config: Path | None
     mutable: tuple[str, ...]
     site_manifest: Path | None = None
@@ -214,7 +213,7 @@ def assemble(
         directory=directory,
         modulepath=tuple(directories),
         names=tuple(names),
-        enc=read_enc(directory / ENC, files.documents),
+        enc=files.read_enc(directory / ENC, files.documents),
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
         site_manifest=_inner(directory, where.site_manifest, inside)
@@ -365,20 +364,3 @@ def _directory(
             hint="keep modules inside",
         )
     return path
-
-
-def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
-    """Return a release's `enc.yaml`; a missing file counts as empty.
-
-    Raises:
-        InvalidInputError: The file is invalid.
-    """
-    if not is_file(path):
-        return NO_RELEASE_ENC
-    try:
-        raw = documents.parse(
-            read_user_file(path), schema="enc", where=str(path), may_be_empty=True
-        )
-        return ReleaseEnc.from_dict(raw)
-    except LocalpuppetError as error:
-        raise _placed(error, path) from error

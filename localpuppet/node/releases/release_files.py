@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
@@ -115,12 +116,14 @@ class ReleaseFiles(Value):
         allow_file: Whether `file://` URLs are allowed.
         tags_only: Whether the site takes single modules at tags only.
         basemodulepath: The site's `$basemodulepath` for `environment.conf`.
+        read_enc: Reads the `enc.yaml` of a release, which may be missing.
     """
 
     documents: Documents
     allow_file: bool
     tags_only: bool = False
     basemodulepath: tuple[Path, ...] = ()
+    read_enc: Callable[[Path, Documents], Any]
 
     def parse_manifest(self, data: bytes, where: str) -> Manifest:
         """Return the manifest in `data`, without checks that need its release.

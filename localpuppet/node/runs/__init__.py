@@ -1,8 +1,8 @@
 """One supervised `puppet apply`, from its preparation to its record.
 
-decides: `hold`, `options`, `reason`, `run`.
-acts: `attempts`, `metrics`, `preparing`, `query_record`, `records`, `rollback_service`,
-  `run_replies`, `supervisor`.
+decides: `hold`, `interface`, `options`, `reason`, `run`.
+acts: `attempts`, `classifier`, `metrics`, `preparing`, `provider`, `puppet_calls`, `query_record`,
+  `records`, `release_check`, `rollback_service`, `run_replies`, `supervisor`.
 ports: `observer`.
 private: `node_lock`, `run_log`, `verdict`.
 """

@@ -23,11 +23,10 @@ from localpuppet.node.enc.assignment import AssignedRelease, Assignment, check_n
 from localpuppet.node.enc.document import EncData, Input, NodeDocument
 from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
-from localpuppet.node.releases.provider import ReleaseProvider
-from localpuppet.node.releases.reading import InterfaceReader
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import LOCK
 from localpuppet.node.runs.options import RunOptions, RunRequest
+from localpuppet.node.runs.provider import InterfaceReader, ReleaseProvider
 from localpuppet.node.runs.records import GoodRuns, Records
 from localpuppet.node.runs.rollback_service import RollbackService
 

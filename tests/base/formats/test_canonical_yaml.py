@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats import canonical_yaml, strict_yaml
 from localpuppet.base.formats.documents import Documents
+from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 
 MANIFEST = """modulepath:
@@ -47,12 +48,14 @@ def lock(**more: str) -> str:
 
 
 def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
-    found = ReleaseFiles(documents=Nothing(), allow_file=False).parse_manifest(
+    found = ReleaseFiles(documents=Nothing(), allow_file=False, read_enc=read_enc).parse_manifest(
         MANIFEST.encode(), "m"
     )
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
     assert found.modules["ntp"].fields["tag"] == "v1"
-    pins = ReleaseFiles(documents=Nothing(), allow_file=False).parse_lock(lock().encode(), "l")
+    pins = ReleaseFiles(documents=Nothing(), allow_file=False, read_enc=read_enc).parse_lock(
+        lock().encode(), "l"
+    )
     assert pins.to_dict()["modules"]["ntp"]["commit"] == "b" * 40
     assert to_text(pins) == lock()
 
@@ -71,14 +74,16 @@ def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
 )
 def test_the_strict_reader_reports_errors(text: str, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
-        ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(text.encode(), "l")
+        ReleaseFiles(documents=Documents(None), allow_file=False, read_enc=read_enc).parse_lock(
+            text.encode(), "l"
+        )
 
 
 def test_the_strict_reader_reads_the_same_document_in_another_form(tmp_path: Path) -> None:
     text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
-    found = ReleaseFiles(documents=Documents(None), allow_file=False).parse_manifest(
-        text.encode(), "m"
-    )
+    found = ReleaseFiles(
+        documents=Documents(None), allow_file=False, read_enc=read_enc
+    ).parse_manifest(text.encode(), "m")
     assert found.modules["ntp"].fields["tag"] == "v1"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
+from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.store import Store, check_link, check_path
@@ -45,12 +46,12 @@ def test_every_case_of_these_kinds_is_run() -> None:
 @pytest.mark.parametrize("case", cases("lock"))
 def test_a_lock_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
     def parse() -> None:
-        lock = ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(
-            content(case), "manifest.lock"
-        )
-        again = ReleaseFiles(documents=Documents(None), allow_file=False).parse_lock(
-            to_text(lock).encode(), "x"
-        )
+        lock = ReleaseFiles(
+            documents=Documents(None), allow_file=False, read_enc=read_enc
+        ).parse_lock(content(case), "manifest.lock")
+        again = ReleaseFiles(
+            documents=Documents(None), allow_file=False, read_enc=read_enc
+        ).parse_lock(to_text(lock).encode(), "x")
         assert again == lock
 
     verdict(case, parse)

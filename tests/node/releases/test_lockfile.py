@@ -9,6 +9,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.manifest import Lock, Manifest
@@ -58,21 +59,23 @@ modules:
 
 
 def lock_of(text: str, *, allow_file: bool = False) -> Lock:
-    return ReleaseFiles(documents=Documents(None), allow_file=allow_file).parse_lock(
-        text.encode(), "manifest.lock"
-    )
+    return ReleaseFiles(
+        documents=Documents(None), allow_file=allow_file, read_enc=read_enc
+    ).parse_lock(text.encode(), "manifest.lock")
 
 
 def manifest_of(text: str) -> Manifest:
-    return ReleaseFiles(documents=Documents(None), allow_file=False).parse_manifest(
-        text.encode(), "manifest.yaml"
-    )
+    return ReleaseFiles(
+        documents=Documents(None), allow_file=False, read_enc=read_enc
+    ).parse_manifest(text.encode(), "manifest.yaml")
 
 
 def read(manifest: str | None, lock: str | None) -> Lock:
     files = {MANIFEST: manifest, LOCK: lock}
     present = {name: text.encode() for name, text in files.items() if text is not None}
-    return ReleaseFiles(documents=Documents(None), allow_file=False).locked(APP, present.get)
+    return ReleaseFiles(documents=Documents(None), allow_file=False, read_enc=read_enc).locked(
+        APP, present.get
+    )
 
 
 def test_a_lock_is_written_with_one_field_per_line_in_a_fixed_order() -> None:
@@ -155,9 +158,9 @@ def test_a_parsed_manifest_is_cached(tmp_path: Path) -> None:
     documents = Documents(tmp_path)
     for _ in range(2):
         for text in (WANTS, manifest_of(WANTS).to_text({})):
-            found = ReleaseFiles(documents=documents, allow_file=False).parse_manifest(
-                text.encode(), "manifest.yaml"
-            )
+            found = ReleaseFiles(
+                documents=documents, allow_file=False, read_enc=read_enc
+            ).parse_manifest(text.encode(), "manifest.yaml")
             assert found == manifest_of(WANTS)
         documents.remember()
     assert len(list(tmp_path.iterdir())) == 2

@@ -15,7 +15,7 @@ FORGE = re.compile(r"forge(?![dtr])", re.IGNORECASE)
 ROOMS = (
     "node/releases/forge/",
     "node/settings/",
-    "node/releases/puppetfile/",
+    "node/releases/author/puppetfile",
     "node/cli/release/import_puppetfile.py",
 )
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from localpuppet.node.releases.author.lock_writing import moves
 from localpuppet.node.releases.forge.pins import ForgePin, Slug
 from localpuppet.node.releases.git.modules import CommitPin
 from localpuppet.node.releases.git.names import GitUrl
-from localpuppet.node.releases.making.locker import moves
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from localpuppet.node.releases.modules import ModulePin

@@ -11,13 +11,11 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, UnavailableError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.releases.interfaces import Interfaces, Parser
-from localpuppet.node.releases.packages.staging import PackageStaging
-from localpuppet.node.releases.provider import ReleaseProvider
-from localpuppet.node.releases.reading import InterfaceReader
+from localpuppet.node.releases.packages.package_staging import PackageStaging
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
 from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.provider import InterfaceReader, Interfaces, Parser, ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 

@@ -19,12 +19,12 @@ from localpuppet.node.enc.input import InputReader
 from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
-from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import NodeInput, RunPreparation
+from localpuppet.node.runs.provider import ReleaseProvider
 from tests.rigs.supervised import NoFetch
 
 RUN = RunId("20261120T140312.482913Z-7f3a")

@@ -15,8 +15,8 @@ from localpuppet.node.cli.command import command, flag, option
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.enc.document import NodeDocument
-    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.release import Release
+    from localpuppet.node.runs.puppet_calls import FactOverrides
 
 # Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
 TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
@@ -82,7 +82,7 @@ def lookup_command(
       localpuppet lookup users --merge deep --type Hash
     """
     from localpuppet.base.formats.names import NodeName
-    from localpuppet.node.releases.calling import LookupRequest, look_up
+    from localpuppet.node.runs.puppet_calls import LookupRequest, look_up
 
     request = LookupRequest(
         key=key,
@@ -144,7 +144,7 @@ def _collect_facts(
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
-    from localpuppet.node.releases.calling import FactOverrides, read_values
+    from localpuppet.node.runs.puppet_calls import FactOverrides, read_values
 
     _, values = ({}, {}) if file is None else read_values(file)
     if name is None:

@@ -13,8 +13,8 @@ from localpuppet.node.cli.command import command, flag, option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from localpuppet.node.releases.calling import CompiledNode, FactOverrides
-    from localpuppet.node.releases.making.checking import ReleaseCheck
+    from localpuppet.node.runs.puppet_calls import CompiledNode, FactOverrides
+    from localpuppet.node.runs.release_check import ReleaseCheck
 
 REFUSED = InvalidInputError.exit_code
 
@@ -71,7 +71,7 @@ def check_command(
     """
     if facts and not inputs:
         raise click.UsageError("--facts requires --compile")
-    from localpuppet.node.releases.calling import read_facts
+    from localpuppet.node.runs.puppet_calls import read_facts
 
     maker = node.for_makers()
     checked = maker.check_release(directory)
@@ -102,7 +102,7 @@ def _compile(
     inputs: "Sequence[str]",
     facts: "Sequence[FactOverrides | None]",
 ) -> "tuple[CompiledNode, ...]":
-    from localpuppet.node.releases.calling import compile_nodes
+    from localpuppet.node.runs.puppet_calls import compile_nodes
 
     loaded = [maker.inputs.read(name) for name in inputs]
     release, catalogs = maker.mutable.work_tree(directory), maker.catalogs()

@@ -71,7 +71,7 @@ def _resources(node: NodeApp, name: str, releases: "Sequence[Release]") -> NameD
     from localpuppet.node.candidates.candidate import named_difference
     from localpuppet.node.enc.input import node_document
     from localpuppet.node.preview.difference import difference
-    from localpuppet.node.releases.comparing import only_in_other
+    from localpuppet.node.runs.interface import only_in_other
 
     read, reader = node.inputs.read(name), node.reader
     compiler = node.catalogs(asks=True)

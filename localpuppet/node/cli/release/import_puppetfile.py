@@ -12,9 +12,9 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
+    from localpuppet.node.releases.author.puppetfile import Puppetfile
+    from localpuppet.node.releases.author.puppetfile_import import EntryChoice, ImportResult
     from localpuppet.node.releases.manifest import Manifest
-    from localpuppet.node.releases.puppetfile.importing import EntryChoice, ImportResult
-    from localpuppet.node.releases.puppetfile.parsing import Puppetfile
 
 PUPPETFILE = "Puppetfile"
 SOME_LEFT = 1
@@ -52,7 +52,7 @@ def import_command(
       localpuppet release import Puppetfile   print the manifest
       localpuppet release import --evaluate   for a Puppetfile with Ruby code
     """
-    from localpuppet.node.releases.puppetfile.importing import ImportRules, import_modules
+    from localpuppet.node.releases.author.puppetfile_import import ImportRules, import_modules
 
     file = puppetfile or Path(PUPPETFILE)
     if output is None and puppetfile is None:
@@ -98,11 +98,11 @@ def _read(file: Path, *, evaluate: bool) -> "Puppetfile":
     except UnicodeDecodeError as error:
         raise InvalidInputError("is not UTF-8", where=str(file)) from error
     if not evaluate:
-        from localpuppet.node.releases.puppetfile.parsing import parse
+        from localpuppet.node.releases.author.puppetfile import parse
 
         with errors_at(str(file), LocalpuppetError):
             return parse(text)
-    from localpuppet.node.releases.puppetfile.importing import evaluate as evaluate_in_ruby
+    from localpuppet.node.releases.author.puppetfile_import import evaluate as evaluate_in_ruby
 
     with errors_at(str(file), LocalpuppetError):
         return evaluate_in_ruby(data, path=program_environment()["PATH"])

@@ -12,7 +12,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.making.locker import PinMove
+    from localpuppet.node.releases.author.lock_writing import PinMove
     from localpuppet.node.releases.manifest import Lock
 
 MANIFEST = "manifest.yaml"
@@ -59,8 +59,8 @@ def lock_command(
       localpuppet release lock --accept-moved
       localpuppet release lock --path ntp=../ntp
     """
-    from localpuppet.node.releases.making.locker import moves, write_lock
-    from localpuppet.node.releases.making.locker import outdated as find_outdated
+    from localpuppet.node.releases.author.lock_writing import moves, write_lock
+    from localpuppet.node.releases.author.lock_writing import outdated as find_outdated
     from localpuppet.node.releases.release_files import EMPTY
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():

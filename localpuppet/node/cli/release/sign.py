@@ -31,8 +31,8 @@ def sign_command(
       localpuppet release sign . r2                  sign, and push to origin
       localpuppet release sign . r2 --no-push        only sign
     """
+    from localpuppet.node.releases.author.tagging import countersign, parse_release_tag
     from localpuppet.node.releases.git.work_tree import GitWorkTree
-    from localpuppet.node.releases.making.tagging import countersign, parse_release_tag
 
     tree = GitWorkTree(directory, timeout=node.settings.git_timeout)
     made = countersign(tree, parse_release_tag(tag), source=source, push=push)

@@ -1,7 +1,8 @@
 """`localpuppet release tag`: tag a commit as a release."""
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.release_check import ReleaseCheck
 
 
 @command("tag", exits={1: "", 3: "", 69: "", 75: ""})
@@ -48,28 +52,31 @@ def tag_command(
       localpuppet release tag . r2 --no-push   you push it: git push origin r2
     """
     from localpuppet.node.cli.release.check import as_dict, show
-    from localpuppet.node.releases.git.work_tree import GitWorkTree
-    from localpuppet.node.releases.making.tagging import (
+    from localpuppet.node.releases.author.tagging import (
         message_for,
         parse_release_tag,
         source_of_tag,
         tag_release,
     )
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
 
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
     maker = node.for_makers()
     tree = GitWorkTree(directory, timeout=maker.settings.git_timeout)
     text = message_for(text, source_of_tag(tree, maker.settings.sources, named=source, sign=sign))
-    check = partial(maker.check_release, directory)
+    checks: list[ReleaseCheck] = []
+
+    def check() -> Sequence[str]:
+        checks.append(maker.check_release(directory))
+        return checks[0].unseen
+
     made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
     if as_json:
         tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}
-        render.emit_json(
-            {"schema": 1, "directory": str(directory), **tagged, **as_dict(made.checked)}
-        )
+        render.emit_json({"schema": 1, "directory": str(directory), **tagged, **as_dict(checks[0])})
         return
-    show(made.checked)
+    show(checks[0])
     details = [
         "signed" if made.signed else "annotated",
         "pushed to origin" if push else "not pushed",

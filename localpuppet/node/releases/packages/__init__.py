@@ -1,5 +1,5 @@
 """Releases as files: .deb, .rpm and release packs.
 
-acts: `directory`, `staging`.
+acts: `package_staging`, `directory`.
 touches the world: `tools`.
 """

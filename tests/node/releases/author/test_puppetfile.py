@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.puppetfile.parsing import INSIDE, RUBY, PuppetfileEntry, parse
+from localpuppet.node.releases.author.puppetfile import INSIDE, RUBY, PuppetfileEntry, parse
 
 URL = "https://git.example.net/ntp.git"
 

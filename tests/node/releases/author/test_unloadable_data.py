@@ -8,9 +8,9 @@ import pytest
 
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.releases.interfaces import Parser
-from localpuppet.node.releases.making.data import check_data
-from tests.node.releases.making.test_data import tree
+from localpuppet.node.releases.author.hiera_data import check_data
+from localpuppet.node.runs.provider import Parser
+from tests.node.releases.author.test_hiera_data import tree
 from tests.rigs.forge import Forge, manifest
 from tests.rigs.node import Node
 

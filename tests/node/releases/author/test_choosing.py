@@ -2,8 +2,8 @@
 
 import pytest
 
-from localpuppet.node.releases.puppetfile.importing import EntryChoice, ImportRules, choose
-from localpuppet.node.releases.puppetfile.parsing import parse
+from localpuppet.node.releases.author.puppetfile import parse
+from localpuppet.node.releases.author.puppetfile_import import EntryChoice, ImportRules, choose
 
 URL = "https://git.example.net/ntp.git"
 A, B = "a" * 40, "b" * 40

@@ -1,4 +1,4 @@
-"""Reads the interface of a release with Puppet's parser, and keeps it for later runs.
+"""Provides the release that an input names: staged, verified, read by Puppet's parser, resolved.
 
 - `interfaces/COMPOSITION.json` in the state directory depends only on the bytes of a staged
   release, so it never becomes stale.
@@ -7,21 +7,111 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    PuppetMissingError,
+    StateError,
+    errors_at,
+)
 from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, remove, remove_half_written, write_json
-from localpuppet.base.machine.ports import Processes
-from localpuppet.base.value import Value
+from localpuppet.base.machine.ports import Processes, Progress
 from localpuppet.node.enc.document import NodeDocument
-from localpuppet.node.releases.interface import Interface, check
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.releases.author.hiera_data import RefusedData
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.store import Store
+from localpuppet.node.runs.interface import Interface, check
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.packages.package_staging import PackageStaging
+    from localpuppet.node.releases.packages.tools import SystemPackageTools
+    from localpuppet.node.releases.staging import Approve
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ReleaseProvider:
+    """Provides releases.
+
+    Attributes:
+        offered: Whether a source, a package or a pack has a release.
+        resolve: Returns a release that is on the node.
+        staging: Provides staging, under a title for progress.
+        tools: Returns the package tools.
+        reader: Reads the interfaces of staged releases.
+        mutable: Brings the modules of mutable code; `None` if the site forbids it.
+    """
+
+    offered: Callable[[ReleasePath], bool]
+    resolve: Callable[[ReleasePath], Release]
+    staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]"
+    tools: "Callable[[], SystemPackageTools]"
+    reader: "Callable[[], InterfaceReader]"
+    mutable: Callable[[ReleasePath], None] | None
+
+    def ensure_present(self, path: ReleasePath, note: Callable[[str], None]) -> None:
+        """Stage a release again if this node had it and lost it.
+
+        Args:
+            path: Its name.
+            note: Called before a release is staged, with a line for the user.
+
+        Raises:
+            LocalpuppetError: The release is missing and cannot be staged.
+        """
+        try:
+            self.resolve(path)
+        except InvalidInputError:
+            note(f"{path} is incomplete on this node: staging it")
+            try:
+                self.provide(path)
+            except LocalpuppetError as error:
+                raise type(error)(
+                    f"{path} is incomplete on this node and cannot be staged: {error}",
+                    hint=f"when its source can be reached, run 'localpuppet stage {path}'",
+                ) from error
+
+    def provide(self, path: ReleasePath, *, package: Path | None = None) -> Release:
+        """Return a release, after staging it if any source offers it.
+
+        Args:
+            path: Its name.
+            package: A package to install first, and to stage the release from.
+
+        Raises:
+            LocalpuppetError: The package or release is invalid, or cannot be staged.
+        """
+        changes = not (path.is_tag or path.is_assigned)
+        if package is None and changes and self.mutable is not None:
+            self.mutable(path)
+        # Where staging could not find it, resolving says best what is wrong.
+        if package is None and not (path.is_tag and self.offered(path)):
+            return self.resolve(path)
+
+        reader = self.reader()
+        approve = ParseBeforeSwitch(reader)
+        if package is not None:
+            self.tools().install(package)
+        with self.staging(f"staging {path}", approve) as staging:
+            if package is not None:
+                staging.stage_installed(path)
+            else:
+                staging.stage(path)
+        release = replace(self.resolve(path), repaired=staging.repaired)
+        if not approve.given and reader.interfaces.kept(release) is None:
+            reader.read_staged(release)
+        return release
+
 
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
@@ -35,22 +125,6 @@ _Answer = TypeVar("_Answer")
 # Returns the site manifest, and where Puppet's own global Hiera configuration may be.
 Elsewhere = Callable[[], tuple[Path, Sequence[Path]]]
 _NO_DATA = {"---", "version: 5", "hierarchy: []"}
-
-
-class RefusedData(Value):
-    """A file of Hiera data, or the value of a key in it, that Puppet refuses.
-
-    Attributes:
-        file: The file.
-        type: The type that Puppet does not take, or Ruby's error.
-        line: The line of the first such value, if it is known.
-        key: The root key; `None` if Puppet refuses the whole file.
-    """
-
-    file: Path
-    type: str
-    line: int | None
-    key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,3 +410,121 @@ def check_kept(
     kept = interfaces.kept(release)
     if kept is not None:
         check_document(document, kept, release, elsewhere=elsewhere, extra=extra)
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceReader:
+    """Reads the interfaces of releases with Puppet's parser.
+
+    Attributes:
+        interfaces: Keeps interfaces.
+        store: Locked while an interface is written.
+        installed: Returns the installed Puppet, or raises `PuppetMissingError`.
+        parser: Returns the parser of an installed Puppet.
+        elsewhere: What else may define classes or hold data.
+        observe: Returns a progress display with a title.
+    """
+
+    interfaces: Interfaces
+    _: KW_ONLY
+    store: Store
+    installed: Callable[[], Installation]
+    parser: Callable[[Installation], Parser]
+    elsewhere: Elsewhere
+    observe: Callable[[str], Progress]
+
+    def read_composed(
+        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+    ) -> bool:
+        """Read a release that is not yet named on this node; return whether a parser exists.
+
+        If Puppet is not installed yet (for example while building an image), nothing is read.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse the release.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
+        """
+        try:
+            installation = self.installed()
+        except PuppetMissingError:
+            return False
+        parser = self.parser(installation)
+        self.interfaces.read_composed(staged, modulepath, own_code, parser)
+        return True
+
+    def read_staged(self, release: Release) -> str:
+        """Keep the interface of a staged release; return the reason if that was not done.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse the release.
+            BusyError: Another process holds the store's lock.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
+        """
+        try:
+            installation = self.installed()
+        except PuppetMissingError as error:
+            return f"not parsed: {error}"
+        with self.store.locks.take_for_changes():
+            interface = self._read(release, installation, keep=True)
+        interface.refuse_problems()
+        return ""
+
+    def check_now(self, release: Release, document: NodeDocument, *, where: str) -> str:
+        """Check a document against its release, read now; return the reason if that was not done.
+
+        Nothing is kept, so read access to the release is enough.
+
+        Args:
+            release: The release, staged or not.
+            document: The node document.
+            where: The input, for messages.
+
+        Raises:
+            InvalidInputError: The document does not fit, or Puppet cannot parse the release.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
+        """
+        try:
+            installation = self.installed()
+        except (PuppetMissingError, StateError) as error:
+            return f"classes and parameters were not checked: {error}"
+        interface = self._read(release, installation, keep=False)
+        interface.refuse_problems()
+        with errors_at(where, LocalpuppetError):
+            check_document(document, interface, release, elsewhere=self.elsewhere, extra=())
+        return ""
+
+    def interface_of(self, release: Release) -> Interface:
+        """Return a release's interface: the kept one, or one that Puppet's parser reads now.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse the release.
+            PuppetMissingError: Puppet is missing, or its parser does not work.
+        """
+        kept = self.interfaces.kept(release)
+        return kept or self._read(release, self.installed(), keep=False)
+
+    def _read(self, release: Release, installation: Installation, *, keep: bool) -> Interface:
+        progress = self.observe(f"reading {release.name}")
+        progress.begin()
+        try:
+            return self.interfaces.read(release, self.parser(installation), keep=keep)
+        finally:
+            progress.close()
+
+
+class ParseBeforeSwitch:
+    """Approves a release for `ReleaseStaging` if Puppet's parser can read it.
+
+    Args:
+        reader: Reads the release.
+    """
+
+    def __init__(self, reader: InterfaceReader) -> None:
+        self._reader = reader
+        self.given = False  # a release that was here already is not asked about
+
+    def __call__(
+        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+    ) -> None:
+        """Keep the interface; see `InterfaceReader.read_composed` for errors."""
+        self.given = self._reader.read_composed(staged, modulepath, own_code)

@@ -13,7 +13,6 @@ from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
 from localpuppet.node.releases.release import Release
 
 if TYPE_CHECKING:
-    # Most nodes have no ENC command, and `enc` does not pay for processes then.
     from localpuppet.base.machine.ports import Processes
     from localpuppet.node.enc.command import EncCommand
 

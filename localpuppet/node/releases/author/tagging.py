@@ -15,12 +15,12 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import TRAILER, Tag, sources_of
 from localpuppet.node.releases.git.signatures import signature_kind
-from localpuppet.node.releases.making.checking import ReleaseCheck
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.source import ReleaseSource
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.work_tree import GitWorkTree
+
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
 _MATTERS = (
@@ -127,20 +127,18 @@ class Tagged(Value):
         tag: Its tag.
         commit: The tag's commit.
         signed: Whether the tag carries a signature.
-        checked: The result of the check.
     """
 
     tag: Tag
     commit: str
     signed: bool
-    checked: ReleaseCheck
 
 
 def tag_release(
     tree: "GitWorkTree",
     tag: Tag,
     *,
-    check: Callable[[], ReleaseCheck],
+    check: Callable[[], Sequence[str]],
     message: str,
     sign: bool,
     push: bool,
@@ -150,7 +148,8 @@ def tag_release(
     Args:
         tree: The work tree.
         tag: The new tag.
-        check: Checks whether the working copy can be released.
+        check: Checks whether the working copy can be released; returns files that Puppet reads
+            in it and that git ignores.
         message: The tag's message.
         sign: Sign it.
         push: Push it to the remote.
@@ -162,13 +161,12 @@ def tag_release(
     commit = tree.commit
     _refuse_uncommitted(tree)
     _refuse_existing(tree, tag, push=push)
-    checked = check()
-    _refuse_unseen(checked.unseen, tree.directory)
+    _refuse_unseen(check(), tree.directory)
     # The tag has exactly what was checked, even if the user edited files meanwhile.
     _refuse_uncommitted(tree)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
     signed = keep_new(tree, f"refs/tags/{tag}", sign=sign, push=push)
-    return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
+    return Tagged(tag=tag, commit=commit, signed=signed)
 
 
 def keep_new(tree: "GitWorkTree", ref: str, *, sign: bool, push: bool) -> bool:

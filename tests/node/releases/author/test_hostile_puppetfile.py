@@ -25,7 +25,7 @@ READ = {"one string": 1, "strings": 1, "words": 1, "modules": 100_000}
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_puppetfile_needs_little_memory_and_time(name: str) -> None:
     done = limited(
-        "from localpuppet.node.releases.puppetfile.parsing import parse\n"
+        "from localpuppet.node.releases.author.puppetfile import parse\n"
         f"print(len(parse({HOSTILE[name]}).entries))\n",
         seconds=15,
     )

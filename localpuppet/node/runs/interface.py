@@ -5,7 +5,7 @@ certainly fail in Puppet are rejected.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
@@ -293,6 +293,32 @@ def check_classes(
                 where=at("classes", name),
                 hint=_nearest(name, interface),
             )
+
+
+def only_in_other(
+    document: NodeDocument, own: Interface, other: Interface
+) -> tuple[NodeDocument, list[str]]:
+    """Return a document that fits the release, and the names that were left out.
+
+    Classes, and parameters of shared classes, that only the other release has are left out. Names
+    that neither has stay, so that the compilation rejects them.
+
+    Args:
+        document: The node document, written for the other release.
+        own: The interface of the release.
+        other: The interface of the other.
+    """
+    classes: dict[str, Mapping[str, Json]] = {}
+    left = []
+    for name, body in document.classes.items():
+        mine, theirs = own.classes.get(name), other.classes.get(name)
+        if mine is None and theirs is not None:
+            left.append(f"class {name}")
+            continue
+        new = set(theirs.parameters) - set(mine.parameters) if mine and theirs else set()
+        classes[name] = {key: value for key, value in body.items() if key not in new}
+        left += [f"parameter {name}::{key}" for key in body if key in new]
+    return replace(document, classes=classes), left
 
 
 def _nearest(name: str, interface: Interface) -> str:

@@ -21,11 +21,11 @@ from localpuppet.base.machine.confinement import find_programs
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
+from localpuppet.node.releases.author.puppetfile import Puppetfile, PuppetfileEntry
 from localpuppet.node.releases.git.modules import GitModule
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
 from localpuppet.node.releases.modules import Module, all_sources
-from localpuppet.node.releases.puppetfile.parsing import Puppetfile, PuppetfileEntry
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.value import Value
+from localpuppet.node.enc.input import read_enc
+from localpuppet.node.releases.author.hiera_data import NAME as HIERA
+from localpuppet.node.releases.author.hiera_data import check_data, refuse_unloadable, yaml_files
+from localpuppet.node.releases.author.leftovers import OwnModules, own_modules, unused_parts
 from localpuppet.node.releases.composing import layout
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.modules import GitModule, Pin
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.interface import Interface, check_classes
-from localpuppet.node.releases.interfaces import Parser, modules_in
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.making.data import NAME as HIERA
-from localpuppet.node.releases.making.data import check_data, refuse_unloadable, yaml_files
-from localpuppet.node.releases.making.leftovers import OwnModules, own_modules, unused_parts
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.module_metadata import unmet
-from localpuppet.node.releases.release import ENC, read_enc
+from localpuppet.node.releases.release import ENC
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import split
+from localpuppet.node.runs.interface import Interface, check_classes
+from localpuppet.node.runs.provider import Parser, modules_in
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git

@@ -16,19 +16,19 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
-from localpuppet.node.releases.composing import ReleaseLayout, layout
-from localpuppet.node.releases.git.modules import GitModule
-from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.making.data import NAME, unused_data
-from localpuppet.node.releases.manifest import Manifest, parse_inner_path
-from localpuppet.node.releases.modules import Module
-from localpuppet.node.releases.puppetfile.importing import (
+from localpuppet.node.releases.author.hiera_data import NAME, unused_data
+from localpuppet.node.releases.author.puppetfile import parse
+from localpuppet.node.releases.author.puppetfile_import import (
     EntryChoice,
     ImportRules,
     import_modules,
     must_ask,
 )
-from localpuppet.node.releases.puppetfile.parsing import parse
+from localpuppet.node.releases.composing import ReleaseLayout, layout
+from localpuppet.node.releases.git.modules import GitModule
+from localpuppet.node.releases.git.work_tree import Ignored
+from localpuppet.node.releases.manifest import Manifest, parse_inner_path
+from localpuppet.node.releases.modules import Module
 from localpuppet.node.releases.release_files import ReleaseFiles
 
 # What Puppet reads of a module; the rest of it (`spec/`, `pkg/`) is anybody's to ignore.

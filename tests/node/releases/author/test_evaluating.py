@@ -13,7 +13,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.isolation import USER
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.node.releases.puppetfile.importing import evaluate
+from localpuppet.node.releases.author.puppetfile_import import evaluate
 from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.puppet

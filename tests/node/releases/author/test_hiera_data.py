@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.calling import read_facts
+from localpuppet.node.releases.author.hiera_data import MAX_WARNINGS, check_data
+from localpuppet.node.releases.author.leftovers import left_of_puppetfile, unused_code
 from localpuppet.node.releases.composing import ReleaseLayout
-from localpuppet.node.releases.making.data import MAX_WARNINGS, check_data
-from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.modules import parse_module
+from localpuppet.node.runs.puppet_calls import read_facts
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
 

@@ -21,7 +21,6 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
-from localpuppet.node.releases.interfaces import RefusedData
 
 if TYPE_CHECKING:
     import yaml
@@ -32,6 +31,22 @@ NAME = "hiera.yaml"
 _INTERPOLATION = re.compile(r"%\{[^}]*\}")
 _BACKENDS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
 _YAML = ("yaml_data", "eyaml_lookup_key")
+
+
+class RefusedData(Value):
+    """A file of Hiera data, or the value of a key in it, that Puppet refuses.
+
+    Attributes:
+        file: The file.
+        type: The type that Puppet does not take, or Ruby's error.
+        line: The line of the first such value, if it is known.
+        key: The root key; `None` if Puppet refuses the whole file.
+    """
+
+    file: Path
+    type: str
+    line: int | None
+    key: str | None
 
 
 class Level(Value):

@@ -11,9 +11,9 @@ from localpuppet.base.errors import (
     LocalpuppetError,
     UnavailableError,
 )
+from localpuppet.node.releases.author.tagging import CountersignedTag, countersign
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.git.work_tree import GitWorkTree
-from localpuppet.node.releases.making.tagging import CountersignedTag, countersign
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node
 from tests.rigs.packages import build

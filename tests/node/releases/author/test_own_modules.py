@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.node.releases.author.leftovers import own_modules
 from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.making.leftovers import own_modules
 from tests.rigs.forge import Forge, Repo, klass, make
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
