@@ -17,10 +17,14 @@ from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings.node import FILE
-from localpuppet.web.access.loopback import ENTER, LoopbackDoor
-from localpuppet.web.access.rules import METHODS, QUERY_METHODS, LocalUserRule, PeopleDoor
-from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
-from localpuppet.web.access.socket_owner import socket_owner
+from localpuppet.web.access.loopback import ENTER, LoopbackDoor, Sessions, host_name, kept_host_name
+from localpuppet.web.access.rules import (
+    METHODS,
+    QUERY_METHODS,
+    LocalUserRule,
+    PeopleDoor,
+    socket_owner,
+)
 from localpuppet.web.settings import WebSettings, web_settings
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.fleet_feed import FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
-    from localpuppet.web.dashboard.staged import StagedReleases
+    from localpuppet.web.dashboard.releases import StagedReleases
     from localpuppet.web.puppetdb.catalogs import CatalogSource
     from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
@@ -209,7 +213,7 @@ class WebApp:
         """Return the staged releases of this machine."""
         from localpuppet.node.releases.staged import StagedRecords
         from localpuppet.node.releases.tag_memory import TagMemory
-        from localpuppet.web.dashboard.staged import LocalStagedReleases
+        from localpuppet.web.dashboard.releases import LocalStagedReleases
 
         node, state = self.node, self.node.settings.state
         return LocalStagedReleases(
@@ -287,10 +291,10 @@ class WebApp:
         from localpuppet.rollout.app import RolloutApp
         from localpuppet.rollout.svg import draw_svg
         from localpuppet.web.access.serving import serve
-        from localpuppet.web.dashboard.app import application
         from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.live import Live
-        from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+        from localpuppet.web.dashboard.pages import application
+        from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
         from localpuppet.web.dashboard.rollouts import Rollouts
         from localpuppet.web.dashboard.signing_actor import SigningActor
         from localpuppet.web.dashboard.view_context import ViewContext
@@ -494,8 +498,7 @@ class WebApp:
         from localpuppet.base.machine.anchors import server_tls_context
         from localpuppet.base.machine.reloaded_files import ReloadedFiles
         from localpuppet.fleet.trust.authority import read_certificate, server_names
-        from localpuppet.web.access.connections import ConnectionTable
-        from localpuppet.web.access.tls import Tls
+        from localpuppet.web.access.tls import ConnectionTable, Tls
 
         node, file = self.node, self.node.settings.root / FILE
         web, identity = node.section(web_settings), self.fleet.peers.identity

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from localpuppet.web.dashboard.remote_rollouts import rollout_reports_of
+from localpuppet.web.dashboard.reported_rollouts import rollout_reports_of
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.scenarios.test_rollouts import POLICY, Shop

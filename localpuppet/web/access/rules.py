@@ -2,10 +2,27 @@
 
 - The Host must be one of the dashboard's, because any DNS name can resolve here (DNS rebinding).
 - Requests that other sites embed or send are rejected; their links work.
+
+The kernel is asked for exactly that socket (`sock_diag(7)`), so the cost does not depend on how
+many sockets exist.
+
+- A socket that its program has closed already has the number of root and no inode. It has no owner.
+- A socket in another network namespace has no owner either.
+- In a user namespace the kernel shows users that have no number there as `NOBODY`. So this user is
+  never an owner.
+- If no connection has these addresses, the kernel answers with a listening socket of that port.
+  Its answer then names other ports, and counts as none.
 """
 
+import ipaddress
+import socket
+import struct
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import SignerName
@@ -374,3 +391,100 @@ class PeopleDoor:
         except LocalpuppetError as error:
             return AccessRefusal(code=403, what=f"No access: {error.what}.", hint=error.hint)
         return unlisted(self._setting, name)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessMiddleware:
+    """Rejects requests that the access rule refuses, and adds headers to each response.
+
+    Attributes:
+        shown: The application behind the access rule.
+        door: The access rule.
+        refused: Returns the response to a refused request.
+    """
+
+    shown: ASGIApp
+    door: AccessRule
+    refused: Callable[[AccessRefusal], Response]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self.shown(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": _with(message["headers"])}
+            await send(message)
+
+        visitor = Visitor.of(scope)
+        if {"content-length", "transfer-encoding"} <= visitor.headers.keys():
+            answer = self.refused(TWO_LENGTHS)
+            answer.headers["connection"] = "close"
+            await answer(scope, receive, sending)
+            return
+        refusal = self.door.refusal(scope["method"], scope["path"], visitor)
+        if refusal is None:
+            await self.shown(scope, receive, sending)
+            return
+        answer = self.refused(refusal)
+        if refusal.code == 405:
+            answer.headers["allow"] = ", ".join(METHODS)
+        await answer(scope, receive, sending)
+
+
+def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers, with the headers of every response that they lack."""
+    there = {name.lower() for name, _ in headers}
+    ours: Mapping[str, str] = HEADERS
+    return headers + [
+        (name.encode(), value.encode())
+        for name, value in ours.items()
+        if name.encode() not in there
+    ]
+
+
+NOBODY = 65534
+_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_REQUEST = 1
+# Family, protocol, states; ports and addresses; any interface, and no cookie.
+_QUERY = struct.Struct("=BBxx4s2s2s16s16s4x8s")
+_ANSWER = struct.Struct("=IHHII")
+_MAX_ANSWER = 8192
+# The state, the socket's ports and addresses, three counters, the user's number and the inode.
+_OWNER = struct.Struct("=4x2s2s56xII")
+_ANY = b"\xff" * 8
+Address = tuple[str, int]
+
+
+def socket_owner(client: Address, server: Address) -> int | None:
+    """Return the number of the user whose socket is the client of a connection.
+
+    Args:
+        client: The address and port of the client.
+        server: The address and port of this end.
+
+    Returns:
+        `None` if the kernel does not know such a socket, or does not answer.
+    """
+    ends = [ipaddress.ip_address(host.partition("%")[0]) for host, _ in (client, server)]
+    family = socket.AF_INET6 if ends[0].version == 6 else socket.AF_INET
+    ports = client[1].to_bytes(2), server[1].to_bytes(2)
+    query = _QUERY.pack(
+        family, socket.IPPROTO_TCP, b"\xff" * 4, *ports, *(end.packed for end in ends), _ANY
+    )
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+            kernel.settimeout(1)
+            kernel.send(_ANSWER.pack(_ANSWER.size + len(query), _BY_FAMILY, _REQUEST, 1, 0) + query)
+            answer = kernel.recv(_MAX_ANSWER)
+    except OSError:
+        return None
+    _, kind, *_ = _ANSWER.unpack_from(answer)
+    if kind != _BY_FAMILY or len(answer) < _ANSWER.size + _OWNER.size:
+        return None
+    sport, dport, user, inode = _OWNER.unpack_from(answer, _ANSWER.size)
+    return user if inode and user != NOBODY and (sport, dport) == ports else None

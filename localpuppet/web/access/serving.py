@@ -23,9 +23,8 @@ from uvicorn.server import ServerState
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
-from localpuppet.web.access.connections import MOST
 from localpuppet.web.access.rules import CERTIFICATE, Ends
-from localpuppet.web.access.tls import Handshake, Tls
+from localpuppet.web.access.tls import MOST, Handshake, Tls
 
 BACKLOG = 128
 # Ports to try if any will do: one may be taken on the other address.

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, Node
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
-from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, rollout_reports_of
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]

@@ -7,14 +7,15 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.text import folded, one_line, shortened
+from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.edges.links import Links, links_of
@@ -22,6 +23,9 @@ from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
 from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
+from localpuppet.fleet.inventory.summary import text_of
+from localpuppet.node.enc.instance.facts import is_legacy_fact
+from localpuppet.node.puppet.command import in_release
 from localpuppet.rollout.derived import derive
 from localpuppet.rollout.plan import Plan, PlanSelection, make_plan
 from localpuppet.rollout.site import EnvironmentSite
@@ -375,3 +379,171 @@ class Reports:
             result = await self._tell(action, node, run)
         self._known[key] = result
         return result
+
+
+# Values in a page; a node may say a hundred thousand.
+MAX_LEAVES = 2000
+MAX_VALUE = 400
+MAX_KEY = 120
+MAX_DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A fact.
+
+    Attributes:
+        key: Its name below its parent.
+        path: Its dotted path.
+        text: Its value; empty if it has parts.
+        parts: The branches below it.
+    """
+
+    key: str
+    path: str
+    text: str = ""
+    parts: tuple["Branch", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Facts.
+
+    Attributes:
+        branches: The first level, without legacy facts.
+        legacy: The facts that Facter hides by default: structured facts have their values.
+        shown: The number of values in the tree.
+        left_out: Whether values are omitted.
+    """
+
+    branches: tuple[Branch, ...]
+    legacy: tuple[Branch, ...]
+    shown: int
+    left_out: bool
+
+
+class _Room:
+    def __init__(self) -> None:
+        self.left = MAX_LEAVES
+        self.full = False
+
+
+def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
+    """Return facts as a tree.
+
+    Args:
+        facts: The facts as Facter returns them.
+        wanted: A search text; the tree has only facts whose path or value contains it, in any case.
+    """
+    room = _Room()
+    # Structured facts come first: the limit cuts legacy ones.
+    parts: tuple[dict[str, Json], dict[str, Json]] = {}, {}
+    for name, value in facts.items():
+        parts[is_legacy_fact(name)][name] = value
+    branches, legacy = (tuple(_branches(part, "", wanted.lower(), room, 0)) for part in parts)
+    return Tree(branches=branches, legacy=legacy, shown=MAX_LEAVES - room.left, left_out=room.full)
+
+
+def _branches(
+    facts: Mapping[str, Json], place: str, wanted: str, room: _Room, depth: int
+) -> Iterator[Branch]:
+    for key in sorted(facts):
+        value = facts[key]
+        name, path = shortened(key, MAX_KEY), f"{place}{key}"
+        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+            parts = tuple(_branches(value, f"{path}.", wanted, room, depth + 1))
+            if parts:
+                yield Branch(key=name, path=shortened(path, MAX_VALUE), parts=parts)
+            continue
+        text = text_of(value)
+        if wanted and wanted not in path.lower() and wanted not in text.lower():
+            continue
+        if not room.left:
+            room.full = True
+            return
+        room.left -= 1
+        yield Branch(key=name, path=shortened(path, MAX_VALUE), text=shortened(text, MAX_VALUE))
+
+
+# Lines of a log.
+MOST_LINES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOrigin:
+    """Where a line of a log comes from.
+
+    Attributes:
+        time: When Puppet logged it, as `show_epoch` writes it; empty if unknown.
+        file: The file of the resource; empty if unknown.
+        line: The line in the file; `None` if unknown.
+    """
+
+    time: str = ""
+    file: str = ""
+    line: int | None = None
+
+    @classmethod
+    def read(cls, fields: Json) -> "LogOrigin":
+        """Return the origin in an answer, see `runs.run_replies.log_reply`."""
+        fields = fields if isinstance(fields, dict) else {}
+        try:
+            time = show_epoch(parse_time(str(fields.get("time"))).timestamp())
+        except ValueError:
+            time = ""
+        file, line = fields.get("file"), fields.get("line")
+        return cls(
+            time=time,
+            file=one_line(in_release(file)) if isinstance(file, str) else "",
+            line=line if isinstance(line, int) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogTail:
+    """The end of a run's log.
+
+    Attributes:
+        lines: The last lines, at most `MOST_LINES`; repeated ones once with their number.
+        before: The number of lines before them.
+        left_out: The number of omitted diff lines.
+        origins: Where lines come from, by their text.
+    """
+
+    lines: tuple[str, ...]
+    before: int
+    left_out: int
+    origins: Mapping[str, LogOrigin] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Json]) -> "RunLogTail":
+        """Return the log in an answer, see `runs.run_replies.log_reply`.
+
+        Raises:
+            InvalidInputError: The value is not a log.
+        """
+        lines = _texts(fields.get("lines", []))
+        kept = lines[-MOST_LINES:]
+        before = _number(fields.get("before")) + len(lines) - len(kept)
+        origins = fields.get("origins")
+        listed = origins if isinstance(origins, list) and len(origins) == len(lines) else ()
+        return cls(
+            lines=tuple(folded(kept)),
+            before=before,
+            left_out=_number(fields.get("left_out")),
+            origins=dict(zip(lines, map(LogOrigin.read, listed), strict=False)),
+        )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _bad("a list of texts")
+    return tuple(map(str, value))
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _bad(place: str) -> InvalidInputError:
+    return InvalidInputError("is not a valid part of a report", where=f"the node's answer: {place}")

@@ -1,32 +1,249 @@
-"""The lists of the dashboard, as views and as files."""
+"""The lists of the dashboard, as views and as files.
+
+No cell can be read as a formula by a spreadsheet.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import failures, nodes
+from localpuppet.web.dashboard import activity, failures, nodes
 from localpuppet.web.dashboard import list_query as forms
+from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
-from localpuppet.web.dashboard.lists import drift, exporting
-from localpuppet.web.dashboard.lists.exporting import Table
-from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
-from localpuppet.web.dashboard.lists.rollouts import rollouts
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
-from localpuppet.web.dashboard.run_results import KEPT
+from localpuppet.web.dashboard.releases import ReleaseListContext, ReleaseRow, releases
+from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
+from localpuppet.web.dashboard.run_results import KEPT, RunResult
 from localpuppet.web.dashboard.tables import audit_table, run_queries
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter
-from localpuppet.web.dashboard.tables.run_queries import RunFilter
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
+from localpuppet.web.dashboard.tables.run_queries import NodeDrift, RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
+
+# What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# After these a spreadsheet that separates cells by semicolons or tabs begins another cell or row.
+_PARTS = re.compile(r"(?<=[;\t\r\n])")
+_HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A list.
+
+    Attributes:
+        name: The name of the list.
+        columns: The names of the columns.
+        records: Rows by column name; `None` is an empty cell, an array one with spaces.
+        names: The names of the nodes or rollouts.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    records: Sequence[Mapping[str, Json]]
+    names: Sequence[str]
+
+
+NODES = (
+    *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run", "error"),
+    *("resource", "place", "failing_since", "failed_runs"),
+)
+FAILURES = ("error", "resource", "place", "count", "first", "last", "outcomes", "nodes")
+RELEASES = (
+    *("release", "count", "bad", "wrong_release", "digests", "last", "staged", "tag", "url"),
+    "signed",
+)
+ROLLOUTS = (
+    *("id", "state", "title", "release", "caller", "started_at", "finished_at", "nodes", "counts"),
+    *("reason", "source"),
+)
+RUNS = (
+    *("node", "run", "finished_at", "seconds", "outcome", "release", "cause", "reason"),
+    *("resources", "more"),
+)
+AUDIT = ("at", "node", "caller", "action", "subject", "decision", "reason", "times", "request")
+DRIFT = ("node", "resource", "place", "count", "last", "run")
+# The columns that are times.
+_TIMES = frozenset({"at", "finished_at", "started_at", "failing_since", "first", "last"})
+
+
+def _field(column: str, row: object) -> Json:
+    value = getattr(row, column)
+    if column in _TIMES:
+        return shown(value)
+    if isinstance(value, str):
+        return str(value)
+    return [*map(str, value)] if isinstance(value, tuple | list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm(Generic[Row]):
+    """The form of a list as a file.
+
+    Attributes:
+        name: The name of the list.
+        columns: The columns. A cell has the field of that name.
+        names: Returns the names of the nodes or rollouts in rows.
+        cells: What the cells of other columns contain.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    names: Callable[[Sequence[Row]], Iterable[str]]
+    cells: Mapping[str, Callable[[Row], Json]] = field(default_factory=dict)
+
+    def __call__(self, rows: Sequence[Row]) -> Table:
+        """Return rows as a table."""
+        cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
+        return Table(
+            name=self.name,
+            columns=self.columns,
+            records=[{name: cell(row) for name, cell in cells.items()} for row in rows],
+            names=[*self.names(rows)],
+        )
+
+
+def _of_record(column: str, row: NodeAuditRecord) -> Json:
+    return _field(column, row.record)
+
+
+def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
+    return sorted({name for row in rows for name in row.nodes})
+
+
+def _node_of(rows: Iterable[RunResult | NodeAuditRecord | NodeDrift]) -> Sequence[str]:
+    return sorted({row.node for row in rows})
+
+
+nodes_table: TableForm[NodeRow] = TableForm("nodes", NODES, lambda rows: (row.node for row in rows))
+failures_table: TableForm[FailureGroup] = TableForm(
+    "failures",
+    FAILURES,
+    _nodes_of,
+    {
+        "count": lambda group: len(group.nodes),
+        "outcomes": lambda group: [str(kind) for kind in group.kinds],
+    },
+)
+releases_table: TableForm[ReleaseRow] = TableForm(
+    "releases",
+    RELEASES,
+    _nodes_of,
+    {
+        "count": lambda row: len(row.nodes),
+        "digests": lambda row: [digest for digest, _ in row.digests],
+    },
+)
+rollouts_table: TableForm[RolloutRow] = TableForm(
+    "rollouts",
+    ROLLOUTS,
+    lambda rows: (row.id for row in rows),
+    {"counts": lambda row: [f"{state}={count}" for state, count in row.counts]},
+)
+runs_table: TableForm[RunResult] = TableForm(
+    "runs",
+    RUNS,
+    _node_of,
+    {
+        "finished_at": lambda run: shown(run.at),
+        "resources": lambda run: [
+            f"{resource.word} {resource.resource} {resource.place}".rstrip()
+            for resource in run.resources
+        ],
+    },
+)
+audit_table_of_exporting: TableForm[NodeAuditRecord] = TableForm(
+    "audit",
+    AUDIT,
+    _node_of,
+    {name: partial(_of_record, name) for name in AUDIT if name != "node"},
+)
+drift_table: TableForm[NodeDrift] = TableForm("drift", DRIFT, _node_of)
+
+
+def as_csv(table: Table) -> str:
+    """Return a table as CSV with a head, and without formulas."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(table.columns)
+    for record in table.records:
+        writer.writerow([_neutral(_cell(record[column])) for column in table.columns])
+    return text.getvalue()
+
+
+def as_json(table: Table, *, last_updated: float | None) -> str:
+    """Return a table as JSON.
+
+    Args:
+        table: The table.
+        last_updated: When the bus last answered: seconds since 1970; `None` if never.
+    """
+    document = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
+    return json.dumps(document, indent=1)
+
+
+def as_names(names: Iterable[str]) -> str:
+    """Return names, one a line."""
+    return "".join(f"{name}\n" for name in names)
+
+
+FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
+    "csv": ("text/csv", lambda table, _: as_csv(table)),
+    "json": (
+        "application/json",
+        lambda table, last_updated: as_json(table, last_updated=last_updated),
+    ),
+    "txt": ("text/plain", lambda table, _: as_names(table.names)),
+}
+
+
+def shown(seconds: float | None) -> str | None:
+    """Return a time in the format of files, or `None`."""
+    return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
+
+
+def _cell(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _neutral(cell: str) -> str:
+    """Return a cell with an apostrophe before each part that could be a formula."""
+    return cell if _HARMLESS.fullmatch(cell) else "".join(map(_neutral_part, _PARTS.split(cell)))
+
+
+def _neutral_part(part: str) -> str:
+    """Return a part with an apostrophe if it starts a formula, even after quotes and blanks.
+
+    Blanks are all characters that are not visible: spaces of any width, zero-width ones, controls.
+    """
+    visible = (
+        character
+        for character in part
+        if character in _FORMULA or (character.isprintable() and character not in ' "')
+    )
+    return f"'{part}" if next(visible, "") in _FORMULA else part
+
 
 # Runs of a list, the newest that match.
 MOST_RUNS = 5_000
@@ -65,13 +282,13 @@ class NodeLists:
         self._showing = showing
         self._together = together
         lists = (
-            _List(forms.NODES, self._nodes, exporting.nodes_table),
-            _List(forms.FAILURES, self._failures, exporting.failures_table),
-            _List(forms.RELEASES, self._releases, exporting.releases_table),
-            _List(forms.ROLLOUTS, self._rollouts, exporting.rollouts_table),
-            _List(forms.RUNS, self._runs, exporting.runs_table),
-            _List(forms.AUDIT, self._audit, exporting.audit_table),
-            _List(forms.DRIFT, self._drift, exporting.drift_table),
+            _List(forms.NODES, self._nodes, nodes_table),
+            _List(forms.FAILURES, self._failures, failures_table),
+            _List(forms.RELEASES, self._releases, releases_table),
+            _List(forms.ROLLOUTS, self._rollouts, rollouts_table),
+            _List(forms.RUNS, self._runs, runs_table),
+            _List(forms.AUDIT, self._audit, audit_table_of_exporting),
+            _List(forms.DRIFT, self._drift, drift_table),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
 
@@ -93,18 +310,18 @@ class NodeLists:
             problem=problem,
             known=bool(page.rows) or await asyncio.to_thread(self._kept.memory.read, nodes.is_any),
             most_runs=MOST_RUNS,
-            drift_groups=drift.drift_groups,
+            drift_groups=activity.drift_groups,
         )
 
     async def file(self, request: Request) -> Response:
         """Send the whole filtered list as a file."""
         path, _, form = request.url.path.partition(".")
         list_ = self._lists[path]
-        if form not in exporting.FORMS:
-            raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
+        if form not in FORMS:
+            raise NotThereError(f"lists are available as {', '.join(FORMS)}")
         asked = ListQuery.parse(request.query_params, list_.form).whole
         names = await self._kept.inventory.names(asked.q)
-        media, written = exporting.FORMS[form]
+        media, written = FORMS[form]
         last_updated = self._kept.fleet.last_updated
         # Ten thousand rows take long to write: others have their turn meanwhile.
         text = await asyncio.to_thread(
@@ -168,7 +385,7 @@ class NodeLists:
 
     def _drift(self, asked: ListQuery, names: Names) -> ListPage[Any]:
         today = day_of(self._now())
-        return self._kept.memory.read(drift.listed, asked, names, today=today)
+        return self._kept.memory.read(activity.listed, asked, names, today=today)
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

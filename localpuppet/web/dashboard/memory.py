@@ -29,11 +29,11 @@ from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, HistoryDay, day_of
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import nodes
+from localpuppet.web.dashboard import nodes, reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable
-from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
-from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table
+from localpuppet.web.dashboard.tables import audit_table, run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import parts_of
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ PATIENCE = 30.0
 _VERSION = 11
 _TABLES = (
     run_table.TABLES
-    + reported_table.TABLES
+    + reported_rollouts.TABLES
     + audit_table.TABLES
     + nodes.TABLES
     + """
@@ -263,11 +263,11 @@ class DashboardStore:
 
     def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
-        return self.read(reported_table.all_, now=self._now())
+        return self.read(reported_rollouts.all_, now=self._now())
 
     def holding(self) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
         """Return the reports of nodes about rollouts that hold them, by node."""
-        return self.read(reported_table.holding, now=self._now())
+        return self.read(reported_rollouts.holding, now=self._now())
 
     def prune(self) -> bool:
         """Delete some outdated data; return whether more of the same day may remain.
@@ -282,7 +282,7 @@ class DashboardStore:
             if left is not None:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
-            reported_table.take_away(connection, oldest=oldest)
+            reported_rollouts.take_away(connection, oldest=oldest)
             audit_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))
             connection.execute(

@@ -31,9 +31,9 @@ from localpuppet.fleet.inventory.node_row import (
     is_older,
 )
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport
-from localpuppet.web.dashboard.tables import reported_table
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -138,7 +138,7 @@ class NodeTable:
 
     def report(self, name: str, reports: Iterable[NodeRolloutReport]) -> None:
         """Write the current reports of a node about rollouts."""
-        reported_table.write(self.connection, name, reports, now=self.now)
+        reported_rollouts.write(self.connection, name, reports, now=self.now)
         self.reported = True
 
     def names(self, condition: str = "1") -> set[str]:

@@ -1,12 +1,17 @@
-"""The dashboard's views, one method each: they choose the data for the templates."""
+"""The dashboard's views, one method each, and their routes as an ASGI application."""
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
@@ -16,44 +21,34 @@ from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
-from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.access.rules import AccessRefusal, Visitor
+from localpuppet.web.access.loopback import ENTER, LoopbackDoor
+from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visitor
 from localpuppet.web.dashboard import failures
 from localpuppet.web.dashboard.action_views import ActionViews
-from localpuppet.web.dashboard.diagram_views import DiagramViews
-from localpuppet.web.dashboard.difference_views import DifferenceViews
-from localpuppet.web.dashboard.facts_tree import tree_of
+from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
+from localpuppet.web.dashboard.diagrams import DiagramViews, Pictures, style_sheet
+from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
+from localpuppet.web.dashboard.differences import DifferenceViews
 from localpuppet.web.dashboard.failures import FailureGroup
-from localpuppet.web.dashboard.find_views import FindViews
-from localpuppet.web.dashboard.history.time_chart import RANGES, range_of
-from localpuppet.web.dashboard.history.views import HistoryViews
-from localpuppet.web.dashboard.list_query import FAILURES, OVERVIEW, ListPage, ListQuery
+from localpuppet.web.dashboard.finding import FindViews
+from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
+from localpuppet.web.dashboard.list_query import FAILURES, LISTS, OVERVIEW, ListPage, ListQuery
 from localpuppet.web.dashboard.listing import NodeLists
-from localpuppet.web.dashboard.lists.releases import sources_in_use
-from localpuppet.web.dashboard.lists.rollouts import (
+from localpuppet.web.dashboard.live import SharedAnswers, event_number
+from localpuppet.web.dashboard.nodes import MOST, Names, Overview, Tally, of_name, overview, tallies
+from localpuppet.web.dashboard.releases import sources_in_use
+from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
+from localpuppet.web.dashboard.rollout_actions import courses
+from localpuppet.web.dashboard.rollouts import (
     RolloutRow,
     active_rollouts,
     decisions_of,
     groups_of,
     reported_runs,
 )
-from localpuppet.web.dashboard.live import SharedAnswers, event_number
-from localpuppet.web.dashboard.nodes import (
-    MOST,
-    Names,
-    Overview,
-    Tally,
-    of_name,
-    overview,
-    tallies,
-)
-from localpuppet.web.dashboard.pictures import Pictures
-from localpuppet.web.dashboard.report import RunLogTail
-from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
-from localpuppet.web.dashboard.rollout_actions import courses
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries
-from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
 RUNS = 25
@@ -316,3 +311,56 @@ def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str],
             after |= link.ends
     left = "some links were not evaluated" if links.unanswered else ""
     return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left
+
+
+def application(parts: ViewContext) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        parts: The data for its views.
+    """
+    pages = Pages(parts)
+
+    def refused(_: Request, error: Exception) -> Response:
+        if isinstance(error, LocalpuppetError):
+            return pages.problem(error)
+        return pages.missing()
+
+    node = "/nodes/{node}"
+    entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
+    acts = []
+    if pages.acting is not None and pages.acting_on_rollouts is not None:
+        acting, both = pages.acting, ["GET", "POST"]
+        acts = [
+            Route("/nodes/do/{action}", acting.nodes, methods=both),
+            Route("/rollouts/do/start", pages.acting_on_rollouts.start, methods=both),
+            Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
+        ]
+    shown = Starlette(
+        routes=[
+            Route("/", pages.overview),
+            Route(node, pages.node),
+            Route(node + "/runs/{run}", pages.run),
+            *acts,
+            Route("/rollouts/{rollout}.json", pages.rollout_file),
+            Route("/rollouts/{rollout}", pages.rollout),
+            Route(DIFFERENCE, pages.differing.page),
+            Route(DIFFERENCE + ".{form}", pages.differing.file),
+            Route("/find", pages.finding.page),
+            Route("/find.json", pages.finding.suggestions),
+            Route("/plan", pages.diagrams.plan),
+            Route("/plan.{form}", pages.diagrams.plan_file),
+            Route("/kicks", pages.diagrams.kicks),
+            Route("/kicks.{form}", pages.diagrams.kicks_file),
+            Route("/diagram.css", style_sheet),
+            Route("/map", pages.history.map),
+            Route("/bus", pages.bus),
+            Route("/events", pages.events),
+            *entrance,
+            *(Route(path, pages.lists.page) for path in LISTS),
+            *(Route(path + ".{form}", pages.lists.file) for path in LISTS),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ],
+        exception_handlers={LocalpuppetError: refused, HTTPException: refused},
+    )
+    return AccessMiddleware(shown, parts.door, pages.refusal)

@@ -24,8 +24,7 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.query.pql import to_array
-from localpuppet.web.access.middleware import AccessMiddleware
-from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
+from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer

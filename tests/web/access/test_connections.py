@@ -1,6 +1,6 @@
 """The limits of connections."""
 
-from localpuppet.web.access.connections import ConnectionTable
+from localpuppet.web.access.tls import ConnectionTable
 
 
 def test_an_address_with_many_connections_keeps_no_other_address_out() -> None:

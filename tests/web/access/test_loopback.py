@@ -2,9 +2,8 @@
 
 import pytest
 
-from localpuppet.web.access.loopback import DEEDS_BURST, ENTER, LoopbackDoor
+from localpuppet.web.access.loopback import DEEDS_BURST, ENTER, LoopbackDoor, Sessions
 from localpuppet.web.access.rules import STRANGERS_BURST, RateLimit, Visitor
-from localpuppet.web.access.sessions import Sessions
 from tests.doubles.ports import FakeClock
 
 HOST = {"host": "127.0.0.1:8141"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web.access.sessions import (
+from localpuppet.web.access.loopback import (
     LINK_LIFE,
     MAX_SESSIONS,
     SESSION_LIFE,

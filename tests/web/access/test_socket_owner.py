@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from localpuppet.web.access.socket_owner import NOBODY, socket_owner
+from localpuppet.web.access.rules import NOBODY, socket_owner
 
 
 @contextmanager

@@ -16,9 +16,8 @@ from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
-from localpuppet.web.access.connections import ConnectionTable
 from localpuppet.web.access.rules import PeopleDoor
-from localpuppet.web.access.tls import NO_CERTIFICATE, Tls
+from localpuppet.web.access.tls import NO_CERTIFICATE, ConnectionTable, Tls
 from localpuppet.web.app import DashboardAccess
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.rigs.waiting import PATIENCE, wait_until

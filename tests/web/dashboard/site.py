@@ -39,9 +39,8 @@ from localpuppet.rollout.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.svg import draw_svg
-from localpuppet.web.access.loopback import LoopbackDoor
+from localpuppet.web.access.loopback import LoopbackDoor, Sessions
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
-from localpuppet.web.access.sessions import Sessions
 from localpuppet.web.app import DashboardAccess
 from localpuppet.web.dashboard.actions import (
     ActionOutcome,
@@ -49,14 +48,14 @@ from localpuppet.web.dashboard.actions import (
     NodeAction,
     NodeVerdict,
 )
-from localpuppet.web.dashboard.app import application
+from localpuppet.web.dashboard.diagrams import Draw
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import of_name
-from localpuppet.web.dashboard.pictures import Draw
-from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+from localpuppet.web.dashboard.pages import application
+from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.run_results import RunResult

@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
-from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
+from localpuppet.web.access.loopback import MAX_TOKENS, TOKEN_LIFE, Tokens
 from localpuppet.web.dashboard.actions import MAX_NODES
 from tests.doubles.ports import FakeClock
 from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, names, status, text

@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.difference import NameDifference
-from localpuppet.web.dashboard.difference_views import DifferenceViews
-from localpuppet.web.dashboard.lists.differing import MOST_LINES
+from localpuppet.web.dashboard.differences import MOST_LINES, DifferenceViews
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
 

@@ -1,7 +1,7 @@
 """Facts as a tree."""
 
 from localpuppet.base.formats.values import Json
-from localpuppet.web.dashboard.facts_tree import MAX_LEAVES, MAX_VALUE, tree_of
+from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_VALUE, tree_of
 
 FACTS: dict[str, Json] = {
     "os": {"family": "Debian", "release": {"major": "12"}},

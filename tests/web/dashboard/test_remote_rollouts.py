@@ -24,7 +24,7 @@ from localpuppet.rollout.events import (
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollouts import KnownRollout, Rollouts
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

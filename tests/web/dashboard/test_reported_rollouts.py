@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.web.dashboard.remote_rollouts import NodeRolloutReport, rollout_reports_of
+from localpuppet.web.dashboard import reported_rollouts
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
-from localpuppet.web.dashboard.tables import reported_table
 from tests.web.dashboard.site import Site, run_id, status, text
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
@@ -102,11 +102,11 @@ def test_a_lying_node_displaces_only_its_own_reports(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-")
     site.tell(status("good", site.now(), outcomes=[settled("changed", of=f"{began}ffff")]))
-    for beginning in range(0, reported_table.MOST_OF_ONE + 60, 32):
+    for beginning in range(0, reported_rollouts.MOST_OF_ONE + 60, 32):
         lies = [settled("changed", of=f"{began}{beginning + one:04x}") for one in range(32)]
         site.tell(status("eve", site.now(), outcomes=lies))
     found = site.memory.reported_rollouts()
-    assert len(found) == reported_table.MOST_OF_ONE + 1
+    assert len(found) == reported_rollouts.MOST_OF_ONE + 1
     assert found[0].rollout == f"{began}ffff"
 
 

@@ -17,9 +17,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
-from localpuppet.web.access.rules import LocalUserRule
+from localpuppet.web.access.rules import LocalUserRule, socket_owner
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
-from localpuppet.web.access.socket_owner import socket_owner
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.app import ApiContext, application
 from localpuppet.web.puppetdb.bodies import AnswerBodies, AnswerLimits

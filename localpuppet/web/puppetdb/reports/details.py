@@ -18,7 +18,7 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.report import LogOrigin, RunLogTail
+from localpuppet.web.dashboard.inventory_questions import LogOrigin, RunLogTail
 from localpuppet.web.puppetdb.reports.report_rows import PUPPET, log_line, log_of, metrics
 from localpuppet.web.puppetdb.reports.report_views import FoundReport
 

@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.web.dashboard.history.time_chart import RANGES
+from localpuppet.web.dashboard.activity import RANGES
 from tests.web.dashboard.browser.chromium import Browser
 from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import Site, status

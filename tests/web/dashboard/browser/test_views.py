@@ -16,7 +16,7 @@ from selenium.webdriver.common.keys import Keys
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import MAX_INFLATED, CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.access.sessions import kept_host_name
+from localpuppet.web.access.loopback import kept_host_name
 from localpuppet.web.dashboard.run_results import RunResource
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs

@@ -9,8 +9,8 @@ import pytest
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard import activity
 from localpuppet.web.dashboard.list_query import DRIFT, RUNS, ListQuery
-from localpuppet.web.dashboard.lists import drift
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
@@ -160,19 +160,19 @@ def test_a_change_drifts_if_the_release_was_already_applied(table: sqlite3.Conne
         ended(NOW - 20, release="web/tags/r3", resources=(MOTD,)),
         ended(NOW - 10, "b", resources=(corrective,)),
     )
-    asked, today = ListQuery(form=DRIFT, sort="count", down=True), day_of(NOW) + drift.DAYS
-    found = drift.listed(table, asked.whole, None, today=today - 1).rows
+    asked, today = ListQuery(form=DRIFT, sort="count", down=True), day_of(NOW) + activity.DRIFT_DAYS
+    found = activity.listed(table, asked.whole, None, today=today - 1).rows
     assert [(one.node, one.resource, one.place, one.count) for one in found] == [
         ("a", MOTD.resource, MOTD.place, 2),
         ("b", "Service[ssh]", "", 1),
     ]
     assert (found[0].last, found[0].run) == (NOW - 50, run_id(NOW - 50))
-    (a, b), (motd, service) = drift.drift_groups(found)
+    (a, b), (motd, service) = activity.drift_groups(found)
     assert (motd.name, motd.place, motd.count, motd.others) == (MOTD.resource, MOTD.place, 2, ["a"])
     assert (a.name, a.count, a.others, a.newest) == ("a", 2, [MOTD.resource], found[0])
     assert (service.others, b.others) == (["b"], ["Service[ssh]"])
-    assert len(drift.listed(table, asked.whole, ["b"], today=today - 1).rows) == 1
-    assert drift.listed(table, asked.whole, None, today=today + 1).rows == []
+    assert len(activity.listed(table, asked.whole, ["b"], today=today - 1).rows) == 1
+    assert activity.listed(table, asked.whole, None, today=today + 1).rows == []
 
 
 def test_resources_go_with_their_runs(table: sqlite3.Connection) -> None:

@@ -18,9 +18,10 @@ from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes as node_tables
+from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.run_results import RunDetails, RunResult
-from localpuppet.web.dashboard.tables import reported_table, run_table
+from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
 from tests.doubles.inventory import MemoryInventory
@@ -72,7 +73,9 @@ class PlayedRuns:
         self.connection = sqlite3.connect(file, check_same_thread=False)
         weakref.finalize(self, self.connection.close)  # Python 3.13 warns of one that is open
         self.connection.execute("PRAGMA synchronous = OFF")
-        self.connection.executescript(run_table.TABLES + reported_table.TABLES + node_tables.TABLES)
+        self.connection.executescript(
+            run_table.TABLES + reported_rollouts.TABLES + node_tables.TABLES
+        )
         self.put(*nodes)
         self.add(*runs)
         self.forgotten: set[str] = set()

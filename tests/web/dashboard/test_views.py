@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.history.views import (
+from localpuppet.web.dashboard.activity import (
     MOST_CELLS,
     ROLE,
     day_strip,

@@ -10,16 +10,100 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.text import shortened
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
-from localpuppet.web.dashboard.lists import exporting
-from localpuppet.web.dashboard.lists.differing import FILES, MOST_OPEN, ChangeRow, FileDiff, changes
-from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
-from localpuppet.web.dashboard.staged import StagedReleases
+from localpuppet.web.dashboard.listing import TableForm
+from localpuppet.web.dashboard.releases import ReleaseRow, StagedReleases, staged_row
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 
+REMOVED, ADDED, CHANGED = "removed", "added", "changed"
+FILES = "files"
+# Lines of a file's diff that are shown, and characters of a line.
+MOST_LINES = 1000
+MAX_LINE = 500
+# Diffs that are open at first.
+MOST_OPEN = 10
+_STYLES = {"+": ADDED, "-": REMOVED, "@": "place"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """A difference.
+
+    Attributes:
+        of: Its kind: `dependencies`, `files`.
+        name: Its name.
+        change: `removed`, `added`, `changed`.
+        how: For a change: old and new.
+    """
+
+    of: str
+    name: str
+    change: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDiff:
+    """The unified diff of a file, cut to the limits.
+
+    Attributes:
+        name: The file.
+        lines: Its lines, each with a class of the style sheet; none if `note` has the reason.
+        left_out: The number of omitted lines.
+        note: Why the diff is not shown, or empty.
+    """
+
+    name: str
+    lines: tuple[tuple[str, str], ...] = ()
+    left_out: int = 0
+    note: str = ""
+
+    @classmethod
+    def of(cls, name: str, text: str) -> "FileDiff":
+        """Return a file's diff.
+
+        Args:
+            name: The file.
+            text: The result of `releases.difference.unified`.
+        """
+        if not text.startswith("--- "):
+            return cls(name=name, note=text)
+        lines = text.split("\n")[2:]  # without the names
+        shown = tuple(
+            (_STYLES.get(line[:1], ""), shortened(line.expandtabs(4), MAX_LINE))
+            for line in lines[:MOST_LINES]
+        )
+        return cls(name=name, lines=shown, left_out=len(lines) - len(shown))
+
+
+def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
+    """Return the rows, sorted by kind and name.
+
+    Args:
+        differences: Kind → difference.
+    """
+    all_rows = []
+    for of, difference in differences.items():
+        rows = [ChangeRow(of=of, name=name, change=REMOVED) for name in difference.removed]
+        rows += [ChangeRow(of=of, name=name, change=ADDED) for name in difference.added]
+        rows += [
+            ChangeRow(of=of, name=name, change=CHANGED, how=how)
+            for name, how in difference.changed.items()
+        ]
+        all_rows += sorted(rows, key=lambda row: row.name)
+    return all_rows
+
+
 PATH = "/releases/difference"
+CHANGES = ("of", "name", "change", "how")
+changes_table: TableForm[ChangeRow] = TableForm(
+    "changes", CHANGES, lambda rows: (row.name for row in rows)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +202,13 @@ class DifferenceViews:
     async def file(self, request: Request) -> Response:
         """Send all differences as a file."""
         form = request.path_params["form"]
-        if form not in exporting.FORMS:
-            raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
+        if form not in listing.FORMS:
+            raise NotThereError(f"lists are available as {', '.join(listing.FORMS)}")
         asked = DifferenceQuery.parse(request.query_params)
         if asked.before is None or asked.after is None:
             raise InvalidInputError("must name two releases", where="from and to")
-        media, written = exporting.FORMS[form]
-        table = exporting.changes_table(await self._rows(asked))
+        media, written = listing.FORMS[form]
+        table = changes_table(await self._rows(asked))
         text = await asyncio.to_thread(written, table, self.fleet.last_updated)
         headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)

@@ -10,12 +10,12 @@ import pytest
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.lists.exporting import (
+from localpuppet.web.dashboard.differences import changes_table
+from localpuppet.web.dashboard.listing import (
     Table,
     as_csv,
     as_json,
     as_names,
-    changes_table,
     failures_table,
     nodes_table,
     releases_table,
@@ -23,7 +23,7 @@ from localpuppet.web.dashboard.lists.exporting import (
 )
 from tests.fleet.history.records import a_row
 
-PAGE = Path(__file__).parents[4] / "docs/reference/dashboard.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/dashboard.md"
 
 ROW = a_row(
     "a.example.com", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y"

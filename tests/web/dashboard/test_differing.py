@@ -1,7 +1,7 @@
 """Rows of what differs between two releases."""
 
 from localpuppet.node.releases.difference import NameDifference
-from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
+from localpuppet.web.dashboard.differences import ChangeRow, changes
 
 
 def test_each_thing_is_a_row_dependencies_before_files() -> None:

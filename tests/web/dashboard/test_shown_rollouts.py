@@ -17,7 +17,7 @@ from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.rollout_view import RolloutView
 from localpuppet.web.dashboard.list_query import ROLLOUTS, ListQuery
-from localpuppet.web.dashboard.lists.rollouts import (
+from localpuppet.web.dashboard.rollouts import (
     FEWEST,
     MOST_ACTIVE,
     MOST_NODES,

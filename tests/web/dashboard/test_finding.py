@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.web.dashboard.lists.finding import (
+from localpuppet.web.dashboard.finding import (
     MOST_OF_KIND,
     MOST_SUGGESTED,
     Findings,

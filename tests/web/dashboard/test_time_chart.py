@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
-from localpuppet.web.dashboard.history.time_chart import (
+from localpuppet.web.dashboard.activity import (
     FAILURES,
     MOST_MARKERS,
     RANGES,
@@ -12,7 +12,7 @@ from localpuppet.web.dashboard.history.time_chart import (
     range_of,
     time_chart,
 )
-from localpuppet.web.dashboard.lists.rollouts import RolloutRow
+from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import HOUR
 
 NOW = 1_795_000_000.0  # 2026-11-18 11:06:40
