@@ -21,10 +21,9 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
-from localpuppet.base.formats.choice import parse_choice
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName, parse_uuid
 from localpuppet.base.formats.records import AllowedRange, Key, Message
-from localpuppet.base.formats.text import parse_line, shown_names
+from localpuppet.base.formats.text import parse_choice, parse_line, shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value

@@ -10,7 +10,6 @@ import pytest
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.records import from_stored_record
 from localpuppet.fleet.agent.confirmation import Confirmation
 from localpuppet.fleet.edges.kicks import HeldKick, kicked_by
 from localpuppet.fleet.edges.reactions import ReactionState
@@ -48,8 +47,8 @@ READERS: list[Callable[[Any, Path], object]] = [
     lambda raw, _: form_problem(raw),
     lambda raw, _: parse_resources(Fields(raw, where="exports")),
     lambda raw, _: HeldKick.parse(Fields(raw, where="kick")),
-    lambda raw, _: from_stored_record(Confirmation, raw, schema=1),
-    lambda raw, _: from_stored_record(ReactionState, raw, schema=1),
+    lambda raw, _: Confirmation.from_dict(raw),
+    lambda raw, _: ReactionState.from_dict(raw),
     read_kicked,
     read_collectors,
 ]

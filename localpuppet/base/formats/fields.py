@@ -21,14 +21,14 @@ class Fields:
     A method that reads a field raises `InvalidInputError` if the field is missing or has another
     type. A method that ends in `_or_none` returns `None` if the field is missing or null.
 
-    Args:
+    Attributes:
         raw: The object.
         where: Its place, for messages.
     """
 
     def __init__(self, raw: Mapping[str, Json], *, where: str) -> None:
-        self._raw = raw
-        self._where = where
+        self.raw = raw
+        self.where = where
 
     @classmethod
     def parse(cls, data: bytes, *, where: str, limit: int) -> "Fields":
@@ -36,18 +36,18 @@ class Fields:
         return cls(parse_object(data, where=where, limit=limit), where=where)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._raw
+        return key in self.raw
 
     def only(self, known: Collection[str]) -> None:
         """Reject an object with a field outside `known`."""
-        for key in self._raw:
+        for key in self.raw:
             if key not in known:
-                raise InvalidInputError(f"unknown key {key[:60]!r}", where=self._where)
+                raise InvalidInputError(f"unknown key {key[:60]!r}", where=self.where)
 
     def schema(self, number: int) -> None:
         """Check the schema number of the object."""
-        if problem := schema_problem(self._raw.get("schema"), number):
-            raise InvalidInputError(problem, where=self._where)
+        if problem := schema_problem(self.raw.get("schema"), number):
+            raise InvalidInputError(problem, where=self.where)
 
     def text(self, key: str) -> str:
         """Return a string."""
@@ -55,7 +55,7 @@ class Fields:
 
     def text_or_none(self, key: str) -> str | None:
         """Return a string or `None`."""
-        return None if self._raw.get(key) is None else self.text(key)
+        return None if self.raw.get(key) is None else self.text(key)
 
     def parsed(self, key: str, parse: Callable[[str], T]) -> T:
         """Return `parse` of a string; an error that `parse` raises gets the field's place."""
@@ -63,18 +63,18 @@ class Fields:
         try:
             return parse(text)
         except InvalidInputError as error:
-            raise error.at(at(self._where, key)) from error
+            raise error.at(at(self.where, key)) from error
 
     def parsed_or_none(self, key: str, parse: Callable[[str], T]) -> T | None:
         """Return `parse` of a string, or `None`."""
-        return None if self._raw.get(key) is None else self.parsed(key, parse)
+        return None if self.raw.get(key) is None else self.parsed(key, parse)
 
     def parsed_list(
         self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
     ) -> tuple[T, ...]:
         """Return `parse` of each string in a list of `minimum` to `maximum` strings."""
         value = self.values(key)
-        place = at(self._where, key)
+        place = at(self.where, key)
         if not minimum <= len(value) <= maximum:
             raise InvalidInputError(
                 f"has {len(value)} elements; {minimum} to {maximum} are allowed", where=place
@@ -99,7 +99,7 @@ class Fields:
 
     def values_or_none(self, key: str) -> list[Json] | None:
         """Return a list with elements of any type, or `None`."""
-        return None if self._raw.get(key) is None else self.values(key)
+        return None if self.raw.get(key) is None else self.values(key)
 
     def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
         """Return an integer from `minimum` to `maximum`, both included."""
@@ -110,7 +110,7 @@ class Fields:
             raise self.wrong(key, f"an integer{limits}")
         if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
             raise InvalidInputError(
-                f"is {value}, must be an integer{limits}", where=at(self._where, key)
+                f"is {value}, must be an integer{limits}", where=at(self.where, key)
             )
         return value
 
@@ -120,7 +120,7 @@ class Fields:
         """Return an integer or `None`; see `integer`."""
         return (
             None
-            if self._raw.get(key) is None
+            if self.raw.get(key) is None
             else self.integer(key, minimum=minimum, maximum=maximum)
         )
 
@@ -133,7 +133,7 @@ class Fields:
 
     def seconds_or_none(self, key: str) -> float | None:
         """Return a positive number or `None`."""
-        value = self._raw.get(key)
+        value = self.raw.get(key)
         if value is None:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
@@ -150,16 +150,16 @@ class Fields:
 
     def inner(self, key: str) -> "Fields":
         """Return the fields of an inner object."""
-        return Fields(self.mapping(key), where=at(self._where, key))
+        return Fields(self.mapping(key), where=at(self.where, key))
 
     def inner_or_none(self, key: str) -> "Fields | None":
         """Return the fields of an inner object, or `None`."""
-        return None if self._raw.get(key) is None else self.inner(key)
+        return None if self.raw.get(key) is None else self.inner(key)
 
     def inner_list(self, key: str, *, maximum: int) -> "tuple[Fields, ...]":
         """Return the fields of each object in a list of at most `maximum` objects."""
         value = self.values(key)
-        place = at(self._where, key)
+        place = at(self.where, key)
         if len(value) > maximum:
             raise InvalidInputError(
                 f"has {len(value)} elements; at most {maximum} are allowed", where=place
@@ -173,7 +173,7 @@ class Fields:
 
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
         """Return the error for a field whose value is not `wanted`."""
-        return wrong_type(self._raw[key], wanted, at(self._where, key))
+        return wrong_type(self.raw[key], wanted, at(self.where, key))
 
     def _of(self, key: str, form: type[T], noun: str) -> T:
         value = self._required(key)
@@ -182,6 +182,6 @@ class Fields:
         return value
 
     def _required(self, key: str) -> Json:
-        if key not in self._raw:
-            raise InvalidInputError(f"the key {key!r} is missing", where=self._where)
-        return self._raw[key]
+        if key not in self.raw:
+            raise InvalidInputError(f"the key {key!r} is missing", where=self.where)
+        return self.raw[key]

@@ -136,9 +136,11 @@ class JsonRecord(Value):
 
     Attributes:
         SCHEMA: The number of its form, which is its first key; `None` for a part of a record.
+        IS_OPEN: Whether keys without a field are ignored: later versions may write them.
     """
 
     SCHEMA: ClassVar[int | None] = None
+    IS_OPEN: ClassVar[bool] = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -204,28 +206,12 @@ def from_record(form: type[T], raw: object, *, where: str = "") -> T:
         InvalidInputError: The object has another form; the message has the place of the problem.
     """
     known: Any = form
-    read = _form(known).read
+    read = form_of(known).read
     try:
         value: T = read(raw)
     except _PROBLEMS as error:
         raise _located(error, where) from error
     return value
-
-
-def to_stored_record(value: object, *, schema: int) -> dict[str, Any]:
-    """Return the JSON object of a value, with the number of its form."""
-    return {"schema": schema, **to_record(value)}
-
-
-def from_stored_record(form: type[T], raw: Mapping[str, Any], *, schema: int) -> T:
-    """Return the value of a JSON object that this node wrote.
-
-    Raises:
-        StateError: The object has another number or another form.
-    """
-    check_schema(raw, schema)
-    with damage_errors():
-        return from_record(form, {key: raw[key] for key in raw if key != "schema"})
 
 
 def register_form(
@@ -253,6 +239,7 @@ class _Object:
     def __init__(self, form: Any) -> None:  # noqa: ANN401 - a dataclass or value
         self._class = form
         self._schema: int | None = getattr(form, "SCHEMA", None)
+        self._is_open: bool = getattr(form, "IS_OPEN", False)
         self._head = {} if self._schema is None else {"schema": self._schema}
         types = _types_of(form)
         self._fields = [_field(form, one, types[one.name]) for one in fields(form)]
@@ -283,7 +270,7 @@ class _Object:
             raise wrong_type(raw, "a mapping", "")
         if self._schema and (problem := schema_problem(raw.get("schema"), self._schema)):
             raise InvalidInputError(problem)
-        if not raw.keys() <= self._keys:
+        if not self._is_open and not raw.keys() <= self._keys:
             raise InvalidInputError(f"unknown key {min(raw.keys() - self._keys)[:60]!r}")
         if not self._needed <= raw.keys():
             missing = next(
@@ -313,7 +300,7 @@ def _field(owner: type, field: Field[Any], form: Any) -> _Field:  # noqa: ANN401
     sparse = optional and issubclass(owner, Message) and ALWAYS not in marks
     default = default_of(field) if sparse else MISSING
     needed = not (optional and issubclass(owner, JsonRecord))
-    json_form = JsonForm(_as_it_is, to_record) if selected else _form(form)
+    json_form = JsonForm(_as_it_is, to_record) if selected else form_of(form)
     return _Field(field.name, str(key), json_form, default, needed, selected)
 
 
@@ -327,7 +314,8 @@ def _object_of(form: Any) -> _Object:  # noqa: ANN401 - a dataclass or value
 
 
 @cache
-def _form(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
+def form_of(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
+    """Return the JSON form of a type."""
     if form in _FORMS:
         return _FORMS[form]
     origin, args = get_origin(form), get_args(form)
@@ -356,10 +344,10 @@ def _annotated(form: Any, *marks: object) -> JsonForm:  # noqa: ANN401 - a type 
         if isinstance(mark, JsonForm):
             return mark
         if isinstance(mark, AllowedRange):
-            return _limited_integer(mark) if form is int else _limited_list(_form(form), mark)
+            return _limited_integer(mark) if form is int else _limited_list(form_of(form), mark)
         if callable(mark):
             return text_form(mark)
-    return _form(form)
+    return form_of(form)
 
 
 def _limited_integer(bounds: AllowedRange) -> JsonForm:
@@ -388,7 +376,7 @@ def _limited_list(form: JsonForm, bounds: AllowedRange) -> JsonForm:
 def _union(forms: tuple[Any, ...]) -> JsonForm:
     if {bool, int, float, str} <= {*forms}:
         return _FORMS[Json]
-    kinds = [_form(form) for form in forms if form is not type(None)]
+    kinds = [form_of(form) for form in forms if form is not type(None)]
     if len(kinds) == 1:
         ((read, write, accepted),) = kinds
         return JsonForm(
@@ -408,7 +396,7 @@ def _union(forms: tuple[Any, ...]) -> JsonForm:
 
 
 def _list(container: Callable[[Iterable[Any]], Any], item: object) -> JsonForm:
-    read_item, write_item, _ = _form(item)
+    read_item, write_item, _ = form_of(item)
 
     def read(raw: Any) -> Any:  # noqa: ANN401
         if not isinstance(raw, list):
@@ -426,7 +414,7 @@ def _list(container: Callable[[Iterable[Any]], Any], item: object) -> JsonForm:
 
 
 def _mapping(key: object, item: object) -> JsonForm:
-    read_key, read_item, write_item = _form(key).read, _form(item).read, _form(item).write
+    read_key, read_item, write_item = form_of(key).read, form_of(item).read, form_of(item).write
 
     def read(raw: Any) -> Any:  # noqa: ANN401
         if not isinstance(raw, dict):
@@ -449,7 +437,7 @@ def _mapping(key: object, item: object) -> JsonForm:
 
 
 def _named_tuple(form: Any) -> JsonForm:  # noqa: ANN401 - a class of any kind
-    members = [_form(member) for member in _types_of(form).values()]
+    members = [form_of(member) for member in _types_of(form).values()]
 
     def read(raw: Any) -> Any:  # noqa: ANN401
         if not isinstance(raw, list):

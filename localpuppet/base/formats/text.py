@@ -1,14 +1,16 @@
-"""Text for people: which characters may be stored, and which are escaped before printing."""
+"""Texts of one line from outside, and texts that people read."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.base.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
+
 
 MAX_LINE_BYTES = 1024
 SHOWN_NAMES = 5
@@ -183,3 +185,29 @@ def url_without_secrets(url: str) -> str:
         scheme, rest = "", url
     host, slash, path = rest.partition("/")
     return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+
+MAX_SHOWN = 60
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def parse_choice(kind: type[Choice], text: str, *, what: str, hint: str = "") -> Choice:
+    """Return the member of an enumeration that a text names.
+
+    Args:
+        kind: The enumeration.
+        text: The text.
+        what: A description of the value for the message: "a way to take a resource".
+        hint: What to do besides writing one of the members.
+
+    Raises:
+        InvalidInputError: The text is not a member; the message lists all members.
+    """
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{text[:MAX_SHOWN]!r} is not {what}",
+            hint="; ".join(filter(None, [f"use one of {', '.join(kind)}", hint])),
+        ) from error

@@ -16,12 +16,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_record
-from localpuppet.base.formats.records import from_stored_record, to_stored_record
+from localpuppet.base.formats.records import JsonRecord, to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json, mapping_of
@@ -116,7 +116,7 @@ class Instant(Value):
         checked_time(self.at)
 
 
-class Confirmation(Value):
+class Confirmation(JsonRecord):
     """The confirmation of a deployed release after its first run.
 
     Attributes:
@@ -137,6 +137,7 @@ class Confirmation(Value):
         tries: The number of failed rollback attempts.
     """
 
+    SCHEMA: ClassVar = 1
     serial: int
     release: str
     by: str
@@ -202,9 +203,6 @@ class Confirmation(Value):
         return f"{self.release}: {self.stage}{f' ({self.reason})' if self.reason else ''}"
 
 
-SCHEMA = 1
-
-
 class ConfirmationMemory:
     """The stored confirmation, which survives kills and reboots.
 
@@ -223,13 +221,12 @@ class ConfirmationMemory:
             StateError: The file is damaged or unreadable.
         """
         hint = "move it away: the node then starts a new confirmation"
-        parse = partial(from_stored_record, Confirmation, schema=SCHEMA)
-        return read_record(self._file, parse, hint=hint)
+        return read_record(self._file, Confirmation.from_dict, hint=hint)
 
     def write(self, confirmation: Confirmation) -> None:
         """Write the confirmation durably."""
         make_private(self._state)
-        write_json(self._file, to_stored_record(confirmation, schema=SCHEMA))
+        write_json(self._file, to_record(confirmation))
 
 
 def is_confirmed(state: Path, assignment: Assignment) -> bool:

@@ -16,16 +16,16 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.records import (
+    JsonRecord,
     from_record,
-    from_stored_record,
     to_record,
-    to_stored_record,
 )
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
@@ -48,7 +48,7 @@ from localpuppet.node.puppet.catalog import MAX_BYTES, CanonicalCatalog
 MAX_PACKED = 8 * 1024 * 1024
 
 
-class CatalogHeader(Value):
+class CatalogHeader(JsonRecord):
     """The run of a catalog, and the digest of its packed form.
 
     Attributes:
@@ -63,6 +63,7 @@ class CatalogHeader(Value):
         problem: Why the catalog is unknown, in one line; otherwise empty.
     """
 
+    SCHEMA: ClassVar = 1
     run: RunId
     at: float
     release: str
@@ -131,7 +132,6 @@ def unpack_catalog(data: bytes, *, node: NodeName) -> CanonicalCatalog:
     return catalog
 
 
-SCHEMA = 1
 # `FILE` of `PuppetX::Localpuppet::Catalogs`, in the public directory of the run.
 RECORDED = "catalog.json"
 MAX_RECORDED = 64 * 1024 * 1024
@@ -182,7 +182,7 @@ class CatalogKeeper:
         except InvalidInputError as error:
             header = replace(header, problem=one_line(f"the catalog {error}"))
         make_private(self._file.parent)
-        write_json(self._file, to_stored_record(header, schema=SCHEMA))
+        write_json(self._file, header.to_dict())
         return header
 
     def clean(self, *entries: InventoryEntry | None) -> None:
@@ -197,7 +197,7 @@ class CatalogKeeper:
             StateError: No good run was recorded, or the file is damaged.
         """
         try:
-            return from_stored_record(CatalogHeader, read_json(self._file), schema=SCHEMA)
+            return CatalogHeader.from_dict(read_json(self._file))
         except FileNotFoundError as error:
             raise StateError(
                 "keeps no catalog yet", where="this node", hint="the next good run keeps one"

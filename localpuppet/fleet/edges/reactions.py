@@ -29,14 +29,13 @@ Example: web01's address changed, so `ReactionDecision.causes` is one cause alon
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import from_stored_record, to_stored_record
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
@@ -296,7 +295,7 @@ class WatchedQuery(Value):
         )
 
 
-class ReactionState(Value):
+class ReactionState(JsonRecord):
     """The stored state.
 
     Attributes:
@@ -306,6 +305,7 @@ class ReactionState(Value):
         pending: The causes of a reaction that may not be in the inbox yet.
     """
 
+    SCHEMA: ClassVar = 1
     run: str | None = None
     queries: tuple[WatchedQuery, ...] = ()
     reactions: tuple[PastReaction, ...] = ()
@@ -569,13 +569,11 @@ class ReactionMemory:
             StateError: The file is damaged or unreadable.
         """
         hint = "move it away: the agent rebuilds it from the last successful run"
-        parse = partial(from_stored_record, ReactionState, schema=SCHEMA)
-        return read_record(self._path, parse, hint=hint) or ReactionState()
+        return read_record(self._path, ReactionState.from_dict, hint=hint) or ReactionState()
 
     def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
         make_private(self._path.parent)
         # In one line: with one line per node, ten thousand nodes would make the write ten times
         # slower.
-        record = to_stored_record(state, schema=SCHEMA)
-        write_durably(self._path, f"{compact(record)}\n".encode())
+        write_durably(self._path, f"{compact(state.to_dict())}\n".encode())

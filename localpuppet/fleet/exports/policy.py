@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.formats.text import parse_choice
 from localpuppet.base.value import Value
 from localpuppet.fleet.exports.resource import (
     OF_TYPES,

@@ -5,17 +5,16 @@
 - What another node signed is checked as strictly as damaged data: any bytes are a day, or an error.
 """
 
-import json
 import zlib
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.records import AllowedRange, JsonRecord, from_record, to_record
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.layout import HISTORY
@@ -24,7 +23,6 @@ from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.run_end import MAX_COUNT
 from localpuppet.fleet.trust.signing import MessageKind
 
-SCHEMA = 1
 DAY = 86400.0
 # Days on the bus: seven whole ones and today.
 SLOTS = 8
@@ -86,6 +84,14 @@ AUDIT = HistoryForm(
 )
 
 
+class _DayHeader(JsonRecord):
+    SCHEMA: ClassVar = 1
+    node: NodeName
+    day: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
+    dropped: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
+    records: Annotated[tuple[Any, ...], AllowedRange(maximum=MAX_RECORDS)]
+
+
 class HistoryDay(Value, Generic[R]):
     """A day of a node's history.
 
@@ -119,14 +125,13 @@ class HistoryDay(Value, Generic[R]):
         """Return the packed day with some of its records; `None` if they are too many."""
         if len(records) > MAX_RECORDS:
             return None
-        raw = {
-            "schema": SCHEMA,
-            "node": self.node,
-            "day": self.day,
-            "dropped": min(self.dropped + len(self.records) - len(records), MAX_COUNT),
-            "records": [to_record(record) for record in records],
-        }
-        text = json.dumps(raw, separators=(",", ":")).encode()
+        header = _DayHeader(
+            node=self.node,
+            day=self.day,
+            dropped=min(self.dropped + len(self.records) - len(records), MAX_COUNT),
+            records=tuple(map(to_record, records)),
+        )
+        text = compact(header.to_dict()).encode()
         packed = zlib.compress(text, 9)
         fits = len(text) <= MAX_UNPACKED_DAY and len(packed) <= MAX_PACKED_DAY
         values = sum(map(text.count, (b",", b"[", b"{")))  # or more, if titles have these
@@ -146,24 +151,13 @@ def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
     except ValueError as error:
         raise InvalidInputError(str(error), where=_WHERE) from error
     raw = parse_object(text, where=_WHERE, limit=MAX_UNPACKED_DAY, values=MAX_VALUES)
-    fields = Fields(raw, where=_WHERE)
-    fields.schema(SCHEMA)
-    fields.only(("schema", "node", "day", "dropped", "records"))
-    records = fields.values("records")
-    if len(records) > MAX_RECORDS:
-        raise InvalidInputError(f"has more than {MAX_RECORDS} records", where=_WHERE)
-    day = fields.integer("day", minimum=0, maximum=MAX_COUNT)
-    parsed = tuple(from_record(form.record, record) for record in records)
-    if any(day_of(record.at) != day for record in parsed):
+    day = from_record(_DayHeader, raw, where=_WHERE)
+    parsed = tuple(from_record(form.record, record) for record in day.records)
+    if any(day_of(record.at) != day.day for record in parsed):
         raise InvalidInputError("has a record of another day", where=_WHERE)
     if len({record.identity for record in parsed}) != len(parsed):
         raise InvalidInputError("has a record twice", where=_WHERE)
-    return HistoryDay(
-        node=fields.parsed("node", NodeName.parse),
-        day=day,
-        records=parsed,
-        dropped=fields.integer("dropped", minimum=0, maximum=MAX_COUNT),
-    )
+    return HistoryDay(node=day.node, day=day.day, records=parsed, dropped=day.dropped)
 
 
 def day_of(at: float) -> int:

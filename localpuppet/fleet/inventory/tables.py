@@ -4,14 +4,16 @@
 - Manifests for older Puppet versions use `hostname`, `ipaddress` or `osfamily`, which Puppet 8 no
   longer has. `facts_sql` derives them from structured facts. A derived fact never replaces a
   published one; `fqdn`, `clientcert`, `role` and `trusted` come from the entry, not from facts.
-- `attach` gives a connection the names `live`, `nodes`, `facts`, `classes` and `servers`, with one
-  entry replaced on request. Queries use these names only.
+- `attach` gives a connection the names `live` and those of `NAMES`, with one entry replaced on
+  request. Queries use these names only.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
+from typing import Any
 
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import EnvironmentName, NodeName
@@ -19,7 +21,7 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
-from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry
+from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, json_texts
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 ROLE = "role"
@@ -61,16 +63,19 @@ MAX_INTERFACES = 1000
 _LAST_TIME = 253_402_300_799.0
 # Keys that SQLite's paths name as they are; `dig` reads the others.
 _PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+\Z")
+# The row of a fact has the number of its name in the upper half of its key, the number of its node
+# in the lower half: the values of a fact are side by side, and no index is needed.
+_NODE = "4294967295"
 TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (
     id INTEGER PRIMARY KEY, certname TEXT NOT NULL UNIQUE, at REAL NOT NULL,
     timestamp TEXT NOT NULL, environment TEXT NOT NULL, roles TEXT NOT NULL, release TEXT,
-    exports TEXT, catalog TEXT, resources INTEGER
+    exports TEXT, catalog TEXT, resources INTEGER, fact_ids TEXT NOT NULL, legacy INTEGER
 ) STRICT;
-CREATE TABLE IF NOT EXISTS facts (
-    name TEXT NOT NULL, node INTEGER NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, node)
-) STRICT;
-CREATE INDEX IF NOT EXISTS facts_by_node ON facts (node, name);
+CREATE INDEX IF NOT EXISTS nodes_by_legacy ON nodes (legacy);
+CREATE TABLE IF NOT EXISTS fact_names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE IF NOT EXISTS fact_values (id INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS legacy (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE IF NOT EXISTS classes (
     title TEXT NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (title, node)
 ) STRICT, WITHOUT ROWID;
@@ -80,15 +85,24 @@ CREATE TABLE IF NOT EXISTS servers (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
-CREATE TABLE IF NOT EXISTS legacy (names TEXT NOT NULL, node INTEGER PRIMARY KEY) STRICT;
 """
-OF_NODE = {
-    "facts": "name, node, value",
-    "classes": "title, node",
-    "servers": "role, node, since, facts",
-    "legacy": "names, node",
-}
-_COLUMNS = "certname, at, timestamp, environment, roles, release, exports, catalog, resources"
+NAMES = ("nodes", "fact_names", "fact_values", "legacy", "classes", "servers")
+_OF_NODE = {"fact_values": "?, ?", "classes": "?, ?", "servers": "?, ?, ?, ?"}
+_ASKED = "IN (SELECT value FROM json_each(?1))"
+_ITS_FACTS = f"main.nodes n, json_each(n.fact_ids) f WHERE n.id {_ASKED})"
+# Names of facts and lists of legacy names that no node has any more are deleted, too.
+_REMOVE = (
+    f"DELETE FROM main.fact_values WHERE id IN (SELECT f.value << 32 | n.id FROM {_ITS_FACTS}",  # noqa: S608
+    f"DELETE FROM main.fact_names WHERE id IN (SELECT f.value FROM {_ITS_FACTS} AND NOT EXISTS"  # noqa: S608
+    " (SELECT 1 FROM main.fact_values v WHERE v.id BETWEEN fact_names.id << 32"
+    f" AND fact_names.id << 32 | {_NODE})",
+    f"DELETE FROM main.legacy WHERE id IN (SELECT legacy FROM main.nodes WHERE id {_ASKED})"  # noqa: S608
+    f" AND NOT EXISTS (SELECT 1 FROM main.nodes n WHERE legacy = legacy.id AND NOT n.id {_ASKED})",
+    *(
+        f"DELETE FROM main.{table} WHERE {key} {_ASKED}"  # noqa: S608
+        for table, key in (("classes", "node"), ("servers", "node"), ("nodes", "id"))
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +123,9 @@ class EntryRows:
     at: float
     node: tuple[str | int | None, ...]
     facts: tuple[tuple[str, str], ...]
-    classes: tuple[tuple[str], ...]
+    classes: tuple[str, ...]
     servers: tuple[tuple[str, float, str], ...]
-    legacy: tuple[tuple[str], ...]
+    legacy: str
 
     @classmethod
     def of(cls, entry: InventoryEntry) -> "EntryRows":
@@ -120,6 +134,7 @@ class EntryRows:
         facts = {**entry.facts, "fqdn": name, "clientcert": name, TRUSTED: _trusted(name)}
         if entry.roles:
             facts[ROLE] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
+        facts = {key: value for key, value in facts.items() if value is not None}
         return cls(
             certname=name,
             at=entry.at,
@@ -132,13 +147,13 @@ class EntryRows:
                 None if entry.catalog is None else entry.catalog.digest,
                 None if entry.catalog is None else entry.catalog.resources,
             ),
-            facts=tuple((key, compact(facts[key])) for key in facts if facts[key] is not None),
-            classes=tuple((class_title(one),) for one in sorted({*entry.classes} - {NODE_BLOCK})),
+            facts=tuple(zip(facts, json_texts(facts.values()), strict=True)),
+            classes=tuple(map(class_title, sorted({*entry.classes} - {NODE_BLOCK}))),
             servers=tuple(
                 (server.role, server.since, compact(server.facts(entry.node)))
                 for server in entry.servers
             ),
-            legacy=((_legacy(dict(entry.facts)),),),
+            legacy=_legacy(dict(entry.facts)),
         )
 
 
@@ -146,40 +161,51 @@ def write(
     connection: sqlite3.Connection, entries: Collection[EntryRows], schema: str = "main"
 ) -> None:
     """Write or replace the rows of nodes."""
-    marks = ", ".join("?" * len(_COLUMNS.split()))
-    connection.executemany(
-        f"INSERT INTO {schema}.nodes ({_COLUMNS}) VALUES ({marks})"  # noqa: S608
-        f" ON CONFLICT (certname) DO UPDATE SET ({_COLUMNS}) = ({marks})",
-        ((entry.certname, entry.at, *entry.node) * 2 for entry in entries),
+    known = remove(connection, [entry.certname for entry in entries], schema)
+    facts = _numbers(
+        connection, f"{schema}.fact_names", {name for entry in entries for name, _ in entry.facts}
     )
-    names = (compact([entry.certname for entry in entries]),)
-    named = f"FROM {schema}.nodes WHERE certname IN (SELECT value FROM json_each(?))"  # noqa: S608
-    numbers = dict(connection.execute(f"SELECT certname, id {named}", names))
-    for table, columns in OF_NODE.items():
-        old = f"DELETE FROM {schema}.{table} WHERE node IN (SELECT id {named})"  # noqa: S608
-        connection.execute(old, names)
-        # In the order of the index: a third faster, and the values of a fact are close together.
-        rows = [
-            (name, numbers[entry.certname], *more)
-            for entry in entries
-            for name, *more in getattr(entry, table)
-        ]
-        rows.sort(key=itemgetter(0))
-        marks = ", ".join("?" * len(columns.split()))
-        connection.executemany(
-            f"INSERT INTO {schema}.{table} ({columns}) VALUES ({marks})",  # noqa: S608
-            rows,
-        )
+    legacy = _numbers(connection, f"{schema}.legacy", {entry.legacy for entry in entries})
+    rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _OF_NODE}
+    for entry in entries:
+        ids = compact([facts[name] for name, _ in entry.facts])
+        columns = (entry.certname, entry.at, *entry.node, ids, legacy[entry.legacy])
+        marks = ", ".join("?" * (len(columns) + 1))
+        number = known.get(entry.certname)
+        insert = f"INSERT INTO {schema}.nodes VALUES ({marks})"  # noqa: S608
+        number = connection.execute(insert, (number, *columns)).lastrowid or 0
+        rows["fact_values"] += ((facts[name] << 32 | number, text) for name, text in entry.facts)
+        rows["classes"] += ((title, number) for title in entry.classes)
+        rows["servers"] += ((role, number, *more) for role, *more in entry.servers)
+    # In the order of the keys: a third faster.
+    rows["fact_values"].sort(key=itemgetter(0))
+    for table, marks in _OF_NODE.items():
+        connection.executemany(f"INSERT INTO {schema}.{table} VALUES ({marks})", rows[table])  # noqa: S608
 
 
-def remove(connection: sqlite3.Connection, node: str) -> None:
-    """Delete the rows of a node."""
-    for table in OF_NODE:
-        connection.execute(
-            f"DELETE FROM {table} WHERE node = (SELECT id FROM nodes WHERE certname = ?)",  # noqa: S608
-            (node,),
-        )
-    connection.execute("DELETE FROM nodes WHERE certname = ?", (node,))
+def _numbers(connection: sqlite3.Connection, table: str, texts: Collection[str]) -> dict[str, int]:
+    """Return the numbers of texts in one of the tables of texts, which gets the new ones."""
+    connection.executemany(
+        f"INSERT OR IGNORE INTO {table} (name) VALUES (?)",  # noqa: S608
+        ((text,) for text in sorted(texts)),
+    )
+    find = f"SELECT id FROM {table} WHERE name = ?"  # noqa: S608
+    return {text: connection.execute(find, (text,)).fetchone()[0] for text in texts}
+
+
+def remove(
+    connection: sqlite3.Connection, names: Collection[str], schema: str = "main"
+) -> dict[str, int]:
+    """Delete the rows of nodes; return the numbers of those that had rows."""
+    rows = connection.execute(
+        f"SELECT certname, id FROM {schema}.nodes"  # noqa: S608
+        " WHERE certname IN (SELECT value FROM json_each(?))",
+        (compact([*names]),),
+    )
+    known = dict(rows.fetchall())
+    for statement in _REMOVE if known else ():
+        connection.execute(statement.replace("main.", f"{schema}."), (compact([*known.values()]),))
+    return known
 
 
 def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None = None) -> None:
@@ -196,16 +222,27 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
     if own is not None:
         connection.execute("ATTACH ':memory:' AS own")
         connection.executescript(TABLES.replace("NOT EXISTS ", "NOT EXISTS own."))
-        name = own.certname
+        connection.execute("INSERT INTO own.fact_names SELECT * FROM main.fact_names")
+        connection.execute("INSERT INTO own.legacy SELECT max(id), '' FROM main.legacy")
         connection.execute(
-            "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles)"
-            " VALUES (-1, ?, 0, '', '', '')",
-            (name,),
+            "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles, fact_ids)"
+            " VALUES (0, ?, 0, '', '', '', '[]')",
+            (own.certname,),
         )
         write(connection, [own], "own")
-        row = connection.execute("SELECT id FROM nodes WHERE certname = ?", (name,)).fetchone()
-        number = 0 if row is None else row[0]
-        for table, key in (("nodes", "id"), *((table, "node") for table in OF_NODE)):
+        find = "SELECT id FROM main.nodes WHERE certname = ?"
+        number = (connection.execute(find, (own.certname,)).fetchone() or (0,))[0]
+        connection.execute("CREATE TEMP VIEW fact_names AS SELECT * FROM own.fact_names")
+        connection.execute(
+            "CREATE TEMP VIEW legacy AS SELECT * FROM main.legacy UNION ALL"
+            " SELECT * FROM own.legacy WHERE name <> ''"
+        )
+        for table, key in (
+            ("nodes", "id"),
+            ("fact_values", f"id & {_NODE}"),
+            ("classes", "node"),
+            ("servers", "node"),
+        ):
             connection.execute(
                 f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}"  # noqa: S608
                 f" WHERE {key} <> {number} UNION ALL SELECT * FROM own.{table}"
@@ -213,41 +250,59 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
     connection.execute(f"CREATE TEMP VIEW live AS SELECT * FROM nodes WHERE at >= {oldest!r}")  # noqa: S608
 
 
-# The names of all published facts: one look-up in the index for each.
-PUBLISHED_NAMES = (
-    "WITH RECURSIVE known(name) AS (SELECT min(name) FROM facts UNION ALL SELECT"
-    " (SELECT min(name) FROM facts WHERE name > known.name) FROM known WHERE name IS NOT NULL)"
-    " SELECT name FROM known WHERE name IS NOT NULL"
-)
+PUBLISHED_NAMES = "SELECT name FROM fact_names"
 
 
-def facts_sql(names: Collection[str] | None = None, node: str = "") -> list[str]:
-    """Return SELECT statements that have all facts together: node, name and value.
+def facts_sql(names: Collection[str] | None = None, row: str = "") -> list[str]:
+    """Return SELECT statements that have all facts together.
 
     Args:
         names: The names of the facts that are needed; `None` for all.
-        node: The number of the only node, as SQL; empty for all nodes.
+        row: The name of a row of `live`, to select name and value of its facts; empty to select
+            name and environment of each node, too.
     """
-    only = f" AND f.node = {node}" if node else ""
-    some = "" if names is None else f" AND f.name IN ({', '.join(map(quoted, names))})"
-    statements = [f"SELECT f.node, f.name, f.value FROM facts f WHERE 1{only}{some}"]  # noqa: S608
-    absent = "NOT EXISTS (SELECT 1 FROM facts p WHERE p.node = f.node AND p.name = "
+    node, head, source = row, "", ""
+    if not row:
+        node, head, source = "l", "l.certname, l.environment, ", "live l CROSS JOIN "
+    some = "" if names is None else f" AND {{}} IN ({', '.join(map(quoted, names))})"
+    # Not joined: SQLite sorts the facts of one node only.
+    own = some.format("n.name") or f" AND n.id IN (SELECT value FROM json_each({node}.fact_ids))"  # noqa: S608
+    statements = [
+        f"SELECT {head}n.name, v.value FROM {source}fact_names n"  # noqa: S608
+        f" CROSS JOIN fact_values v ON v.id = n.id << 32 | {node}.id WHERE 1{own}"
+    ]
+    absent = f"NOT EXISTS (SELECT 1 FROM fact_values p WHERE p.id = {{}} << 32 | {node}.id)"  # noqa: S608
     derived = derived_sql(names)
     if derived:
+        numbered = (
+            f"SELECT d.*, o.id AS origin_id, n.id AS name_id FROM ({derived}) d"  # noqa: S608
+            " JOIN fact_names o ON o.name = d.origin LEFT JOIN fact_names n ON n.name = d.name"
+        )
         statements.append(
-            "SELECT f.node, CAST(d.name AS TEXT) AS name,"  # noqa: S608
-            f" CAST(f.value -> d.path AS TEXT) AS value FROM ({derived}) d"
-            " CROSS JOIN facts f ON f.name = d.origin"
-            f" WHERE json_type(f.value, d.path) <> 'null' AND {absent}d.name){only}"
+            f"SELECT {head}CAST(d.name AS TEXT) AS name, CAST(v.value -> d.path AS TEXT) AS value"  # noqa: S608
+            f" FROM {source}({numbered}) d CROSS JOIN fact_values v"
+            f" ON v.id = d.origin_id << 32 | {node}.id"
+            f" WHERE json_type(v.value, d.path) <> 'null' AND {absent.format('d.name_id')}"
         )
     if names is None or any(map(_LEGACY.match, names)):
         statements.append(
-            "SELECT f.node, CAST(d.key AS TEXT) AS name, CAST(d.value AS TEXT) AS value"  # noqa: S608
-            " FROM facts f CROSS JOIN json_each(interface_facts(f.value)) d"
-            f" WHERE f.name = 'networking' AND {absent}d.key){only}"
-            + some.replace("f.name", "d.key")
+            f"SELECT {head}CAST(d.key AS TEXT) AS name, CAST(d.value AS TEXT) AS value"  # noqa: S608
+            f" FROM {source}fact_values v CROSS JOIN json_each(interface_facts(v.value)) d"
+            f" WHERE v.id = {_number('networking')} << 32 | {node}.id"
+            f" AND {absent.format('(SELECT id FROM fact_names WHERE name = d.key)')}"
+            + some.format("d.key")
         )
     return statements
+
+
+def _number(name: str) -> str:
+    """Return an SQL expression for the number of a fact's name, which SQLite evaluates once."""
+    return f"(SELECT id FROM fact_names WHERE name = {quoted(name)})"  # noqa: S608
+
+
+def value_sql(name: str, node: str) -> str:
+    """Return an SQL expression for a published fact of the node with a number, as JSON text."""
+    return f"(SELECT value FROM fact_values WHERE id = {_number(name)} << 32 | {node})"  # noqa: S608
 
 
 def derived_sql(names: Collection[str] | None = None) -> str:
@@ -261,25 +316,25 @@ def derived_sql(names: Collection[str] | None = None) -> str:
 
 def fact_names_sql() -> str:
     """Return a SELECT of the different names of facts, legacy names included."""
-    live = "SELECT 1 FROM live JOIN facts f ON f.node = live.id"
     return (
-        f"SELECT name FROM ({PUBLISHED_NAMES}) n WHERE EXISTS ({live} AND f.name = n.name)"  # noqa: S608
-        " UNION SELECT d.value FROM (SELECT DISTINCT names FROM live JOIN legacy l"
-        " ON l.node = live.id) CROSS JOIN json_each(legacy_names(names)) d"
+        "SELECT name FROM fact_names n WHERE EXISTS (SELECT 1 FROM fact_values v"  # noqa: S608
+        f" CROSS JOIN live ON live.id = v.id & {_NODE}"
+        f" WHERE v.id BETWEEN n.id << 32 AND n.id << 32 | {_NODE})"
+        " UNION SELECT d.value FROM (SELECT DISTINCT legacy FROM live) CROSS JOIN legacy l"
+        " ON l.id = legacy CROSS JOIN json_each(legacy_names(l.name)) d"
     )
 
 
 def fact_sql(node: str, path: tuple[str | int, ...]) -> str:
     """Return an SQL expression for the fact at a path of a node, as JSON text."""
-    name, value = str(path[0]), "(SELECT value FROM facts WHERE name = {} AND node = {})"
-    published = value.format(quoted(name), node)
+    name = str(path[0])
+    published = value_sql(name, node)
     if name in DERIVED:
         origin, *rest = DERIVED[name]
-        derived = dig_sql(value.format(quoted(origin), node), tuple(rest))
-        published = f"coalesce({published}, {derived})"
+        published = f"coalesce({published}, {dig_sql(value_sql(origin, node), tuple(rest))})"
     elif _LEGACY.match(name):
-        networking = value.format("'networking'", node)
-        published = f"coalesce({published}, interface_facts({networking}) ->> {quoted(name)})"
+        derived = f"interface_facts({value_sql('networking', node)}) ->> {quoted(name)}"
+        published = f"coalesce({published}, {derived})"
     return dig_sql(published, path[1:])
 
 
@@ -289,9 +344,9 @@ def has_fact(connection: sqlite3.Connection, path: tuple[str | int, ...]) -> boo
     return bool(path) and connection.execute(found).fetchone() is not None
 
 
-def whole_facts_sql(node: str) -> str:
-    """Return an SQL expression for all facts of a node, sorted by name, as a JSON object."""
-    every = " UNION ALL ".join(facts_sql(None, node))
+def whole_facts_sql(row: str) -> str:
+    """Return an SQL expression for all facts of a row of `live`, sorted, as a JSON object."""
+    every = " UNION ALL ".join(facts_sql(None, row))
     return (
         "(SELECT json_group_object(name, json(value)) FROM"  # noqa: S608
         f" (SELECT name, value FROM ({every}) WHERE name <> '{TRUSTED}' ORDER BY name))"
@@ -375,12 +430,27 @@ def _legacy(facts: dict[str, Json]) -> str:
     """
     groups: dict[str, list[str]] = {}
     for name, about in _interfaces(facts.get("networking")):
-        keys: list[str] = []
-        if isinstance(about, dict):
-            keys = [key for key in about if key in _OF_INTERFACE and about[key] is not None]
-        groups.setdefault(" ".join(keys), []).append(name)
-    missing = [name for name, path in DERIVED.items() if dig(facts, path) is None]
+        about = about if isinstance(about, dict) else {}
+        keys = tuple(about)
+        if None in about.values():
+            keys = tuple(key for key in keys if about[key] is not None)
+        groups.setdefault(_legacy_keys(keys), []).append(name)
+    missing = []
+    for name, path in DERIVED.items():
+        value: Any = facts
+        try:
+            for step in path:
+                value = value[step]
+        except (LookupError, TypeError):
+            value = None
+        if value is None:
+            missing.append(name)
     return compact([missing, groups])
+
+
+@lru_cache(maxsize=256)
+def _legacy_keys(keys: tuple[str, ...]) -> str:
+    return " ".join(key for key in keys if key in _OF_INTERFACE)
 
 
 def legacy_names(text: str) -> str:

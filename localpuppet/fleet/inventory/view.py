@@ -41,11 +41,10 @@ STANDING = (
     "SELECT asked.value, at, exports, reason FROM json_each(?) AS asked"
     " LEFT JOIN nodes ON certname = asked.value LEFT JOIN refused ON refused.node = asked.value"
 )
-_VERSION = 6
+_VERSION = 7
 # `restore` writes the rows.
 _WITHOUT_ROWS = "UPDATE state SET current = NULL;" + "".join(  # noqa: S608
-    f"DROP TABLE IF EXISTS {table};"
-    for table in ("briefs", "index_terms", "nodes", *tables.OF_NODE)
+    f"DROP TABLE IF EXISTS {table};" for table in ("briefs", "index_terms", "facts", *tables.NAMES)
 )
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -108,7 +107,7 @@ class View:
             Format(
                 tables=tables.TABLES + _TABLES,
                 version=_VERSION,
-                conversions=dict.fromkeys((4, 5), _WITHOUT_ROWS),
+                conversions=dict.fromkeys((4, 5, 6), _WITHOUT_ROWS),
             ),
             damaged="the agent rebuilds it from the bus",
         )
@@ -368,8 +367,9 @@ class View:
         for node, reason in reasons.items():
             if reason:
                 self._refuse(connection, node, reason)
-            else:
-                connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+        connection.executemany(
+            "DELETE FROM refused WHERE node = ?", ((node,) for node in reasons if not reasons[node])
+        )
 
     def _refuse(self, connection: Connection, node: str, reason: str) -> None:
         """Record why an entry was rejected; the limit keeps strangers from filling the disk."""
@@ -405,7 +405,7 @@ class View:
 
 
 def _remove(connection: Connection, node: str) -> None:
-    tables.remove(connection, node)
+    tables.remove(connection, [node])
     (size,) = connection.execute(
         "SELECT sum(length(token)) FROM entries WHERE node = ?", (node,)
     ).fetchone()

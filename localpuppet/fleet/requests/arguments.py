@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.choice import parse_choice
 from localpuppet.base.formats.names import (
     ReleasePath,
     RolloutId,
@@ -23,7 +22,7 @@ from localpuppet.base.formats.names import (
     parse_uuid,
 )
 from localpuppet.base.formats.records import ALWAYS, AllowedRange, JsonForm, Message
-from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.text import parse_choice, parse_line
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.fleet.inventory.facts import is_secret
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER

@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.formats.text import parse_choice
 
 
 class Way(StrEnum):

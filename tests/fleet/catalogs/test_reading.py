@@ -8,7 +8,6 @@ import pytest
 
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import to_stored_record
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
@@ -37,7 +36,7 @@ LARGE = made(WEB, large={"content": random_text(3 * REPLY_CHUNK, 1)})
 def keep(directory: Path, catalog: NodeCatalog) -> CatalogKeeper:
     keeper = CatalogKeeper(directory)
     keeper.outbox.write(catalog.packed)
-    write_json(directory / "catalogs" / "last.json", to_stored_record(catalog.header, schema=1))
+    write_json(directory / "catalogs" / "last.json", catalog.header.to_dict())
     return keeper
 
 
@@ -127,7 +126,7 @@ async def test_this_node_reads_its_own_disk(site: Site) -> None:
     site.reader.keeper = keep(site.directory, made(ME))
     assert (await site.reader.read(entry(ME, at=1))).catalog == made(ME).catalog
     unknown = CatalogHeader(run=RUN, at=1, release="r", environment="e", problem="is too large")
-    write_json(site.directory / "catalogs/last.json", to_stored_record(unknown, schema=1))
+    write_json(site.directory / "catalogs/last.json", unknown.to_dict())
     with pytest.raises(StateError, match="is too large"):
         await site.reader.read(entry(ME, at=1))
     assert site.nodes.asked == []

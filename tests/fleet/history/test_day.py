@@ -114,7 +114,7 @@ def test_invalid_bytes_are_an_error_in_a_single_line(payload: bytes, problem: st
     ("change", "problem"),
     [
         ({"records": "many"}, "records"),
-        ({"records": [0] * (MAX_RECORDS + 1)}, f"more than {MAX_RECORDS} records"),
+        ({"records": [0] * (MAX_RECORDS + 1)}, f"has {MAX_RECORDS + 1} elements"),
         ({"records": [{"run": "x"}]}, "is missing"),
         ({"day": TODAY + 1}, "another day"),
         ({"day": -1}, "day"),

@@ -28,7 +28,7 @@ def test_recorded_components_are_read_and_sorted() -> None:
         ("Lamp[app1]", "Lamp::Web[app1-1]"),
     ]
     for one in found:
-        assert NodeComponent.parse(Fields(one.to_dict(), where="")) == one
+        assert NodeComponent.from_dict(one.to_dict()) == one
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_application_of_a_reference(name: str, application: str) -> None:
 )
 def test_an_invalid_component_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        NodeComponent.parse(fields(**more))
+        read_components([fields(**more)])
 
 
 def test_a_catalog_with_too_many_components_is_an_error() -> None:

@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
+from localpuppet.base.formats.strict_json import MAX_DEPTH, parse_object
 from localpuppet.fleet.inventory.entry import (
     MAX_INFLATED,
     MAX_PACKED,
@@ -19,6 +22,8 @@ from localpuppet.fleet.inventory.entry import (
     InventoryEntry,
     NodeComponent,
     inflate,
+    json_texts,
+    read_canonical,
 )
 
 WEB = NodeName.parse("web01.example.com")
@@ -44,8 +49,61 @@ ENTRY = InventoryEntry(
 ).digested()
 
 
+def _read(raw: dict[str, Any]) -> InventoryEntry:
+    return InventoryEntry.parse(zlib.compress(json.dumps(raw).encode()))
+
+
 def test_an_entry_is_encoded_and_parsed() -> None:
     assert InventoryEntry.parse(ENTRY.to_payload()) == ENTRY
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(), JSON), st.booleans())
+def test_the_fast_reader_returns_what_the_strict_one_does(facts: Any, is_ascii: bool) -> None:
+    data = json.dumps({"facts": facts}, separators=(",", ":"), ensure_ascii=is_ascii).encode()
+    _check_readers(data)
+    texts = json_texts(facts.values())
+    assert [*map(json.loads, texts)] == [*facts.values()]
+    assert all(map(str.isascii, texts))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '1,"x":2',
+        *("9223372036854775808", "-9223372036854775809", "18446744073709551616", "1" * 5000),
+        *("1e400", "NaN", "-0", "1E2", "1.00", " 1", "[1,]", '"\\/"', '"\\ud800"', '"\x7f"', '"ü"'),
+        "[" * MAX_DEPTH + "]" * MAX_DEPTH,
+        "[" * 100_000 + "]" * 100_000,
+    ],
+)
+def test_the_fast_reader_refuses_what_the_strict_one_does(value: str) -> None:
+    _check_readers(f'{{"x":{value}}}'.encode())
+
+
+def _check_readers(data: bytes) -> None:
+    """Compare the readers: the result, or the message."""
+    results = []
+    for fast in (read_canonical, lambda _: None):
+        try:
+            value = parse_object(data, where="x", limit=len(data), fast=fast)
+            results.append(repr(value))
+        except InvalidInputError as error:
+            results.append(str(error))
+    assert results[0] == results[1]
+
+
+def test_the_fast_reader_reads_what_nodes_publish() -> None:
+    pytest.importorskip("msgspec")
+    entry = replace(ENTRY, facts={**ENTRY.facts, "text": "plain", "load": [1.5, 0, -1, None, True]})
+    assert read_canonical(inflate(entry.to_payload())) == entry.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +141,7 @@ def test_the_order_of_facts_is_not_a_difference() -> None:
 
 
 def test_a_field_of_a_newer_version_is_passed_over() -> None:
-    assert InventoryEntry.from_dict({**ENTRY.to_dict(), "moods": ["fine"]}) == ENTRY
+    assert _read({**ENTRY.to_dict(), "moods": ["fine"]}) == ENTRY
 
 
 @pytest.mark.parametrize(
@@ -106,7 +164,7 @@ def test_a_field_of_a_newer_version_is_passed_over() -> None:
 )
 def test_a_malformed_field_is_refused_with_its_place(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        InventoryEntry.from_dict({**ENTRY.to_dict(), **change})
+        _read({**ENTRY.to_dict(), **change})
     assert said in str(refusal.value)
 
 
@@ -114,7 +172,7 @@ def test_a_missing_field_is_refused() -> None:
     raw = ENTRY.to_dict()
     del raw["roles"]
     with pytest.raises(InvalidInputError, match="'roles' is missing"):
-        InventoryEntry.from_dict(raw)
+        _read(raw)
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:
@@ -173,4 +231,4 @@ def test_brackets_in_texts_do_not_count_as_values() -> None:
 
 def test_a_release_with_a_control_character_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="release: the release has a control character"):
-        InventoryEntry.from_dict({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})
+        _read({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})

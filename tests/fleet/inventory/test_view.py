@@ -19,7 +19,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.tables import EntryRows
+from localpuppet.fleet.inventory.tables import NAMES, EntryRows
 from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
@@ -89,6 +89,65 @@ def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
     assert most <= 3
 
 
+def test_a_replaced_or_removed_entry_leaves_no_row(view: View, tmp_path: Path) -> None:
+    interfaces: Json = {"interfaces": {"veth7": {"ip": "10.0.0.7"}}}
+    odd = entry(
+        WEB.name, at=NOW + 1, facts={"odd": 1, "networking": interfaces}, classes=("main", "odd")
+    )
+    plain, both = entry(WEB.name, at=NOW), entry(DB.name, at=NOW)
+    rows: list[dict[str, list[tuple[Any, ...]]]] = []
+    for entries in ([both, plain], [both, odd], [replace(plain, at=NOW + 2)]):
+        _take(view, *entries)
+        with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
+            every = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in NAMES}  # noqa: S608
+        rows.append({name: [row[1:] for row in every[name] if name != "nodes"] for name in every})
+        view.rebuild() if len(rows) == 1 else None
+    assert ("odd",) in rows[1]["fact_names"]
+    assert len(rows[1]["legacy"]) == 2
+    assert {name: sorted(rows[2][name]) for name in NAMES} == {
+        name: sorted(rows[0][name]) for name in NAMES
+    }
+    for node in (WEB.name, DB.name):
+        view.forget(Tombstone(node=NodeName(node), at=NOW + 9), by="alice")
+    with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
+        for name in NAMES:
+            assert connection.execute(f"SELECT * FROM {name}").fetchall() == []  # noqa: S608
+
+
+@pytest.mark.parametrize("stored", [[], ["web"], ["db"], ["web", "db"]])
+def test_the_rows_of_the_own_entry_replace_the_stored_ones(view: View, stored: list[str]) -> None:
+    interfaces: Json = {"interfaces": {"veth7": {"ip": "10.0.0.7"}}}
+    named = {"web": entry(WEB.name, at=NOW, facts={"old": 1}), "db": entry(DB.name, at=NOW)}
+    own = entry(
+        WEB.name, at=NOW, facts={"new": "x", "networking": interfaces}, classes=("main", "new")
+    )
+    _take(view, *(named[name] for name in stored))
+    others = [named[name] for name in stored if name == "db"]
+    readers = (_Own(view, own), MemoryInventory([*others, own]))
+    for query in (
+        *("facts { }", "fact_names { }", "inventory { }", "factsets { }"),
+        "resources { type = 'Class' }",
+        "fact_contents { path ~> ['.*', '.*'] }",
+        "inventory { facts.new = 'x' and facts.ipaddress_veth7 = '10.0.0.7' }",
+    ):
+        select = parse_client_query({"query": query}).select
+        found, wanted = (Evaluation(reader).answer(select).rows for reader in readers)
+        assert found == wanted, query
+
+
+class _Own:
+    """A view with the entry of the own node, as functions in catalogs read it."""
+
+    def __init__(self, view: View, entry: InventoryEntry) -> None:
+        self._view, self._rows = view, EntryRows.of(entry)
+
+    def rows(self, *_: object, exports: bool = False) -> Any:
+        return self._view.rows(self._rows, exports=exports)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+
 def test_a_transaction_has_at_most_500_entries(view: View) -> None:
     def arrive() -> Iterator[ReceivedEntry]:
         for number in range(AT_ONCE + 1):
@@ -107,7 +166,7 @@ def test_the_rows_of_stored_entries_can_be_written_again(view: View, tmp_path: P
     before = Evaluation(view).answer(query).rows
     assert len(before) == 2
     with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection, connection:
-        connection.executescript("DELETE FROM nodes; DELETE FROM facts; DELETE FROM classes")
+        connection.executescript("DELETE FROM nodes; DELETE FROM fact_values; DELETE FROM classes")
     assert Evaluation(view).answer(query).rows == []
     view.restore()
     assert Evaluation(view).answer(query).rows == before
@@ -298,7 +357,7 @@ def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock)
 
 @pytest.mark.parametrize(
     "damage",
-    ["facts SET value = '{'", "facts SET value = ''", "nodes SET roles = '['"],
+    ["fact_values SET value = '{'", "fact_values SET value = ''", "nodes SET roles = '['"],
 )
 def test_a_damaged_row_is_an_error_and_never_an_empty_answer(
     view: View, tmp_path: Path, damage: str

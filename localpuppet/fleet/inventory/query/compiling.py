@@ -50,6 +50,7 @@ from localpuppet.fleet.inventory.query.tree import (
     is_grouped,
 )
 from localpuppet.fleet.inventory.tables import (
+    TRUSTED,
     dig_sql,
     fact_names_sql,
     fact_sql,
@@ -57,6 +58,7 @@ from localpuppet.fleet.inventory.tables import (
     is_plain_path,
     json_path,
     quoted,
+    value_sql,
     whole_facts_sql,
 )
 
@@ -79,10 +81,6 @@ OF_ENTRY = (
     "certname, NULL AS deactivated, NULL AS expired, environment AS facts_environment,"
     " environment AS catalog_environment, timestamp AS facts_timestamp,"
     " timestamp AS catalog_timestamp"
-)
-_FACTS = (
-    "SELECT l.certname, l.environment, f.name, f.value FROM live l"
-    " CROSS JOIN ({}) f ON f.node = l.id"
 )
 _LEAVES = (
     "SELECT r.certname, r.environment, r.name, e.value ->> 0 AS path,"
@@ -109,8 +107,8 @@ _EXPORTED = (
     " FROM live l JOIN held.resources x ON x.node = l.certname WHERE l.exports IS NOT NULL"
 )
 _SOURCES = {
-    Entity.INVENTORY: "(SELECT *, roles AS role, (SELECT value FROM facts WHERE name = 'trusted'"
-    " AND node = id) AS trusted FROM live)",
+    Entity.INVENTORY: "(SELECT *, roles AS role,"  # noqa: S608
+    f" {value_sql(TRUSTED, 'live.id')} AS trusted FROM live)",
     Entity.NODES: f"(SELECT {OF_ENTRY} FROM live)",  # noqa: S608
     Entity.FACTSETS: "(SELECT *, timestamp AS producer_timestamp, certname AS producer FROM live)",
     Entity.FACTS: "({facts})",
@@ -281,7 +279,7 @@ class Compiler:
         source = _SOURCES[entity]
         if "{" in source:
             names, path = self._facts_of(select)
-            facts = " UNION ALL ".join(_FACTS.format(one) for one in facts_sql(names))
+            facts = " UNION ALL ".join(facts_sql(names))
             resources = _CLASSES
             if entity is Entity.RESOURCES and self.around.has_exports(select):
                 resources += _EXPORTED
@@ -531,16 +529,16 @@ def _value(select: Select, place: Field) -> str:
     """Return the value of a field without patterns: text, JSON text, or null."""
     column, path = place.column, exact_path(place)
     if column == "facts" and select.entity is Entity.FACTSETS:
-        every = " UNION ALL ".join(facts_sql(None, "r.id"))
+        every = " UNION ALL ".join(facts_sql(None, "r"))
         return (
             f"json_object('href', '{_FACTSETS}' || r.certname || '/facts', 'data', json(("  # noqa: S608
             "SELECT json_group_array(json_object('name', name, 'value', json(value))) FROM"
             f" (SELECT name, value FROM ({every}) ORDER BY name))))"
         )
     if column == "hash" and select.entity is Entity.FACTSETS:
-        return f"sha1({whole_facts_sql('r.id')})"
+        return f"sha1({whole_facts_sql('r')})"
     if column == "facts":
-        return fact_sql("r.id", path) if path else whole_facts_sql("r.id")
+        return fact_sql("r.id", path) if path else whole_facts_sql("r")
     column = ALIASES.get(column, column)
     return dig_sql(f'r."{column}"', path)
 
