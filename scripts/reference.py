@@ -1,9 +1,10 @@
-"""Write the generated pages of the reference: commands, settings and keys of JSON output.
+"""Write what is generated in the documentation: commands, settings, keys of JSON, the drawing.
 
 - `settings.md` is from `localpuppet/base/formats/schemas/settings.schema.json`. Beside its
   `description` and `default`, a key there has `x-default` (a default in words), `x-type` (a type in
   words), `x-used-by` and `x-example` (YAML). `x-groups` has the order of the page.
 - `commands/*.md` are from the command line.
+- `images/architecture.svg` is from the imports of all modules (`drawing.py`).
 - `json.md` gets the keys of each format in `docs/formats.toml` that a command prints.
 
 Examples:
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from command_pages import render_command_pages, wrap
+from drawing import draw, read_imports
 from formats import collect_keys, read_formats, replace_between
 
 from localpuppet.main import cli
@@ -166,6 +168,7 @@ def render_pages() -> dict[Path, str]:
     return {
         **{PAGES / "commands" / f"{name}.md": text for name, text in commands.items()},
         PAGES / "settings.md": render_settings(loads(SCHEMA.read_text("utf-8"))),
+        ROOT / "docs/images/architecture.svg": draw(read_imports()),
         page: replace_between(page.read_text("utf-8"), KEYS_BEGIN, render_keys() + "\n", KEYS_END),
     }
 

@@ -2,12 +2,17 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import drawing  # noqa: E402 # it lies beside the other scripts
+
 PAGES = [ROOT / f"docs/contribute/{name}.md" for name in ("architecture", "call-paths", "wiring")]
 NAMED = sorted(
     {
@@ -36,6 +41,30 @@ def test_the_table_lists_each_package() -> None:
         re.findall(r"^\| `([\w/]+)`", table, re.MULTILINE)
     )
     assert missing == set(), "add rows to the table of packages in docs/contribute/architecture.md"
+
+
+def test_the_drawing_has_a_box_for_each_package_to_the_left_of_what_it_imports() -> None:
+    """tests/test_reference.py compares it with the code, box by box."""
+    text = (ROOT / "docs/images/architecture.svg").read_text()
+    shown = re.findall(r'<text class="name" x="(\d+)" y="(\d+)">(\w+)</text>', text)
+    packages = [file.parent.name for file in ROOT.glob("localpuppet/*/*/__init__.py")]
+    assert sorted({name for _, _, name in shown} & set(packages)) == sorted(set(packages))
+    places = {name: (int(y), int(x)) for x, y, name in shown if name in ("journal", "events")}
+    assert places["journal"] < places["events"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "message"),
+    [
+        ({"node/runs": {"web/access"}, "web/access": set()}, "node/runs imports web/access"),
+        ({"node/runs": {"node/enc"}, "node/enc": {"node/runs"}}, "node/enc, node/runs"),
+    ],
+)
+def test_imports_without_an_order_cannot_be_drawn(
+    imports: dict[str, set[str]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        drawing.find_columns("node", {unit: frozenset(names) for unit, names in imports.items()})
 
 
 def _names(tree: ast.Module | ast.ClassDef, place: str) -> Iterator[str]:
