@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
@@ -45,7 +45,7 @@ TOGETHER = 10_000
 RUNS_OF_DAY = 24
 AT_ONCE = 64
 # Resource counts of a run that failed or changed something.
-TOUCHED = tuple(RunResource.of(a_resource(line)) for line in range(5))
+TOUCHED = tuple(a_resource(line) for line in range(5))
 # Longer than any benchmark, because no agent renews the entries.
 TTL = 6 * 3600.0
 TIMEOUT = 30.0

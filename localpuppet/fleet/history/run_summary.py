@@ -58,6 +58,26 @@ class ResourceSummary(Value):
         if self.status is ResourceResult.UNCHANGED:
             raise InvalidInputError("a resource that is unchanged has no summary")
 
+    @property
+    def resource(self) -> str:
+        """Type and title; empty if unknown."""
+        return f"{self.type}[{self.title}]" if self.type else ""
+
+    @property
+    def place(self) -> str:
+        """File and line of the declaration; empty if unknown."""
+        return place_of(self.file, self.line)
+
+    @property
+    def word(self) -> str:
+        """The result in words."""
+        return "corrected" if self.corrective_change else self.status.replace("_", " ")
+
+
+def place_of(file: str, line: int | None) -> str:
+    """Return a file and a line as one text; empty without a file."""
+    return file if not file or line is None else f"{file}:{line}"
+
 
 class RunCounts(Resources):
     """The numbers of resources by result.

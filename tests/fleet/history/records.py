@@ -91,6 +91,15 @@ def a_resource(number: int, **fields: Any) -> ResourceSummary:
     return replace(plain, **fields)
 
 
+def a_part(
+    resource: str, *, status: ResourceResult = ResourceResult.CHANGED, **fields: Any
+) -> ResourceSummary:
+    """Return a resource of a run, `Type[title]`, without the place of its declaration."""
+    type_, _, title = resource.partition("[")
+    fields = {"file": "", "line": None, "containing_class": "", **fields}
+    return a_resource(0, type=type_, title=title.removesuffix("]"), status=status, **fields)
+
+
 def a_decision(at: float, **fields: Any) -> AuditRecord:
     plain = AuditRecord(
         at=at,

@@ -11,15 +11,15 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import listed, of_name
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
+from tests.fleet.history.records import a_part
 from tests.web.dashboard.site import Site, run_id
 
-MOTD = RunResource(
-    resource="File[/etc/motd]",
+MOTD = a_part(
+    "File[/etc/motd]",
     file="profile/manifests/motd.pp",
     line=3,
-    result=ResourceResult.CHANGED,
-    drift=False,
+    status=ResourceResult.CHANGED,
 )
 
 

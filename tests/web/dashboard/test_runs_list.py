@@ -63,7 +63,7 @@ def test_a_filter_that_is_not_understood_is_an_error(visitor: TestClient, wrong:
 
 
 def test_many_resources_fold(visitor: TestClient, site: Site) -> None:
-    many = tuple(replace(MOTD, resource=f"File[/{number}]") for number in range(30))
+    many = tuple(replace(MOTD, type="File", title=f"/{number}") for number in range(30))
     run = summary("web01", site.now() - 500, outcome=Kind.CHANGED, resources=many, more=70)
     summarise(site, run)
     page = text(visitor, "/runs?node=web01")

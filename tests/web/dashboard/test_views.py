@@ -62,8 +62,8 @@ def test_the_changes_on_a_node_of_yesterday_are_two_clicks_away(
 
 
 def test_drift_is_listed_by_node_and_by_resource(visitor: TestClient, site: Site) -> None:
-    ssh = replace(MOTD, resource="Service[ssh]", drift=True)
-    motd = replace(MOTD, drift=True)
+    ssh = replace(MOTD, type="Service", title="ssh", corrective_change=True)
+    motd = replace(MOTD, corrective_change=True)
     at = site.now() - DAY
     summarise(
         site,

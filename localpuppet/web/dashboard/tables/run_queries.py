@@ -11,10 +11,10 @@ from typing import Any
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables.run_table import (
     COUNTS,
     GOOD_KINDS,
@@ -350,7 +350,7 @@ def resource_totals(connection: Connection, names: Collection[str]) -> list[int]
     return [total for (total,) in rows]
 
 
-def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...]:
+def _resources(connection: Connection, run: RunResult) -> tuple[ResourceSummary, ...]:
     rows = connection.execute(
         "SELECT resource.text, result FROM resources"
         " JOIN texts AS resource ON resource.id = resources.resource"
@@ -361,16 +361,18 @@ def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...
     return tuple(resource_of(text, number) for text, number in rows)
 
 
-def resource_of(text: str, number: int) -> RunResource:
+def resource_of(text: str, number: int) -> ResourceSummary:
     """Return a resource of a row of `resources`."""
     resource, file, line, containing_class = _declared(text)
-    return RunResource(
-        resource=resource,
+    type_, _, title = resource.partition("[")
+    return ResourceSummary(
+        type=type_,
+        title=title.removesuffix("]"),
         file=file,
         line=line,
         containing_class=containing_class,
-        result=RESULTS[number >> 1],
-        drift=bool(number & 1),
+        status=RESULTS[number >> 1],
+        corrective_change=bool(number & 1),
     )
 
 
@@ -382,7 +384,8 @@ def _declared(text: str) -> tuple[str, str, int | None, str]:
 
 def result_of(row: _Found) -> RunResult:
     """Return a run of a row of `FOUND`."""
-    node, day, moment, at, outcome, release, reason, cause, seconds, more, *details = row
+    node, day, moment, at, outcome, release, reason, cause, seconds, more, *rest = row
+    commit, environment, noop, corrective, refusal, counts = rest
     return RunResult(
         node=node,
         run=run_of(day, moment),
@@ -392,21 +395,17 @@ def result_of(row: _Found) -> RunResult:
         reason=reason,
         cause=cause,
         seconds=seconds,
-        details=None if details[-1] is None else details_of(*details),
         more=more,
-    )
-
-
-def details_of(
-    commit: str, environment: str, noop: int, corrective: int, refusal: str, counts: str
-) -> RunDetails:
-    """Return what a run summary has, of a row of `FOUND`."""
-    numbers = map(int, counts.split(",")) if counts else ()
-    return RunDetails(
         commit=commit,
         environment=environment,
         noop=bool(noop),
         corrective=bool(corrective),
         refusal=refusal,
-        counts=RunCounts(**dict(zip(COUNTS, numbers, strict=False))),
+        counts=None if counts is None else counts_of(counts),
     )
+
+
+def counts_of(text: str) -> RunCounts:
+    """Return the counts in a text of `FOUND`."""
+    numbers = map(int, text.split(",")) if text else ()
+    return RunCounts(**dict(zip(COUNTS, numbers, strict=False)))

@@ -22,10 +22,10 @@ from datetime import UTC, datetime, timedelta
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts
 from localpuppet.fleet.inventory.run_end import LATER, Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -222,9 +222,7 @@ class RunTableWriter:
         if known is None and oldest is not None and moment < oldest:
             return False
         number = self._known_number if full else self._number
-        counts = (
-            None if result.details is None else number(_counts_text(result.details.counts), day)
-        )
+        counts = None if result.counts is None else number(_counts_text(result.counts), day)
         texts = [number(text, day) for text in (result.reason, result.cause)]
         at = min(max(0, round((result.at - day * DAY) * MILLI)), LAST)
         self.connection.execute(
@@ -270,8 +268,11 @@ class RunTableWriter:
                     *key,
                     number,
                     self._number(_resource_text(part), key[0]),
-                    2 * RESULTS.index(part.result)
-                    + (part.drift or (repeats and part.result is ResourceResult.CHANGED)),
+                    2 * RESULTS.index(part.status)
+                    + (
+                        part.corrective_change
+                        or (repeats and part.status is ResourceResult.CHANGED)
+                    ),
                 )
                 for number, part in enumerate(some)
             ],
@@ -307,10 +308,9 @@ class RunTableWriter:
 
     def _profile(self, result: RunResult, day: int, *, full: bool) -> int:
         """Return the number of a run's profile; on a full day of a known one, or of its outcome."""
-        details = result.details or RunDetails()
-        texts = map(_cut, (result.release, details.environment, details.commit))
-        flags = int(details.noop), int(details.corrective)
-        profile: _Profile = (str(result.outcome), *texts, *flags, details.refusal)
+        texts = map(_cut, (result.release, result.environment, result.commit))
+        flags = int(result.noop), int(result.corrective)
+        profile: _Profile = (str(result.outcome), *texts, *flags, result.refusal)
         if full and not self.connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
             profile = (str(result.outcome), *_NO_PROFILE)
         return self._used(profile, day, _USE_PROFILE, (*profile, day))
@@ -352,7 +352,7 @@ def _counts_text(counts: RunCounts) -> str:
     return ",".join(str(getattr(counts, name)) for name in COUNTS)
 
 
-def _resource_text(part: RunResource) -> str:
+def _resource_text(part: ResourceSummary) -> str:
     line = "" if part.line is None else part.line
     return f"{line}\t{part.file}\t{part.containing_class}\t{part.resource}"
 

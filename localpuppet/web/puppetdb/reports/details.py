@@ -50,7 +50,7 @@ class NodeReportDetails:
             return None
         run = run_or_error.run
         if part == "metrics":
-            return metrics(run.seconds, None if run.details is None else run.details.counts)
+            return metrics(run.seconds, run.counts)
         if run.outcome is Kind.REFUSED or run_or_error.is_missing:
             return [*log_of(run)]
         if not run_or_error.is_online:

@@ -9,7 +9,7 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 
 PUPPET = "Puppet"
 FAILED = "failed"
@@ -58,8 +58,10 @@ def log_of(run: RunResult) -> list[dict[str, Json]]:
     lines, is_failed = [], STATUS[run.outcome] == FAILED
     if is_failed:
         text = run.reason or f"the run ended as: {run.outcome}"
-        failed = [item for item in run.resources if item.result is ResourceResult.FAILED]
-        for item in failed or [RunResource(resource="", result=ResourceResult.FAILED, drift=False)]:
+        failed = [item for item in run.resources if item.status is ResourceResult.FAILED]
+        if not failed:
+            lines.append(log_line("err", text, time=show_epoch(run.at)))
+        for item in failed:
             line = log_line("err", text, time=show_epoch(run.at), source=item.resource or PUPPET)
             lines.append({**line, "file": item.file or None, "line": item.line})
             text = "failed, too"

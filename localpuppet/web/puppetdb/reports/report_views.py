@@ -14,7 +14,7 @@
   null. Its containment path is null, too: only the node has it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
@@ -25,7 +25,6 @@ from uuid import UUID
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
@@ -36,7 +35,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.nodes import of_name, of_text
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.tables.run_table import (
     HAS_ID,
@@ -163,7 +162,7 @@ _PROFILE = {
 _LISTED = "history.resources CROSS JOIN history.texts ON texts.id = resources.resource"
 _OF_RUN = "(resources.day, resources.node, resources.moment) = (b.day, b.node, b.moment)"
 _EACH = (
-    f"(SELECT {{}} FROM (SELECT declared(text) AS declared, result FROM {_LISTED}"  # noqa: S608
+    f"(SELECT {{}} FROM (SELECT text, declared(text) AS declared, result FROM {_LISTED}"  # noqa: S608
     f" WHERE {_OF_RUN} ORDER BY number))"
 )
 # The columns of an event that a resource has.
@@ -196,7 +195,7 @@ _EVENTS = {
 }
 _LOG = (
     f"log_of({_ENDED}, outcome, release, reason, cause, seconds,"
-    f" {_EACH.format('json_group_array(json_array(json(declared), result))')})"
+    f" {_EACH.format('json_group_array(json_array(text, result))')})"
 )
 _REPORT = {
     "hash": _HASH,
@@ -484,11 +483,10 @@ def _hash_part(place: int) -> Callable[[str], int | None]:
 @lru_cache(maxsize=10_000)
 def _declared(text: str) -> str:
     resource = run_queries.resource_of(text, 0)
-    kind, _, title = resource.resource.partition("[")
     return compact(
         {
-            "type": kind,
-            "title": shown_title(title.removesuffix("]"), resource.place),
+            "type": resource.type,
+            "title": shown_title(resource.title, resource.place),
             "file": resource.file or None,
             "line": resource.line,
             "class": resource.containing_class or None,
@@ -497,8 +495,7 @@ def _declared(text: str) -> str:
 
 
 def _metrics(seconds: int | None, counts: str | None) -> str:
-    details = None if counts is None else run_queries.details_of("", "", 0, 0, "", counts)
-    return compact(metrics(seconds, None if details is None else details.counts))
+    return compact(metrics(seconds, None if counts is None else run_queries.counts_of(counts)))
 
 
 def _log(
@@ -510,7 +507,6 @@ def _log(
     seconds: int | None,
     resources: str,
 ) -> str:
-    listed: Iterable[tuple[Mapping[str, Json], int]] = loads_again(resources.encode())
     run = RunResult(
         node="",
         run="",
@@ -521,14 +517,8 @@ def _log(
         cause=cause,
         seconds=seconds,
         resources=tuple(
-            RunResource(
-                resource=f"{about['type']}[{about['title']}]",
-                result=RESULTS[result >> 1],
-                drift=bool(result & 1),
-                file=str(about["file"] or ""),
-                line=about["line"] if isinstance(about["line"], int) else None,
-            )
-            for about, result in listed
+            run_queries.resource_of(text, number)
+            for text, number in loads_again(resources.encode())
         ),
     )
     return compact([*log_of(run)])

@@ -44,7 +44,7 @@ def site(tmp_path: Path) -> Site:
         status("lb01", now - 9000, state="on hold", holds=[hold]),
         status("db01", now - 90, state="on hold", holds=[{**bobs, "until": "2999-01-01T00:00Z"}]),
     )
-    drifting = replace(MOTD, drift=True)
+    drifting = replace(MOTD, corrective_change=True)
     summarise(
         site, summary("web01", now - 86400, outcome=Kind.CHANGED, resources=(drifting,) * 7, more=1)
     )

@@ -17,7 +17,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import MAX_INFLATED, CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.access.loopback import kept_host_name
-from localpuppet.web.dashboard.run_results import RunResource
+from tests.fleet.history.records import a_part
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
 from tests.web.dashboard.past import summarise, summary
@@ -132,7 +132,12 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     def tell() -> None:
         site.tell(said)
         site.list_(listed)
-        bad = RunResource(resource=EVIL, file=EVIL, result=ResourceResult.CHANGED, drift=True)
+        bad = a_part(
+            f"File[{EVIL[:-2]}]",
+            file=EVIL[:-2],
+            status=ResourceResult.CHANGED,
+            corrective_change=True,
+        )
         summarise(site, summary("evil", site.now() - 9, cause=EVIL, reason=EVIL, resources=(bad,)))
 
     resource: Json = {

@@ -11,19 +11,19 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity
 from localpuppet.web.dashboard.list_query import DRIFT, RUNS, ListQuery
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
+from tests.fleet.history.records import a_part
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
-MOTD = RunResource(
-    resource="File[/etc/motd]",
+MOTD = a_part(
+    "File[/etc/motd]",
     file="profile/manifests/motd.pp",
     line=3,
-    result=ResourceResult.CHANGED,
-    drift=False,
+    status=ResourceResult.CHANGED,
 )
 
 
@@ -63,7 +63,7 @@ def test_a_summary_completes_a_known_run(table: sqlite3.Connection) -> None:
 
 
 def test_the_resources_of_a_node_and_day_are_limited(table: sqlite3.Connection) -> None:
-    many = tuple(replace(MOTD, resource=f"File[/{number}]") for number in range(6))
+    many = tuple(replace(MOTD, type="File", title=f"/{number}") for number in range(6))
     write(
         table,
         ended(NOW, resources=many),
@@ -147,13 +147,13 @@ def test_a_node_has_counts_of_runs_by_day(table: sqlite3.Connection) -> None:
 
 
 def test_a_change_drifts_if_the_release_was_already_applied(table: sqlite3.Connection) -> None:
-    ssh = replace(MOTD, resource="Service[ssh]", file="", line=None)
-    corrective = replace(ssh, drift=True)
+    ssh = replace(MOTD, type="Service", title="ssh", file="", line=None)
+    corrective = replace(ssh, corrective_change=True)
     write(
         table,
         ended(NOW - 2 * DAY, resources=(MOTD,)),  # the first run of the release
         ended(NOW - DAY, outcome=Kind.UNCHANGED),
-        ended(NOW - 60, resources=(MOTD, replace(ssh, result=ResourceResult.SKIPPED))),
+        ended(NOW - 60, resources=(MOTD, replace(ssh, status=ResourceResult.SKIPPED))),
         ended(NOW - 50, resources=(MOTD,)),
         ended(NOW - 40, release="web/tags/r2", resources=(MOTD,)),
         ended(NOW - 30, release="web/tags/r3", outcome=Kind.FAILED, resources=(MOTD,)),

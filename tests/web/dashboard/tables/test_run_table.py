@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,10 @@ from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter, parts_of, run_of
+from tests.fleet.history.records import a_part
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -103,14 +105,14 @@ def test_a_text_is_removed_with_the_last_day_that_has_it(table: sqlite3.Connecti
     assert words(table) == set()
 
 
-DETAILS = RunDetails(
-    commit="c" * 40,
-    environment="production",
-    noop=True,
-    corrective=True,
-    refusal="",
-    counts=RunCounts(total=9, changed=2, failed=1, skipped=3, out_of_sync=2, corrective=1),
-)
+DETAILS: dict[str, Any] = {
+    "commit": "c" * 40,
+    "environment": "production",
+    "noop": True,
+    "corrective": True,
+    "refusal": "",
+    "counts": RunCounts(total=9, changed=2, failed=1, skipped=3, out_of_sync=2, corrective=1),
+}
 
 
 def test_a_summary_adds_its_details_to_a_known_run(
@@ -118,8 +120,8 @@ def test_a_summary_adds_its_details_to_a_known_run(
 ) -> None:
     writing = RunTableWriter(table)
     writing.add(ended(NOW))
-    assert run_queries.of_node(table, "a", limit=9)[0].details is None
-    told = replace(ended(NOW), seconds=5, details=DETAILS)
+    assert run_queries.of_node(table, "a", limit=9)[0].counts is None
+    told = replace(ended(NOW), seconds=5, **DETAILS)
     writing.add(told)
     writing.add(ended(NOW))
     assert run_queries.of_node(table, "a", limit=9) == [told]
@@ -132,7 +134,7 @@ def test_a_full_day_keeps_the_outcome_of_a_run_with_an_unknown_profile(
     writing = RunTableWriter(table, most=2)
     for number in range(9):
         release = f"web/tags/r{number}"
-        writing.add(replace(ended(NOW + number), release=release, seconds=1, details=DETAILS))
+        writing.add(replace(ended(NOW + number), release=release, seconds=1, **DETAILS))
     assert table.execute("SELECT count(*) FROM profiles").fetchone() == (3,)
     found = run_queries.of_node(table, "a", limit=9)
     assert [(one.outcome, one.release) for one in found] == [(Kind.CHANGED, "")] * 2
@@ -144,7 +146,7 @@ def test_numbers_of_runs_and_the_newest_run_follow_every_change(table: sqlite3.C
         writing.add(ended(NOW + number))
         writing.add(ended(NOW - DAY + number, "b"))
     # A later version of a run: it ended on the next day.
-    writing.add(replace(ended(NOW + 4), at=NOW + DAY, seconds=5, details=DETAILS))
+    writing.add(replace(ended(NOW + 4), at=NOW + DAY, seconds=5, **DETAILS))
     assert tallies(table) == {
         (day_of(NOW) - 1, "changed"): 3,
         (day_of(NOW), "changed"): 2,
@@ -172,7 +174,7 @@ def tallies(table: sqlite3.Connection) -> dict[tuple[int, str], int]:
 
 def test_a_run_is_found_by_its_id_whenever_it_ended(table: sqlite3.Connection) -> None:
     midnight = (day_of(NOW) + 1) * DAY
-    part = RunResource(resource="File[/a]", result=ResourceResult.CHANGED, drift=False)
+    part = a_part("File[/a]", status=ResourceResult.CHANGED)
     all_ = [
         replace(ended(midnight - 60), at=at, seconds=60, resources=(part,))
         for at in (midnight - 1, midnight + 1, midnight + 3 * DAY)

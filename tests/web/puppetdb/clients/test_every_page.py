@@ -10,10 +10,10 @@ from selenium import webdriver
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.questions import ApiSources
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
+from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.clients.board import BoardVisitor, puppetboard
 from tests.web.puppetdb.clients.real_nodes import NAMES
@@ -27,15 +27,14 @@ DB, LB, WEB = NAMES
 MANY = [f"node{number:04}.example.com" for number in range(1000)]
 FAILED = MANY[::25]
 CHANGED = MANY[1::10]
-BROKEN = RunResource(
-    resource="Exec[migrate]",
-    result=ResourceResult.FAILED,
-    drift=False,
+BROKEN = a_part(
+    "Exec[migrate]",
+    status=ResourceResult.FAILED,
     file="db.pp",
     line=7,
     containing_class="Site",
 )
-FILE = RunResource(resource="File[/etc/motd]", result=ResourceResult.CHANGED, drift=False)
+FILE = a_part("File[/etc/motd]", status=ResourceResult.CHANGED)
 REASON = "Exec[migrate]: returned 1 instead of one of [0]"
 
 

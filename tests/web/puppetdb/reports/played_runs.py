@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes as node_tables
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable
-from localpuppet.web.dashboard.run_results import RunDetails, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
@@ -33,10 +33,7 @@ MINUTE = 60.0
 
 
 def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> RunResult:
-    """Return a run that took 20 seconds; `more` are its fields, also those of its details."""
-    details = RunDetails(commit="c" * 40, environment="production", counts=RunCounts(total=9))
-    for name in [name for name in more if name in RunDetails.__slots__]:
-        details = replace(details, **{name: more.pop(name)})
+    """Return a run that took 20 seconds; `more` are its fields."""
     whole = RunResult(
         node=node,
         run=run_id(at - 20),
@@ -46,7 +43,9 @@ def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> Ru
         reason="",
         cause="timer",
         seconds=20,
-        details=details,
+        commit="c" * 40,
+        environment="production",
+        counts=RunCounts(total=9),
     )
     return replace(whole, **more)
 

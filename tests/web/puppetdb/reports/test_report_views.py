@@ -19,9 +19,10 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunResult
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
+from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
@@ -33,7 +34,7 @@ NODES = [
     node("d", outcome=Kind.REFUSED, finished_at=NOW - 30.5, reason="on hold"),
 ]
 RESOURCES = tuple(
-    RunResource(resource=f"File[/{result}]", result=result, drift=drift, file="a.pp", line=line)
+    a_part(f"File[/{result}]", status=result, corrective_change=drift, file="a.pp", line=line)
     for result, drift, line in (
         (ResourceResult.FAILED, False, 3),
         (ResourceResult.CHANGED, True, None),

@@ -19,19 +19,19 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.questions import ApiSources
 from localpuppet.web.puppetdb.reports.details import NodeReportDetails
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
+from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 from tests.web.puppetdb.served import V4, ServedApi
 
 LATEST: Json = ["=", "latest_report?", True]
 FILES = tuple(
-    RunResource(resource=f"File[/{name}]", result=result, drift=False, file="a.pp", line=3)
+    a_part(f"File[/{name}]", status=result, file="a.pp", line=3)
     for name, result in (
         ("a", ResourceResult.FAILED),
         ("b", ResourceResult.CHANGED),
@@ -255,10 +255,7 @@ def test_resources_whose_titles_stay_on_the_node_are_told_apart(
     played: PlayedRuns, api: ServedApi
 ) -> None:
     hidden = [
-        RunResource(
-            resource="Exec[…]", result=ResourceResult.CHANGED, drift=False, file="a.pp", line=line
-        )
-        for line in (1, 2)
+        a_part("Exec[…]", status=ResourceResult.CHANGED, file="a.pp", line=line) for line in (1, 2)
     ]
     played.add(run("c", NOW, Kind.CHANGED, resources=tuple(hidden)))
     query: Json = ["=", "certname", "c"]
@@ -278,9 +275,7 @@ def test_resources_whose_titles_stay_on_the_node_are_told_apart(
 
 def test_each_failed_resource_has_a_line_with_its_place(played: PlayedRuns, api: ServedApi) -> None:
     failed = [
-        RunResource(
-            resource=f"Exec[{name}]", result=ResourceResult.FAILED, drift=False, file="b.pp", line=7
-        )
+        a_part(f"Exec[{name}]", status=ResourceResult.FAILED, file="b.pp", line=7)
         for name in ("x", "y")
     ]
     played.add(run("c", NOW, Kind.FAILED, resources=tuple(failed), reason="Could not start"))
