@@ -36,7 +36,6 @@ from localpuppet.node.preview.difference import (
     difference,
 )
 from localpuppet.node.preview.finding import CacheFiller, CacheSearch, PreviewSide
-from localpuppet.node.preview.grouping import DifferenceGrouping, NodePlaceholders
 from localpuppet.node.preview.ports import CompileEngine
 from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import (
@@ -46,9 +45,11 @@ from localpuppet.node.preview.result import (
     SAME,
     UNREADABLE,
     BlindSpot,
+    DifferenceGrouping,
     FailureKind,
     ImpureNode,
     NodeFailure,
+    NodePlaceholders,
     PreviewResult,
     PreviewStatistics,
     RevisionWarning,

@@ -1,15 +1,37 @@
-"""What a preview found: groups of equal differences, failures, and what it cannot see.
+"""What a preview found: groups of equal differences and failures, without what identifies a node.
 
 A node is in exactly one of these sets: unaffected, changed (in one group), failed.
+
+    File[/etc/web01.conf]: content: listen 10.0.0.1  ->  File[/etc/⟨hostname⟩.conf]: listen ⟨ip⟩
+
+- Replaced are the certname, the names and the addresses of the node. Loopback addresses stay.
+- A name is replaced as a whole word only: `web1` is not a part of `web10`, and no part of `web1x`.
+- Longer words win: `web01.example.com` is `⟨fqdn⟩`, not `⟨hostname⟩.example.com`.
+- A `⟨` of the catalog is doubled, so that no text looks like a placeholder.
+
+Memory holds one difference for each group, however many nodes there are.
 """
 
-from collections.abc import Sequence
-from dataclasses import field
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from typing import Any, Literal
 
-from localpuppet.base.formats.values import field_values
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json, field_values, mapping_of
 from localpuppet.base.value import Value
-from localpuppet.node.preview.difference import CatalogDifference
+from localpuppet.node.preview.difference import (
+    ADDED,
+    REMOVED,
+    CatalogDifference,
+    ForbiddenChange,
+    ParameterChange,
+    ResourceChange,
+    class_title,
+)
 
 SCHEMA = 1
 
@@ -216,3 +238,273 @@ class PreviewResult(Value):
             "warnings": [*map(field_values, self.warnings)],
             "statistics": field_values(self.statistics),
         }
+
+
+OPEN, CLOSE = "⟨", "⟩"
+_ADDRESSES = ("ip", "ip6", "mac")
+# What may not be before or after a word: more of a name, or of an address.
+_BEFORE, _AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlaceholders:
+    """The words that identify a node.
+
+    Attributes:
+        words: Word → placeholder without brackets.
+    """
+
+    words: Mapping[str, str]
+    _pattern: "re.Pattern[str]" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        words = sorted(self.words, key=lambda word: (-len(word), word))
+        inner = "|".join(map(re.escape, words))
+        pattern = f"{_BEFORE}(?:{inner}){_AFTER}|{OPEN}" if words else OPEN
+        object.__setattr__(self, "_pattern", re.compile(pattern))
+
+    @classmethod
+    def of(cls, node: str, facts: Mapping[str, Json]) -> "NodePlaceholders":
+        """Return the placeholders of a node.
+
+        Args:
+            node: Its certname.
+            facts: Its facts, structured and legacy ones.
+        """
+        words: dict[str, str] = {}
+        networking = mapping_of(facts.get("networking"))
+        for word, name in (
+            *_names(node, facts, networking),
+            *_addresses(facts, networking),
+        ):
+            if word and isinstance(word, str):
+                words.setdefault(word, name)
+        return cls(words)
+
+    def text(self, text: str) -> str:
+        """Return a text with placeholders."""
+        return self._pattern.sub(self._placeholder, text)
+
+    def value(self, value: Json) -> Json:
+        """Return a value with placeholders in its texts and keys."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(key): self.value(item) for key, item in value.items()}
+        return value
+
+    def difference(self, difference: CatalogDifference) -> CatalogDifference:
+        """Return a difference with placeholders, sorted again."""
+        resources = [
+            ResourceChange(
+                action=change.action,
+                type=change.type,
+                title=self.text(change.title),
+                parameters=tuple(map(self._parameter, change.parameters)),
+            )
+            for change in difference.resources
+        ]
+        relationships = [
+            replace(change, source=self.text(change.source), target=self.text(change.target))
+            for change in difference.relationships
+        ]
+        return replace(
+            difference,
+            resources=tuple(sorted(resources, key=lambda change: (change.type, change.title))),
+            relationships=tuple(sorted(relationships)),
+        )
+
+    def _parameter(self, change: ParameterChange) -> ParameterChange:
+        return replace(change, before=self.value(change.before), after=self.value(change.after))
+
+    def _placeholder(self, match: "re.Match[str]") -> str:
+        word = match.group()
+        return OPEN * 2 if word == OPEN else f"{OPEN}{self.words[word]}{CLOSE}"
+
+
+def _names(
+    node: str, facts: Mapping[str, Json], networking: Mapping[str, Json]
+) -> Iterator[tuple[Json, str]]:
+    fqdn = networking.get("fqdn") or facts.get("fqdn")
+    hostname = networking.get("hostname") or facts.get("hostname")
+    # The certname is usually the FQDN: both have one name.
+    yield node, "fqdn" if fqdn in (None, node) else "certname"
+    yield fqdn, "fqdn"
+    yield hostname or node.partition(".")[0], "hostname"
+
+
+def _addresses(
+    facts: Mapping[str, Json], networking: Mapping[str, Json]
+) -> Iterator[tuple[Json, str]]:
+    legacy = {"ip": "ipaddress", "ip6": "ipaddress6", "mac": "macaddress"}
+    for name in _ADDRESSES:
+        yield _own(networking.get(name) or facts.get(legacy[name])), name
+    for interface, raw in sorted(mapping_of(networking.get("interfaces")).items()):
+        values = mapping_of(raw)
+        for name in _ADDRESSES:
+            yield _own(values.get(name)), f"{name} of {interface}"
+        for name, key in (("ip", "bindings"), ("ip6", "bindings6")):
+            listed = values.get(key)
+            for number, binding in enumerate(listed if isinstance(listed, list) else (), 1):
+                address = _own(mapping_of(binding).get("address"))
+                yield address, f"{name} {number} of {interface}"
+
+
+def _own(address: Json) -> Json:
+    """Return an address that other nodes do not have: no loopback, and none that is empty."""
+    if not isinstance(address, str) or not address:
+        return None
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return None if set(address) <= set("0:") else address  # a MAC address
+    return None if parsed.is_loopback or parsed.is_unspecified else address
+
+
+# Bytes of all differences, which are in memory until the end.
+MAX_BYTES = 256 * 1024 * 1024
+
+
+class NodeFailureGroup(Value):
+    """Nodes that fail with the same error.
+
+    Attributes:
+        kind: a `FailureKind`.
+        message: Puppet's error; with placeholders for the name if there are several nodes.
+        file: The file in the release; `None` if unknown.
+        line: The line; `None` if unknown.
+        nodes: The nodes, sorted.
+    """
+
+    kind: FailureKind
+    message: str
+    file: str | None
+    line: int | None
+    nodes: tuple[str, ...]
+
+
+def failure_groups(failures: Iterable[NodeFailure]) -> tuple[NodeFailureGroup, ...]:
+    """Return the failures with equal ones as one group, the largest first."""
+    equal: dict[tuple[FailureKind, str, str | None, int | None], list[NodeFailure]] = {}
+    for failure in failures:
+        message = NodePlaceholders.of(failure.node, {}).text(failure.message)
+        key = failure.kind, message, failure.file, failure.line
+        equal.setdefault(key, []).append(failure)
+    groups = (
+        NodeFailureGroup(
+            kind=kind,
+            message=message if len(members) > 1 else members[0].message,
+            file=file,
+            line=line,
+            nodes=tuple(sorted(failure.node for failure in members)),
+        )
+        for (kind, message, file, line), members in equal.items()
+    )
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.nodes)))
+
+
+@dataclass(slots=True, eq=False)
+class _OpenGroup:
+    difference: CatalogDifference
+    first: CatalogDifference
+    nodes: list[str] = field(default_factory=list)
+    roles: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class DifferenceGrouping:
+    """Groups the differences of nodes.
+
+    Attributes:
+        forbidden: Changes that the user forbids.
+    """
+
+    forbidden: Sequence[ForbiddenChange] = ()
+    _groups: dict[bytes, _OpenGroup] = field(default_factory=dict, init=False)
+    _bytes: int = field(default=0, init=False)
+    _violations: dict[tuple[int, str], set[str]] = field(default_factory=dict, init=False)
+
+    def add(
+        self,
+        node: str,
+        difference: CatalogDifference,
+        placeholders: NodePlaceholders,
+        *,
+        role: str | None = None,
+    ) -> None:
+        """Add the difference of a node; an empty one adds nothing.
+
+        Args:
+            node: The node.
+            difference: Its difference, with its own names and addresses.
+            placeholders: Replaces these names and addresses.
+            role: The role of the node; `None` if it has none.
+        """
+        if not difference:
+            return
+        general = placeholders.difference(difference)
+        packed = _packed(general)
+        key = hashlib.sha256(packed).digest()
+        self._bytes += 0 if key in self._groups else len(packed)
+        if self._bytes > MAX_BYTES:
+            raise InvalidInputError(
+                f"the differences have more than {MAX_BYTES} bytes",
+                where=node,
+                hint="leave some out with '--ignore', or preview a part with '--shard'",
+            )
+        group = self._groups.setdefault(key, _OpenGroup(general, difference))
+        group.nodes.append(node)
+        if role:
+            group.roles.add(role)
+        for number, rule in enumerate(self.forbidden):
+            for change in (*difference.resources, *_classes(difference)):
+                if _violates(change, rule):
+                    reference = placeholders.text(change.reference)
+                    self._violations.setdefault((number, reference), set()).add(node)
+
+    def groups(self) -> tuple[ChangeGroup, ...]:
+        """Return the groups, the largest first."""
+        groups = (
+            ChangeGroup(
+                difference=group.difference if len(group.nodes) > 1 else group.first,
+                nodes=tuple(sorted(group.nodes)),
+                roles=tuple(sorted(group.roles)),
+            )
+            for group in self._groups.values()
+        )
+        return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.nodes)))
+
+    def violations(self) -> tuple[ForbiddenDifference, ...]:
+        """Return the differences that are forbidden, in the order of the rules."""
+        return tuple(
+            ForbiddenDifference(
+                rule=self.forbidden[number].text, reference=reference, nodes=tuple(sorted(nodes))
+            )
+            for (number, reference), nodes in sorted(self._violations.items())
+        )
+
+
+def _packed(difference: CatalogDifference) -> bytes:
+    """Return a difference as bytes; equal ones have equal bytes."""
+    return json.dumps(difference, default=field_values, sort_keys=True).encode()
+
+
+def _violates(change: ResourceChange, rule: ForbiddenChange) -> bool:
+    if change.action != rule.action or not rule.pattern.fits(change.type, change.title):
+        return False
+    return rule.pattern.parameter is None or any(
+        rule.pattern.fits_parameter(parameter.name) for parameter in change.parameters
+    )
+
+
+def _classes(difference: CatalogDifference) -> tuple[ResourceChange, ...]:
+    return tuple(
+        ResourceChange(action=action, type="Class", title=class_title(name))
+        for action, names in (
+            (ADDED, difference.classes_added),
+            (REMOVED, difference.classes_removed),
+        )
+        for name in names
+    )

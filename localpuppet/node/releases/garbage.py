@@ -109,7 +109,7 @@ class GarbageCollector(Value):
         current = map(self.ledger.current, self.ledger.sources())
         keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self.good()}
         keep.update(app for app in current if app is not None)
-        all_staged = self.staging.all()
+        all_staged = self.staging.records.all()
         keep.update(self._staged_ahead(all_staged, since=now - self.keep_staged))
         kept = [staged for staged in all_staged if staged.release in keep]
         since = now - self.keep_staged
@@ -151,7 +151,7 @@ class GarbageCollector(Value):
             staged.release
             for staged in all_staged
             if staged.release not in self.ledger.order(staged.release.source)
-            and self.staging.staged_at(staged.release) >= since
+            and self.staging.records.written_at(staged.release) >= since
         }
 
     def remove(self, removal: Removal) -> None:
@@ -162,7 +162,7 @@ class GarbageCollector(Value):
         Raises:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.
         """
-        gone = {staged.release: staged for staged in self.staging.all()}
+        gone = {staged.release: staged for staged in self.staging.records.all()}
         kept = [staged for staged in gone.values() if staged.release in removal.remaining]
         for release in removal.releases:
             self.staging.remove(gone[release], kept=kept)

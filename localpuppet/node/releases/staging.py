@@ -57,6 +57,8 @@ class ReleaseStaging:
     """The releases on this node.
 
     Attributes:
+        records: The records of the staged releases.
+        compositions: Their link directories.
         repaired: The repaired damage of the last staged release, or empty.
 
     Args:
@@ -85,7 +87,7 @@ class ReleaseStaging:
         self._fetch_modules = supply.modules(repository)
         self._releases = state / "releases"
         self.compositions = Compositions(state / "releases", supply.store)
-        self._records = StagedRecords(state)
+        self.records = StagedRecords(state)
         self._verified = VerificationCache(state)
         self._memory = TagMemory(state)
         self._modules = modules
@@ -95,18 +97,6 @@ class ReleaseStaging:
         self._sources = supply.sources
         self._files = supply.files
         self.repaired = ""
-
-    def known(self, app: ReleasePath) -> StagedRelease | None:
-        """Return the record of a release; `None` if it was never staged."""
-        return self._records.of(app)
-
-    def all(self) -> list[StagedRelease]:
-        """Return every staged release, by name."""
-        return self._records.all()
-
-    def staged_at(self, app: ReleasePath) -> float:
-        """Return when a release was staged, seconds since 1970; 0 if it is not staged."""
-        return self._records.written_at(app)
 
     def remembered(self, app: ReleasePath, known: StagedRelease | None) -> Pin | None:
         """Return the pin of a release at its staging, even if `gc` removed it since.
@@ -149,7 +139,7 @@ class ReleaseStaging:
             problem = self.store.problem(sha256, full=full)
             if problem:
                 problems.append(f"{name} {problem}")
-        links = composition(self.links(staged))
+        links = composition(self.compositions.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
             problems.append(f"{staged.release}: its link directory was changed")
         wrong = [
@@ -159,7 +149,7 @@ class ReleaseStaging:
             or (self._modules / name).readlink() != target
         ]
         # A run does not go through the names of collections: one may be another release's.
-        others = self._targets(self.all()) if set(wrong) - {staged.release} else {}
+        others = self._targets(self.records.all()) if set(wrong) - {staged.release} else {}
         for name in wrong:
             path = self._modules / name
             if (
@@ -231,7 +221,7 @@ class ReleaseStaging:
         """
         with self.store.locks.take_for_changes():
             self._sweep(app)
-            known = self.known(app)
+            known = self.records.of(app)
             staged = obtain(known)
             if staged is not known:
                 if not accept_moved:
@@ -254,7 +244,7 @@ class ReleaseStaging:
             if path not in needed and (self._modules / path).is_symlink():
                 remove(self._modules / path)
         self._memory.note_pin(staged.release, staged.pin)
-        self._records.remove(staged.release)
+        self.records.remove(staged.release)
 
     def _fetch(
         self, app: ReleasePath, known: StagedRelease | None, *, refresh: bool, accept_moved: bool
@@ -298,21 +288,13 @@ class ReleaseStaging:
             sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
             moduledir=self._moduledir(pin),
         )
-        return replace(draft, composition=composition(self.links(draft)))
+        return replace(draft, composition=composition(self.compositions.links(draft)))
 
     def _moduledir(self, pin: Pin) -> str:
         """Return the directory of single modules in the manifest of a release's tree."""
         file = self.store.path(pin.tree_sha256) / MANIFEST
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
-
-    def links(self, staged: StagedRelease) -> dict[str, str]:
-        """Return the links in the composed release: name → target.
-
-        Raises:
-            InvalidInputError: Two entries have the same name.
-        """
-        return self.compositions.links(staged)
 
     def _switches(self, staged: StagedRelease) -> dict[str, Path]:
         """Return the links below `modules/`: name → target; the app's own name comes last."""
@@ -331,7 +313,7 @@ class ReleaseStaging:
     def _refuse_other_pins(self, staged: StagedRelease) -> None:
         """Reject a name for a tree if a staged release uses the name for another tree."""
         mine = staged.named
-        for other in self.all():
+        for other in self.records.all():
             theirs = other.named
             for name in sorted(mine.keys() & theirs.keys()):
                 if other.release != staged.release and mine[name] != theirs[name]:
@@ -359,7 +341,7 @@ class ReleaseStaging:
             if fresh:
                 remove_tree(self._releases / staged.composition)
             raise
-        self._records.write(staged)
+        self.records.write(staged)
         for name, tree in switches.items():
             link = self._modules / name
             if link.is_symlink() and link.readlink() == tree:
@@ -369,7 +351,7 @@ class ReleaseStaging:
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove incomplete files of a dead process."""
-        rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
+        rubbish = [*self._repository.rubbish(), *self.records.rubbish()]
         rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
         rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
         self.store.sweep(rubbish)

@@ -416,6 +416,12 @@ def _metadata(lines: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[TreeEntry]:
     """Yield the checked entries of any tree on disk; read every byte.
 

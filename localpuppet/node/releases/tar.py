@@ -21,10 +21,9 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.machine.files import disk_errors, open_user_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
-from localpuppet.node.releases.store import check_link, check_path
+from localpuppet.node.releases.store import CHUNK, check_link, check_path
 
 BLOCK = 512
-CHUNK = 1024 * 1024
 MAX_NAME = 4096
 MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
 _OCTAL = re.compile(rb"[0-7]{1,11}\Z")

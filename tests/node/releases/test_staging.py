@@ -75,7 +75,11 @@ def test_a_refused_release_gets_no_name_and_no_record(web_site: ReleaseSite) -> 
     refusal = InvalidInputError("Puppet cannot parse it")
     with pytest.raises(InvalidInputError, match="cannot parse"):
         web_site.staging(Approval(web_site, refusal)).stage(R1)
-    assert (web_site.names(), web_site.staging().known(R1), web_site.staging().all()) == (
+    assert (
+        web_site.names(),
+        web_site.staging().records.of(R1),
+        web_site.staging().records.all(),
+    ) == (
         [],
         None,
         [],
@@ -87,11 +91,11 @@ def test_a_refused_release_gets_no_name_and_no_record(web_site: ReleaseSite) -> 
 def test_a_refused_refresh_keeps_the_staged_release(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.release(R1, "moved")
-    before = (web_site.names(), web_site.staging().known(R1))
+    before = (web_site.names(), web_site.staging().records.of(R1))
     with pytest.raises(InvalidInputError):
         approval = Approval(web_site, InvalidInputError("no"))
         web_site.staging(approval).stage(R1, accept_moved=True)
-    assert (web_site.names(), web_site.staging().known(R1)) == before
+    assert (web_site.names(), web_site.staging().records.of(R1)) == before
     assert web_site.says(R1) == "r1"
     assert web_site.staging().problems(before[1], full=True) == []  # type: ignore[arg-type]
 
@@ -101,7 +105,11 @@ def test_an_unreachable_repository_prevents_staging(web_site: ReleaseSite, name:
     web_site.servers.away.add(url(name))
     with pytest.raises(UnavailableError, match=name):
         web_site.staging().stage(R1)
-    assert (web_site.names(), web_site.staging().all(), web_site.store.digests()) == ([], [], [])
+    assert (web_site.names(), web_site.staging().records.all(), web_site.store.digests()) == (
+        [],
+        [],
+        [],
+    )
     assert list((web_site.state / "staging").glob("*")) == []
 
 
@@ -120,7 +128,7 @@ def test_bytes_that_differ_from_the_lock_prevent_staging(web_site: ReleaseSite, 
     web_site.release(R2, lock=lock)
     with pytest.raises(IntegrityError, match=f"{place}: has the digest"):
         web_site.staging().stage(R2)
-    assert (web_site.names(), web_site.staging().all()) == ([], [])
+    assert (web_site.names(), web_site.staging().records.all()) == ([], [])
 
 
 def test_a_complete_staged_release_is_not_fetched_again(web_site: ReleaseSite) -> None:
@@ -154,11 +162,11 @@ def test_without_a_refresh_a_moved_tag_does_not_change_a_staged_release(
 
 def test_a_moved_tag_is_an_alarm_and_changes_no_release(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
-    before = web_site.names(), web_site.staging().all()
+    before = web_site.names(), web_site.staging().records.all()
     web_site.release(R1, "evil")
     with pytest.raises(IntegrityError, match="the tag r1 has moved"):
         web_site.staging().stage(R1, refresh=True)
-    assert (web_site.names(), web_site.staging().all()) == before
+    assert (web_site.names(), web_site.staging().records.all()) == before
     assert web_site.says(R1) == "r1"
 
 
@@ -185,7 +193,7 @@ def test_a_moved_tag_is_staged_with_accept_moved(web_site: ReleaseSite) -> None:
     assert (second.pin.commit, second.pin.tag_object) == (found.commit, found.id)
     assert second.pin.tree_sha256 != first.pin.tree_sha256
     assert web_site.says(R1) == "moved on purpose"
-    assert web_site.staging().known(R1) == second
+    assert web_site.staging().records.of(R1) == second
     assert web_site.staging().problems(second, full=True) == []
 
 
@@ -199,7 +207,7 @@ def test_a_moved_tag_of_a_dependency_is_an_alarm_even_with_accept_moved(
     for accept in (False, True):
         with pytest.raises(IntegrityError, match=rf"manifest.lock: .*{name}.*the tag {tag}"):
             web_site.staging().stage(R1, accept_moved=accept)
-    assert (web_site.names(), web_site.staging().all()) == ([], [])
+    assert (web_site.names(), web_site.staging().records.all()) == ([], [])
 
 
 def test_the_tag_of_a_source_that_requires_signatures_is_verified(web_site: ReleaseSite) -> None:

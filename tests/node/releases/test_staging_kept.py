@@ -20,16 +20,20 @@ def rubbish(site: ReleaseSite) -> list[Path]:
 
 def test_only_staged_releases_are_known(web_site: ReleaseSite) -> None:
     staging = web_site.staging()
-    assert (staging.known(R1), staging.all()) == (None, [])
+    assert (staging.records.of(R1), staging.records.all()) == (None, [])
     staged = staging.stage(R1)
-    assert (staging.known(R1), staging.known(R2), staging.all()) == (staged, None, [staged])
+    assert (staging.records.of(R1), staging.records.of(R2), staging.records.all()) == (
+        staged,
+        None,
+        [staged],
+    )
 
 
 def test_all_releases_are_listed_by_name(web_site: ReleaseSite) -> None:
     web_site.release(R2)
     web_site.staging().stage(R2)
     web_site.staging().stage(R1)
-    assert [staged.release for staged in web_site.staging().all()] == [R1, R2]
+    assert [staged.release for staged in web_site.staging().records.all()] == [R1, R2]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "release": "x"}'])
@@ -40,9 +44,9 @@ def test_a_damaged_record_is_an_error_and_not_a_missing_release(
     (record,) = (web_site.state / "staged").iterdir()
     record.write_text(text)
     with pytest.raises(StateError, match=r"damaged|has schema 2"):
-        web_site.staging().known(R1)
+        web_site.staging().records.of(R1)
     with pytest.raises(StateError, match=r"damaged|has schema 2"):
-        web_site.staging().all()
+        web_site.staging().records.all()
 
 
 def edit(site: ReleaseSite) -> None:
@@ -52,7 +56,7 @@ def edit(site: ReleaseSite) -> None:
 
 
 def lose_a_module(site: ReleaseSite) -> None:
-    known = site.staging().known(R1)
+    known = site.staging().records.of(R1)
     assert known is not None
     site.store.remove(known.modules["ntp"])
 
@@ -149,11 +153,11 @@ def test_removing_a_release_keeps_the_collections_of_another(
     staging = web_site.staging()
     first, second = staging.stage(R1), staging.stage(R2)
     staging.remove(first, kept=[second])
-    assert (web_site.names(), staging.known(R1)) == ([DIST, R2], None)
+    assert (web_site.names(), staging.records.of(R1)) == ([DIST, R2], None)
     assert (web_site.state / "releases" / first.composition).exists(), "a run may use it"
     assert staging.problems(second, full=True) == []
     staging.remove(second, kept=[])
-    assert (web_site.names(), staging.all()) == ([], [])
+    assert (web_site.names(), staging.records.all()) == ([], [])
 
 
 def test_a_directory_of_links_that_two_releases_share_stays(web_site: ReleaseSite) -> None:

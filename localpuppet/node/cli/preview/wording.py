@@ -19,7 +19,6 @@ from localpuppet.node.preview.difference import (
     ParameterChange,
     class_title,
 )
-from localpuppet.node.preview.grouping import NodeFailureGroup, failure_groups
 from localpuppet.node.preview.ports import CompileFailure
 from localpuppet.node.preview.result import (
     BOTH,
@@ -29,8 +28,10 @@ from localpuppet.node.preview.result import (
     UNREADABLE,
     ChangeGroup,
     FailureKind,
+    NodeFailureGroup,
     PreviewResult,
     PreviewRevision,
+    failure_groups,
 )
 from localpuppet.node.puppet.catalog import TYPE_KEY
 from localpuppet.node.puppet.fault import without_prologue

@@ -23,7 +23,7 @@ def list_command(node: NodeApp, as_json: bool) -> None:
       localpuppet release list
       localpuppet release list --json | jq -r '.releases[].release'
     """
-    all_staged = node.staging(node.git()).all()
+    all_staged = node.staging(node.git()).records.all()
     applied = _applied(node)
     if as_json:
         rows_of = [
@@ -94,7 +94,7 @@ def verify_command(
     """
     staging = node.staging(node.git())
     if everything:
-        releases_to_verify = staging.all()
+        releases_to_verify = staging.records.all()
     else:
         own = node.settings.input
         path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)
@@ -121,7 +121,7 @@ def verify_command(
 
 
 def _require_staged(staging: ReleaseStaging, path: ReleasePath) -> StagedRelease:
-    staged = staging.known(path)
+    staged = staging.records.of(path)
     if staged is None:
         raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")
     return staged

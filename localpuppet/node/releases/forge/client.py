@@ -37,7 +37,7 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.pins import LIMITS, ForgePin, Slug
 from localpuppet.node.releases.git.names import parse_digest
 from localpuppet.node.releases.module_metadata import ModuleVersion
-from localpuppet.node.releases.tar import CHUNK
+from localpuppet.node.releases.store import CHUNK, sha256_of
 
 MAX_DOCUMENT = 16 * 1024 * 1024
 MAX_REDIRECTS = 5
@@ -357,12 +357,6 @@ def copy_archive(file: Path, target: Path) -> str:
                 copy.write(data)
                 left -= len(data)
     return sha256.hexdigest()
-
-
-def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 class DirectoryForge:

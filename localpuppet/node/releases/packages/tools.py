@@ -2,7 +2,7 @@
 
 The result depends only on the arguments: no configuration of the user, a fixed time, one thread.
 
-The same tree gives the same bytes. `releases.forge.tar` reads packs with suspicion.
+The same tree gives the same bytes. `releases.tar` reads packs with suspicion.
 
 - The same release gives the same bytes on every machine and at every time.
 - Every byte is hashed before it is packaged.
@@ -31,12 +31,11 @@ from localpuppet.base.formats.text import last_words, one_line
 from localpuppet.base.machine.files import disk_errors, open_user_file, publish, state_problem
 from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, Limits
-from localpuppet.node.releases.packages import directory as naming
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages.directory import PREFIX, PackageDescription
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.releases.store import Store, tree_digest
+from localpuppet.node.releases.store import Store, sha256_of, tree_digest
 from localpuppet.node.releases.tar import MODES, TarRules
 from localpuppet.node.releases.tar import unpack as unpack_tar
 
@@ -381,7 +380,7 @@ class Packager(Value):
             StateError: A program is missing or failed.
         """
         if version is not None:
-            naming.parse_version(version)
+            packages.parse_version(version)
         if not directory.is_dir():
             raise InvalidInputError("is not a directory", where=str(directory), hint="-o DIR")
         time = min(self._time(staged), MAX_TIME)
@@ -414,24 +413,24 @@ class Packager(Value):
         self, staged: StagedRelease, record: bytes, root: Path, version: str | None
     ) -> PackageDescription:
         """Create the tree that a package installs; return its description."""
-        name = naming.package_name(staged.release)
+        name = packages.package_name(staged.release)
         identity = hashlib.sha256(record).hexdigest()
-        top = root / naming.PACKAGES / identity
+        top = root / packages.PACKAGES / identity
         (top / "objects").mkdir(parents=True)
         (top / packages.RECORD).write_bytes(record)
         for sha256 in sorted(staged.digests):
             self._copy(sha256, top / "objects" / sha256)
         composed = top / "releases" / staged.composition
         composed.mkdir(parents=True)
-        for link, target in self.staging.links(staged).items():
+        for link, target in self.staging.compositions.links(staged).items():
             (composed / link).parent.mkdir(parents=True, exist_ok=True)
             (composed / link).symlink_to(target)
-        _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
+        _copy_licences(staged, top / "objects", root / packages.DOCUMENTATION / name)
         (top / packages.SUMS).write_bytes(_sums(top))
         return PackageDescription(
             release=staged.release,
             name=name,
-            version=version or naming.package_version(staged.pin.tag),
+            version=version or packages.package_version(staged.pin.tag),
             id=identity,
             url=staged.pin.url,
             commit=staged.pin.commit,
@@ -452,19 +451,17 @@ class Packager(Value):
     def _write(
         self, form: str, root: Path, about: PackageDescription, directory: Path, time: int
     ) -> BuiltPackage:
-        target = directory / naming.file_name(about, form)
+        target = directory / packages.file_name(about, form)
         if form == "deb":
-            self.tools.build_deb(root, naming.control(about), target, time=time)
+            self.tools.build_deb(root, packages.control(about), target, time=time)
         elif form == "rpm":
-            spec = naming.spec(about)
-            self.tools.build_rpm(root, spec, naming.RPM_MACROS, target, time=time)
+            spec = packages.spec(about)
+            self.tools.build_rpm(root, spec, packages.RPM_MACROS, target, time=time)
         else:
             pack = root.parent / target.name
             write(root / about.directory, pack, time=time)
             publish(pack, target, mode=0o644)
-        with target.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return BuiltPackage(file=target, sha256=sha256, about=about)
+        return BuiltPackage(file=target, sha256=sha256_of(target), about=about)
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -486,7 +483,7 @@ def _copy_licences(staged: StagedRelease, objects: Path, target: Path) -> None:
     ]
     for name, sha256 in sorted(trees.items()):
         tree = objects / sha256
-        licences = [path for path in _files(tree) if naming.is_licence(path.name)]
+        licences = [path for path in _files(tree) if packages.is_licence(path.name)]
         lines.append(f"{name}: {len(licences) or 'no'} licence files in its tree")
         for path in licences:
             copy = target / "licenses" / name / path.relative_to(tree)
@@ -499,8 +496,7 @@ def _sums(top: Path) -> bytes:
     """Return the input of `sha256sum -c` for every file below `top`."""
     lines = []
     for path in _files(top):
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest().encode()
+        sha256 = sha256_of(path).encode()
         name = os.fsencode(path.relative_to(top))
         # As sha256sum writes it.
         mark = b"\\" if b"\\" in name else b""
