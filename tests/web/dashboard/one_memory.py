@@ -1,6 +1,7 @@
 """A dashboard that writes its memory; a test kills it.
 
 `python -m tests.web.dashboard.one_memory DIR` tells the number of each second that is on the disk.
+With `convert` behind it, it only opens a memory of an earlier format.
 """
 
 import sys
@@ -55,6 +56,10 @@ def tell(word: str) -> None:
 def main() -> None:
     memory = memory_of(Path(sys.argv[1]))
     memory.begin()
+    if sys.argv[2:] == ["convert"]:
+        tell("converted")
+        memory.close()
+        return
     for second in range(SECONDS):
         memory.write_history(ends(second), ())
         keep(memory, *rows(second), last_updated=NOW + second)

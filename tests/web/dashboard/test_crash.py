@@ -7,20 +7,24 @@ is counted once. A bounded sample runs with the tests; `scripts/crash` tries eve
 
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
 from tests.web.dashboard.past import MOTD, kept
+from tests.web.dashboard.tables.test_run_table import write_format_9
 
 # What SQLite does to the disk; how many of each are tried with the tests.
 CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
 
 
-def attempt(directory: Path, trace: Path, *strace: str) -> tuple[list[str], int]:
-    """Let a dashboard write under strace; return its output, and how it ended."""
+def attempt(directory: Path, trace: Path, *strace: str, do: str = "") -> tuple[list[str], int]:
+    """Let a dashboard write, or do something else, under strace; return output and exit code."""
     module = "tests.web.dashboard.one_memory"
-    done = run_under_strace(trace, *strace, module=module, arguments=(str(directory),))
+    arguments = (str(directory), *filter(None, [do]))
+    done = run_under_strace(trace, *strace, module=module, arguments=arguments)
     return done.stdout.split(), done.returncode
 
 
@@ -63,3 +67,35 @@ def test_a_dashboard_that_is_killed_at_any_write_restarts_with_what_it_had(tmp_p
             check(copy, said)
             shutil.rmtree(copy)
     assert killed >= sum(CALLS.values())
+
+
+def test_a_kill_during_a_conversion_leaves_the_old_memory_or_the_new_one(tmp_path: Path) -> None:
+    def convert(name: str, *strace: str) -> tuple[int, int, list[str]]:
+        """Convert a memory; return the exit code, and format and tables of the file."""
+        file = tmp_path / name / "web" / "fleet.sqlite"
+        file.parent.mkdir(parents=True, mode=0o700)
+        write_format_9(file)
+        code = attempt(tmp_path / name, trace, *strace, do="convert")[1] if strace else 0
+        with closing(sqlite3.connect(file)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql <> ''")
+            return code, version, sorted(sql for (sql,) in tables)
+
+    trace, calls = tmp_path / "trace", {"pwrite64": 4, "fdatasync": 2}
+    old, new = convert("old"), convert("new", "-e", f"trace={','.join(calls)}")
+    assert old[1] == 9 < new[1]
+    text, versions = trace.read_text(), set()
+    for call, tries in calls.items():
+        total = len(re.findall(rf"\b{call}\(", text))
+        assert total >= tries, (call, total)
+        for number in crash_points(total, tries):
+            name = f"{call}{number}"
+            code, *form = convert(name, "-e", f"inject={call}:signal=KILL:when={number}")
+            assert code == -9
+            assert form in ([*old[1:]], [*new[1:]]), name
+            versions.add(form[0])
+            memory = memory_of(tmp_path / name)
+            memory.begin()
+            assert len(memory.runs("a", limit=9)) == 3
+            memory.close()
+    assert versions == {old[1], new[1]}

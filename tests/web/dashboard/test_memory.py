@@ -21,11 +21,10 @@ from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
-from localpuppet.web.dashboard.tables.run_table import parts_of
 from tests.fleet.history.records import a_decision, a_row
 from tests.web.dashboard.past import MOTD, keep, kept, summary
 from tests.web.dashboard.site import run_id
-from tests.web.dashboard.tables.test_run_table import FORMAT_9
+from tests.web.dashboard.tables.test_run_table import write_format_9
 
 NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
@@ -308,15 +307,8 @@ def test_a_damaged_memory_is_an_error_and_never_empty(
 
 
 def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
-    path, (day, moment) = tmp_path / "fleet.sqlite", parts_of(RunId(run_id(NOW)))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            FORMAT_9.format(day=day, moment=moment)  # noqa: S608
-            + "CREATE TABLE nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;"
-            + "CREATE TABLE state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;"
-            + "INSERT INTO state VALUES (1, 1.5); INSERT INTO nodes VALUES ('a', '{}');"
-            + "PRAGMA user_version = 9"
-        )
+    path = tmp_path / "fleet.sqlite"
+    write_format_9(path)
     with closing(DashboardStore(path, now=lambda: NOW)) as memory:
         assert not memory.begin()
         assert (kept(memory), memory.last_updated()) == ([], None)

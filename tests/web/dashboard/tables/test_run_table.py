@@ -2,7 +2,9 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,6 +234,19 @@ INSERT INTO runs VALUES
 INSERT INTO resources SELECT day, node, moment, 0, 3, 2 FROM runs;
 INSERT INTO latest VALUES (1, {day}, {moment} + 2, ({day} + 3) * 86400000 + 1000);
 """
+
+
+def write_format_9(path: Path) -> None:
+    """Write the memory of a dashboard with three runs of the node a, in format 9."""
+    day, moment = parts_of(RunId(run_id(NOW)))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            FORMAT_9.format(day=day, moment=moment)  # noqa: S608
+            + "CREATE TABLE nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+            + "CREATE TABLE state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;"
+            + "INSERT INTO state VALUES (1, 1.5); INSERT INTO nodes VALUES ('a', '{}');"
+            + "PRAGMA user_version = 9"
+        )
 
 
 def test_runs_of_an_earlier_format_are_filed_by_the_day_on_which_they_ended() -> None:
