@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -161,6 +162,14 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         assert {key: row[key] for key in cause} == cause, name
         assert seconds(row["failing_since"]) == last["failing_since"], name
         assert seconds(row["finished_at"]) == last["finished_at"], name
+        runs = json.loads(page.get(f"/runs.json?node={name}.example.com"))["runs"]
+        assert len(runs) == len(histories(viewer, name)), name
+        assert {key: runs[0][key] for key in ("run", "release")} == {
+            key: last[key] for key in ("run", "release")
+        }, name
+        assert runs[0]["outcome"] == row["outcome"], name
+        ended = seconds(runs[0]["finished_at"])
+        assert ended == pytest.approx(last["finished_at"], abs=0.001), name
         own = members[name].run("status", "--json").json["run"]
         assert (own["id"], own["release"]) == (last["run"], last["release"]), name
         assert (own["outcome"], own["noop"]) == (last["outcome"], last["noop"]), name
@@ -190,5 +199,9 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         release, commit = command[name]["release"], report["code_id"]
         assert report["configuration_version"] == commit or release, name
         assert report["noop_pending"] is (OUTCOMES[name] == "noop pending"), name
+    releases = json.loads(page.get("/releases.json"))["releases"]
+    assert {row["release"]: row["count"] for row in releases} == Counter(
+        row["release"] for row in command.values()
+    )
     (failure,) = json.loads(page.get("/failures.json"))["failures"]
     assert sorted(map(short, failure["nodes"])) == ["died", "failed"]
