@@ -32,12 +32,7 @@ from localpuppet.fleet.requests.client import (
 )
 from localpuppet.fleet.triggers.cause import DROPPED
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.events import (
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-    RolloutBegan,
-)
+from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan, failed_run
 from localpuppet.rollout.rollout_options import Delivery
 
 if TYPE_CHECKING:
@@ -218,8 +213,7 @@ class Deliveries:
         if answer.reply is None:
             return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
-            end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
-            return NodeRunAnswer(end=end)
+            return NodeRunAnswer(end=failed_run(turn, problem_of(answer)))
         if (
             deed is DeployAction.ROLL_BACK
             and (missing := await self._check_reported(turn, serial)) is not None

@@ -182,6 +182,13 @@ class NodeRunEnded(Value):
     predicted_changes: PredictedChanges | None = None
 
 
+def failed_run(
+    node_run: NodeRun, reason: str, result: NodeResult = NodeResult.FAILED
+) -> NodeRunEnded:
+    """Return the end of a node run that has no outcome."""
+    return NodeRunEnded(node_run=node_run, result=result, reason=reason)
+
+
 class ChangesPredicted(Value):
     """A node reported what its run would change; the controller compared that with the approval.
 

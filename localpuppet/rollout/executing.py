@@ -40,6 +40,7 @@ from localpuppet.rollout.events import (
     RolloutStopped,
     RolloutTakenOver,
     StagingEnded,
+    failed_run,
 )
 from localpuppet.rollout.rollout_nodes import FleetNodes
 from localpuppet.rollout.rollout_options import compare
@@ -156,16 +157,10 @@ class NodeRunStarter:
         if end.result is not NodeResult.SUCCEEDED:
             return replace(end, node_run=turn, reason=f"before its run, with noop: {end.reason}")
         if self.state.began.approval is None or asked is None or asked.predicted_changes is None:
-            return NodeRunEnded(
-                node_run=turn,
-                result=NodeResult.FAILED,
-                reason="did not report what it would change",
-            )
+            return failed_run(turn, "did not report what it would change")
         if not asked.predicted_changes.whole:
-            reason = (
-                f"would change {asked.predicted_changes.total} properties: too many to be approved"
-            )
-            return NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
+            total = asked.predicted_changes.total
+            return failed_run(turn, f"would change {total} properties: too many to be approved")
         difference = compare(self.state.may_change(turn), asked.predicted_changes)
         return ChangesPredicted(node_run=turn, difference=difference)
 
@@ -193,7 +188,7 @@ class NodeRunStarter:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
-            return NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, reason=reason), None
+            return failed_run(turn, reason, NodeResult.UNRESPONSIVE), None
         finally:
             del self._news[turn]
 
@@ -438,11 +433,7 @@ class Execution:
             if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
                 self._note(NodeRunsWithdrawn(node_runs=tuple(looking)))
             for turn in self.state.running:
-                self._note(
-                    NodeRunEnded(
-                        node_run=turn, result=NodeResult.UNRESPONSIVE, reason="was not awaited"
-                    )
-                )
+                self._note(failed_run(turn, "was not awaited", NodeResult.UNRESPONSIVE))
             for turn in self.state.unchecked:
                 self._note(ChecksEnded(node_run=turn, problem="its checks were not awaited"))
 

@@ -52,6 +52,7 @@ from localpuppet.rollout.events import (
     NodeRun,
     NodeRunEnded,
     RolloutBegan,
+    failed_run,
 )
 
 if TYPE_CHECKING:
@@ -281,13 +282,9 @@ class FleetNodes:
         if answer.reply is None:
             return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
-            failed = NodeRunEnded(
-                node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer)
-            )
-            return NodeRunAnswer(end=failed)
+            return NodeRunAnswer(end=failed_run(turn, problem_of(answer)))
         if answer.reply.result.get("repeat_noop") is True:
-            stale = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=STALE)
-            return NodeRunAnswer(end=stale, look_again=True)
+            return NodeRunAnswer(end=failed_run(turn, STALE), look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))

@@ -207,7 +207,7 @@ _PAUSE = {
 
 def describe_options(options: RolloutOptions) -> tuple[str, ...]:
     """Return a phrase for each option that differs from the default, without the release."""
-    return (*_pace(options), *_failures(options), *_runs(options))
+    return (*_pace(options), *_failures(options))
 
 
 def _pace(options: RolloutOptions) -> Iterator[str]:
@@ -237,9 +237,6 @@ def _failures(options: RolloutOptions) -> Iterator[str]:
     if options.skip_unready:
         yield "skips nodes that are not ready"
     yield from (f"check after each run: {shown(check)}" for check in options.checks)
-
-
-def _runs(options: RolloutOptions) -> Iterator[str]:
     if options.noop:
         yield "changes nothing"
     if options.tags:

@@ -71,7 +71,7 @@ def _some(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float
     """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
-        work = sum(_seconds(state, turn) for turn in turns)
+        work = sum(state.usual[turn.node] for turn in turns)
         return max(_longest(state, turns), work / options.window)
     size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
     batches = [turns[start : start + size] for start in range(0, len(turns), size)]
@@ -79,11 +79,7 @@ def _some(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float
 
 
 def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:
-    return max(_seconds(state, turn) for turn in turns)
-
-
-def _seconds(state: RolloutState, turn: NodeRun) -> float:
-    return state.usual[turn.node]
+    return max(state.usual[turn.node] for turn in turns)
 
 
 LONG = 10  # seconds by which a node run may exceed its usual duration
