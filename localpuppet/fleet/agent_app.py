@@ -21,7 +21,6 @@ from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide, lend_s
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory
 from localpuppet.fleet.agent.confirming import (
     BusProbe,
-    ConfirmationContext,
     Confirming,
     ask_command,
 )
@@ -36,7 +35,7 @@ from localpuppet.fleet.agent.fork_runner import (
     start_server,
     warm,
 )
-from localpuppet.fleet.agent.retreat import RetreatService
+from localpuppet.fleet.agent.retreat import ReturnRoute
 from localpuppet.fleet.agent.rollout_steps import (
     AwaitedEntries,
     CompilationJobs,
@@ -44,7 +43,7 @@ from localpuppet.fleet.agent.rollout_steps import (
     RolloutSteps,
 )
 from localpuppet.fleet.agent.run_service import AgentLog, NetworkSide, RunService, Task
-from localpuppet.fleet.agent.split import RunSideServer, SpoolReader
+from localpuppet.fleet.agent.split import RunSideServer, read_spooled
 from localpuppet.fleet.agent.status import Describer
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.bus.key_value import KeyValue
@@ -56,7 +55,6 @@ from localpuppet.fleet.edges.reactor import (
     Collectors,
     FinishedRuns,
     Questions,
-    ReactionPorts,
     Reactor,
 )
 from localpuppet.fleet.inventory.outbox import awaited
@@ -123,7 +121,7 @@ async def serve_run(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
     app = AgentApp(fleet, log, lend=lend, store=store)
     door = RunSideServer(
         app.side,
-        read=SpoolReader(sides.spool, user.pw_uid).read,
+        read=partial(read_spooled, sides.spool, user.pw_uid),
         key=fleet.identity.public_key(),
         log=log,
     )
@@ -406,31 +404,25 @@ class AgentApp:
             answers = ServerSelector(endpoints, timeout=bus.timeout).answers
         environment = {**program_environment(), **fleet.own_variables}
         return Confirming(
-            ConfirmationContext(
-                memory=ConfirmationMemory(self._state),
-                assigned=AssignedRelease(self._state).read,
-                rollback=node.rollback_in_force,
-                records=node.records,
-                holds=self._known_holds,
-                boot=node.processes.me().boot_id,
-                late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
-                command=None
-                if command is None
-                else partial(ask_command, command, node.processes, env=environment, log=self._log),
-            ),
+            ConfirmationMemory(self._state),
+            boot=node.processes.me().boot_id,
+            late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
+            command=None
+            if command is None
+            else partial(ask_command, command, node.processes, env=environment, log=self._log),
             looking=BusProbe(
                 self.agent.me, store=self._store, verifier=fleet.verifier, answers=answers
             ),
-            retreating=RetreatService(
+            back=ReturnRoute(
                 ForkRunner(partial(retreat, node)),
                 agent=self.agent,
                 inbox=self._inbox,
                 records=node.records,
                 holds=self._known_holds,
+                assigned=AssignedRelease(self._state).read,
+                rollback=node.rollback_in_force,
                 clock=node.clock,
             ),
-            agent=self.agent,
-            clock=node.clock,
             log=self._log,
         )
 
@@ -465,11 +457,13 @@ class AgentApp:
                 view, fleet.collecting(self.agent.me), records, now=now, max_stale=max_stale
             ),
         ]
-        world = ReactionPorts(
-            host=self.agent,
+        return Reactor(
+            self.agent,
             runs=FinishedRuns(records, sources),
             sources=sources,
             peers=view,
             refusal=lambda peer: peer_refusal(policy, peer, "react"),
+            memory=ReactionMemory(self._state),
+            clock=clock,
+            log=self._log,
         )
-        return Reactor(world, ReactionMemory(self._state), clock=clock, log=self._log)

@@ -90,13 +90,8 @@ class FleetNeighbours(Neighbours):
 
     def facts(self, name: NodeName) -> "Mapping[str, Json] | None":
         """Return the facts in the inventory entry of a node."""
-        entries = self._fleet.entries
-
-        async def read() -> "InventoryEntry | None":
-            async with entries.reader(lambda _text: None) as view:
-                return entries.ask(view, lambda reader: reader.entry(name)).answer
-
-        entry = run(read())
+        asking = self._fleet.entries.answer(lambda reader: reader.entry(name), lambda _text: None)
+        entry = run(asking).answer
         return None if entry is None else entry.facts
 
     def compare_tag(self, staged: "StagedRelease") -> None:
@@ -306,10 +301,12 @@ async def _read_commits(fleet: FleetApp, app: str) -> dict[str, Any]:
     """Return commit -> nodes, for the nodes whose last good run was of a release."""
     import asyncio
 
-    entries, own = fleet.entries, fleet.name
+    own = fleet.name
     commits: dict[str, list[str]] = {}
-    async with asyncio.timeout(ASKING), entries.reader(lambda _text: None) as view:
-        answer = entries.ask(view, lambda reader: list(reader.entries()))
+    async with asyncio.timeout(ASKING):
+        answer = await fleet.entries.answer(
+            lambda reader: list(reader.entries()), lambda _text: None
+        )
         for entry in answer.answer:
             if entry.release == app and entry.commit is not None and entry.node != own:
                 commits.setdefault(entry.commit, []).append(str(entry.node))

@@ -48,7 +48,7 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
 
     def late(self: Reactor, state: ReactionState) -> None:
         if state.pending:
-            self.world.host.react(state.pending)
+            self.host.react(state.pending)
             state = replace(state, pending=())
         remember(self, state)
 
@@ -89,7 +89,7 @@ def records_todays_answers_for_those_of_a_run(plant: Plant) -> None:
     catch_up = Reactor.catch_up
 
     def noting(self: Reactor) -> tuple[bool, bool]:
-        asked.append(self.world.sources[0].ask)
+        asked.append(self.sources[0].ask)
         return catch_up(self)
 
     plant.setattr(ReactionState, "after", wrong)

@@ -16,7 +16,7 @@ from typing import Any
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.fleet.edges.reactions import AnswerDigest, Dependency, FinishedRun, ReactionState
-from localpuppet.fleet.edges.reactor import ReactionPorts, Reactor
+from localpuppet.fleet.edges.reactor import Reactor
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
@@ -232,12 +232,16 @@ class ReactingFleet:
         if node.agent is not None:
             return
         node.agent = Coalescer.restore(node.inbox.values())
-        world = ReactionPorts(
-            host=node, runs=node, sources=[node], peers=node, refusal=lambda _: None
-        )
-        log = _NodeLog(self, node)
         node.reactor = Reactor(
-            world, node, clock=self, log=log, new_id=lambda: str(uuid.UUID(int=self.number()))
+            node,
+            runs=node,
+            sources=[node],
+            peers=node,
+            refusal=lambda _: None,
+            memory=node,
+            clock=self,
+            log=_NodeLog(self, node),
+            new_id=lambda: str(uuid.UUID(int=self.number())),
         )
 
     def timer(self, node: Node) -> None:

@@ -22,10 +22,8 @@ from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableErr
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.ports import Clock, LineKind, Log, Processes
+from localpuppet.base.machine.ports import LineKind, Log, Processes
 from localpuppet.base.machine.waiting import run_until, wait_first
-from localpuppet.base.value import Value
-from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.confirmation import (
     OPEN,
     Confirmation,
@@ -37,7 +35,6 @@ from localpuppet.fleet.agent.retreat import (
     BusContact,
     ConfirmationDecision,
     ConfirmationState,
-    RetreatService,
     ReturnRoute,
     decide,
     first_run,
@@ -48,9 +45,6 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.requests.arguments import Deploy
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.hold import Holds
-from localpuppet.node.runs.records import Records
 
 Store = Callable[[], Awaitable[KeyValue]]
 # Returns whether a server of the bus, or its machine, answers a new connection.
@@ -135,48 +129,28 @@ async def ask_command(
     return output is not None and output.ended.code == 0
 
 
-class ConfirmationContext(Value):
-    """The parts of this node that a confirmation uses.
-
-    Attributes:
-        memory: Stores the confirmation.
-        assigned: Returns the assignment in force.
-        rollback: Returns the rollback in force.
-        records: The records of runs.
-        holds: Returns the holds.
-        boot: The kernel's id of this boot.
-        late: Called with whether a confirmation is overdue, for monitoring.
-        command: Returns whether the site's `confirm_command` reports a connection; `None` without
-            such a command.
-    """
-
-    memory: ConfirmationMemory
-    assigned: Callable[[], Assignment | None]
-    rollback: Callable[[], Rollback | None]
-    records: Records
-    holds: Callable[[], Holds]
-    boot: str
-    late: Callable[[bool], None]
-    command: Callable[[], Awaitable[bool]] | None
-
-
 @dataclass(slots=True, eq=False)
 class Confirming:
     """The confirmation of the release that was deployed on this node.
 
     Attributes:
-        site: The parts of this node.
+        memory: Stores the confirmation.
+        boot: The kernel's id of this boot.
+        late: Called with whether a confirmation is overdue, for monitoring.
+        command: Returns whether the site's `confirm_command` reports a connection; `None` without
+            such a command.
         looking: Looks at the bus.
-        retreating: Rolls this node back.
-        agent: The node's agent.
+        back: Rolls this node back.
+        log: The agent's log.
     """
 
-    site: ConfirmationContext
+    memory: ConfirmationMemory
     _: KW_ONLY
+    boot: str
+    late: Callable[[bool], None]
+    command: Callable[[], Awaitable[bool]] | None
     looking: BusProbe
-    retreating: RetreatService
-    agent: Agent
-    clock: Clock
+    back: ReturnRoute
     log: Log
     # Whether a new connection succeeded for the pending release.
     _fresh: bool = field(default=False, init=False)
@@ -184,24 +158,14 @@ class Confirming:
     _pause: float = field(default=FIRST_PAUSE, init=False)
     # The nonce of the release that this agent is leaving.
     _leaving: str = field(default="", init=False)
-    _way_back: ReturnRoute = field(init=False)
     _logged: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        self._way_back = ReturnRoute(
-            self.retreating,
-            assigned=self.site.assigned,
-            rollback=self.site.rollback,
-            is_running=lambda: self.agent.is_running,
-            clock=self.clock,
-        )
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Watch the pending confirmation until `leave` is set."""
         await run_until(leave, self._keep())  # the next agent repeats an interrupted look
 
     async def _keep(self) -> None:
-        changed = self.agent.subscribe()
+        changed = self.back.agent.subscribe()
         await self.looking.new_connection()  # caches the addresses of the bus while names resolve
         while True:
             changed.clear()
@@ -214,7 +178,7 @@ class Confirming:
             confirmation = self._current()
             if confirmation is None:
                 return None
-            if confirmation.stage is Stage.ROLLBACK_FAILED and self._way_back.is_back(confirmation):
+            if confirmation.stage is Stage.ROLLBACK_FAILED and self.back.is_back(confirmation):
                 confirmation = self._settle(
                     replace(confirmation, stage=Stage.ROLLED_BACK, reason=confirmation.silence)
                 )
@@ -230,7 +194,7 @@ class Confirming:
     def report(self) -> Mapping[str, Json] | None:
         """Return the published state, with the nonce as soon as the nonce can come back."""
         try:
-            confirmation = self.site.memory.read()
+            confirmation = self.memory.read()
         except LocalpuppetError:
             return None  # `step` reports the damage
         if confirmation is None:
@@ -270,14 +234,14 @@ class Confirming:
 
     def _now(self) -> Instant:
         return Instant(
-            boot=self.site.boot,
-            monotonic=self.clock.monotonic(),
-            at=show_time(self.clock.now()),
+            boot=self.boot,
+            monotonic=self.back.clock.monotonic(),
+            at=show_time(self.back.clock.now()),
         )
 
     def _current(self) -> Confirmation | None:
         """Return the confirmation of the release in force, which begins when a run has ended."""
-        held, assignment = self.site.memory.read(), self.site.assigned()
+        held, assignment = self.memory.read(), self.back.assigned()
         if held is not None and (assignment is None or not held.is_of(assignment)):
             # The node no longer needs a hold or an alarm for the old release.
             if held.stage in (*OPEN, Stage.ROLLBACK_FAILED):
@@ -287,7 +251,7 @@ class Confirming:
             return None
         if held is not None:
             return self._carried(held, assignment)
-        run = first_run(self.site.records, assignment)
+        run = first_run(self.back.records, assignment)
         if run is None:
             return None
         begun = Confirmation(
@@ -300,9 +264,9 @@ class Confirming:
             within=assignment.confirm,
             since=self._now(),
         )
-        self.site.memory.write(begun)
+        self.memory.write(begun)
         self._fresh, self._blind, self._pause = False, None, FIRST_PAUSE
-        self.agent.recheck()
+        self.back.agent.recheck()
         return begun
 
     def _carried(self, held: Confirmation, assignment: Assignment) -> Confirmation:
@@ -311,8 +275,8 @@ class Confirming:
             return held
         confirmation = held.carried(self._now())
         if confirmation != held:
-            self.site.memory.write(confirmation)
-        rollback = self.site.rollback()
+            self.memory.write(confirmation)
+        rollback = self.back.rollback()
         decided = rollback is not None and rollback.serial == assignment.serial
         if rollback is None or not decided or confirmation.stage is not Stage.PENDING:
             return confirmation
@@ -324,7 +288,7 @@ class Confirming:
         reach, fresh = await self.looking.look(confirmation.nonce)
         confirmation = self._note_reached(confirmation, fresh=fresh, reached=fresh)
         verdict = self._verdict(confirmation, reach)
-        command = self.site.command
+        command = self.command
         if verdict is ConfirmationDecision.CUT_OFF and command is not None:
             self._say(f"{confirmation.release}: {confirmation.silence}, asking confirm_command")
             connected = await command()
@@ -350,10 +314,10 @@ class Confirming:
         """
         if reached and not confirmation.reached and self._is_open(confirmation):
             confirmation = replace(confirmation, reached=True)
-            self.site.memory.write(confirmation)
+            self.memory.write(confirmation)
         if fresh and not self._fresh:
             self._fresh = True
-            self.agent.recheck()
+            self.back.agent.recheck()
         return confirmation
 
     def _is_open(self, confirmation: Confirmation) -> bool:
@@ -365,19 +329,19 @@ class Confirming:
         )
 
     def _verdict(self, confirmation: Confirmation, reach: BusContact) -> ConfirmationDecision:
-        now = self.clock.monotonic()
+        now = self.back.clock.monotonic()
         if reach is not BusContact.NOTHING:
             self._blind = None
         elif self._blind is None:
             self._blind = now
-        owner = self.retreating.owner(confirmation)
+        owner = self.back.owner(confirmation)
         sight = ConfirmationState(
             reach=reach,
             waited=confirmation.waited(self._now()),
             reached=confirmation.reached,
             looked=0.0 if self._blind is None else now - self._blind,
             by_rollout=bool(confirmation.rollout),
-            held=any(hold.owner == owner for hold in self.site.holds().active()),
+            held=any(hold.owner == owner for hold in self.back.holds().active()),
         )
         return decide(sight, within=confirmation.within)
 
@@ -391,11 +355,11 @@ class Confirming:
             )
             self._settle(replace(confirmation, stage=Stage.CONFIRMED, reason=why))
         elif verdict is ConfirmationDecision.CUT_OFF:
-            newest = next(iter(self.site.records.ids()), "")
+            newest = next(iter(self.back.records.ids()), "")
             back = replace(
                 confirmation, stage=Stage.ROLLING_BACK, reason=confirmation.silence, newest=newest
             )
-            self.site.memory.write(back)
+            self.memory.write(back)
             self._say(f"{back.release}: {back.reason}; rolling back")
             self._begin_to_go_back(back)
         elif verdict is ConfirmationDecision.UNHEARD:
@@ -405,28 +369,28 @@ class Confirming:
         elif verdict is ConfirmationDecision.UNSERVED:
             why = _UNSERVED if confirmation.reached else _OLD_CONNECTION
             self._wait(confirmation, why)
-            self.retreating.hold(confirmation, f"{confirmation.release} is not confirmed: {why}")
+            self.back.hold(confirmation, f"{confirmation.release} is not confirmed: {why}")
 
     def _wait(self, confirmation: Confirmation, why: str) -> None:
         """Continue to wait for an overdue confirmation, and log each reason once."""
         if confirmation.reason != why:
-            self.site.memory.write(replace(confirmation, reason=why))
+            self.memory.write(replace(confirmation, reason=why))
             self._say(f"{confirmation.release} is not confirmed: {why}; waiting")
-            self.site.late(True)
-            self.agent.recheck()
+            self.late(True)
+            self.back.agent.recheck()
 
     def _begin_to_go_back(self, confirmation: Confirmation) -> None:
         """Remove this node's own hold, which would block the rollback's run, and notify others."""
-        self.site.late(True)
-        self.retreating.let_go(confirmation)
-        self.agent.recheck()
+        self.late(True)
+        self.back.let_go(confirmation)
+        self.back.agent.recheck()
 
     async def _go_back(self, confirmation: Confirmation) -> float | None:
         """Continue the rollback; return the seconds until the next look."""
         if self._leaving != confirmation.nonce:  # an agent that was killed may not have done this
             self._begin_to_go_back(confirmation)
             self._leaving = confirmation.nonce
-        then, pause = await self._way_back.step(confirmation)
+        then, pause = await self.back.step(confirmation)
         if then == confirmation:
             return pause
         if not self._is_open(confirmation):
@@ -434,19 +398,19 @@ class Confirming:
         if then.stage is not Stage.ROLLING_BACK:
             self._settle(then)
             return None
-        self.site.memory.write(then)
+        self.memory.write(then)
         self._say(str(then))
-        self.agent.recheck()
+        self.back.agent.recheck()
         return pause
 
     def _settle(self, confirmation: Confirmation) -> Confirmation:
         """Record the result and publish it."""
-        self.site.memory.write(confirmation)
+        self.memory.write(confirmation)
         self._fresh = False
         self._say(str(confirmation), good=confirmation.stage is Stage.CONFIRMED)
-        self.retreating.let_go(confirmation)
-        self.site.late(confirmation.stage is Stage.ROLLBACK_FAILED)
-        self.agent.recheck()
+        self.back.let_go(confirmation)
+        self.late(confirmation.stage is Stage.ROLLBACK_FAILED)
+        self.back.agent.recheck()
         return confirmation
 
     def _say(self, text: str, *, good: bool = False) -> None:

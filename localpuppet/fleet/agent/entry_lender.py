@@ -193,6 +193,17 @@ class EntryLender:
         hint = "check that the bus is reachable"
         return must_ask(reader, question, now=self._now(), max_stale=self.max_stale, hint=hint)
 
+    async def answer(
+        self,
+        question: Callable[[InventoryReader], T],
+        note: Callable[[str], None],
+        *,
+        warns: bool = True,
+    ) -> InventoryAnswer[T]:
+        """Return the answer to a question from lent entries; see `reader` and `ask`."""
+        async with self.reader(note, warns=warns) as view:
+            return self.ask(view, question)
+
     def lend(self, note: Callable[[str], None] | None) -> Lend:
         """Return a function that lends the entries.
 

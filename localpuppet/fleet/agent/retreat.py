@@ -27,7 +27,7 @@ from uuid import UUID, uuid5
 from localpuppet.base.formats.times import parse_time, show_duration, show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
-from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
+from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, WorkRunner
 from localpuppet.fleet.agent.confirmation import Confirmation, Stage
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
@@ -134,106 +134,6 @@ class RetreatOrder(Value):
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetreatService:
-    """Rolls this node back.
-
-    Attributes:
-        runner: Puts the rollback in force.
-        agent: Runs the older release.
-        inbox: Remembers that a run is to follow.
-        records: The records of this node's runs.
-        holds: Returns the holds on this node.
-    """
-
-    runner: WorkRunner[RetreatOrder]
-    _: KW_ONLY
-    agent: Agent
-    inbox: Inbox
-    records: Records
-    holds: Callable[[], Holds]
-    clock: Clock
-
-    async def put_in_force(self, confirmation: Confirmation, left: Assignment) -> RunCompletion:
-        """Put the rollback in force; repeating this is harmless.
-
-        Args:
-            confirmation: The confirmation that did not come.
-            left: Its assignment.
-        """
-        return await self.runner.run(
-            RetreatOrder(left=left, because=f"this node: {confirmation.silence}")
-        )
-
-    def runs(self, confirmation: Confirmation, rollback: Rollback) -> list[Status]:
-        """Return the finished runs of the older release that are not counted yet, newest first."""
-        return [
-            status
-            for status in takewhile(
-                lambda status: status.id > confirmation.newest, self.records.history()
-            )
-            if status.state is RunState.FINISHED
-            and not status.noop
-            and status.release == rollback.release
-        ]
-
-    def ask_for_run(self, confirmation: Confirmation) -> None:
-        """Request a run unless one is in progress or waits; repeated requests count once.
-
-        A rollout's hold does not stop this run, because it is a run of that rollout. A person's
-        hold does. Each attempt has its own id.
-
-        Args:
-            confirmation: The confirmation that did not come.
-        """
-        owner = self.owner(confirmation)
-        if confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
-            self.hold(
-                confirmation, f"rollout {confirmation.rollout}: goes back, {confirmation.silence}"
-            )
-            now = int(self.clock.now().timestamp())
-            cause = RunCause(
-                kind=CauseKind.ROLLOUT,
-                sender=owner,
-                uuid=_name(confirmation),
-                timestamp=now,
-                expires=None,
-            )
-            self.inbox.accept([(cause, now)])
-            self.agent.take_step(cause)
-        elif self.agent.waiting is None:
-            self.agent.request_run(CauseKind.CONFIRMATION)
-
-    def waits(self, confirmation: Confirmation) -> bool:
-        """Return whether the requested run waits for a hold to end or for another run."""
-        name = _name(confirmation)
-        asked = any(cause.uuid == name for cause in self.inbox.causes())
-        return asked or self.agent.waiting is not None
-
-    def owner(self, confirmation: Confirmation) -> str:
-        """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
-        if confirmation.rollout:
-            return rollout_owner(confirmation.by, confirmation.rollout)
-        return f"{confirmation.by}/confirmation"
-
-    def hold(self, confirmation: Confirmation, reason: str) -> None:
-        """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
-        now, owner = self.clock.now(), self.owner(confirmation)
-        mine = [hold for hold in self.holds().active() if hold.owner == owner]
-        half = now + timedelta(seconds=HOLD / 2)
-        if any(hold.until is None or parse_time(hold.until) >= half for hold in mine):
-            return
-        since = next((hold.since for hold in mine), show_time(now))
-        until = show_time(now + timedelta(seconds=HOLD))
-        self.holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
-
-    def let_go(self, confirmation: Confirmation) -> None:
-        """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
-        owner = self.owner(confirmation)
-        if not confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
-            self.holds().remove(owner)
-
-
 def _name(confirmation: Confirmation) -> str:
     """Return the id of the requested run of this attempt."""
     return (
@@ -267,20 +167,27 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
 
 @dataclass(slots=True, eq=False)
 class ReturnRoute:
-    """Takes one step after the other.
+    """Rolls this node back, one step after the other.
 
     Attributes:
-        retreating: Executes the attempts.
+        runner: Puts the rollback in force.
+        agent: Runs the older release.
+        inbox: Remembers that a run is to follow.
+        records: The records of this node's runs.
+        holds: Returns the holds on this node.
         assigned: Returns the assignment in force.
         rollback: Returns the rollback in force.
-        is_running: Returns whether a run is in progress.
+        clock: The node's clock.
     """
 
-    retreating: RetreatService
+    runner: WorkRunner[RetreatOrder]
     _: KW_ONLY
+    agent: Agent
+    inbox: Inbox
+    records: Records
+    holds: Callable[[], Holds]
     assigned: Callable[[], Assignment | None]
     rollback: Callable[[], Rollback | None]
-    is_running: Callable[[], bool]
     clock: Clock
     # The nonce for which the rollback was put in force.
     _in_force: str = field(default="", init=False)
@@ -307,7 +214,7 @@ class ReturnRoute:
             return replace(
                 confirmation, stage=Stage.SUPERSEDED, reason="the rollback was replaced or removed"
             ), 0.0
-        runs = self.retreating.runs(confirmation, rollback)
+        runs = self._runs(confirmation, rollback)
         if runs and runs[0].good:
             return replace(confirmation, stage=Stage.ROLLED_BACK, reason=confirmation.silence), 0.0
         if runs:
@@ -320,12 +227,12 @@ class ReturnRoute:
             if confirmation.stage is not Stage.ROLLING_BACK:
                 return confirmation, 0.0
         now = self.clock.monotonic()
-        if now < self._due or self.is_running():
+        if now < self._due or self.agent.is_running:
             return confirmation, LOOK
-        if self._asked == confirmation.tries and not self.retreating.waits(confirmation):
+        if self._asked == confirmation.tries and not self._waits(confirmation):
             confirmation = replace(confirmation, tries=confirmation.tries + 1)
             return self._after(confirmation, f"its run of {rollback.release} did not begin"), 0.0
-        self.retreating.ask_for_run(confirmation)
+        self._ask_for_run(confirmation)
         self._asked, self._due = confirmation.tries, now + AGAIN
         return confirmation, LOOK
 
@@ -334,14 +241,16 @@ class ReturnRoute:
         rollback = self.rollback()
         if rollback is None or rollback.serial != confirmation.serial:
             return False
-        runs = self.retreating.runs(confirmation, rollback)
+        runs = self._runs(confirmation, rollback)
         return bool(runs) and runs[0].good
 
     async def _put_in_force(self, confirmation: Confirmation) -> tuple[Confirmation, float]:
         assignment = self.assigned()
         if assignment is None:
             return confirmation, LOOK
-        end = await self.retreating.put_in_force(confirmation, assignment)
+        end = await self.runner.run(
+            RetreatOrder(left=assignment, because=f"this node: {confirmation.silence}")
+        )
         if end.result is RequestedRunResult.BUSY:
             return confirmation, BUSY_AGAIN
         if end.result is not RequestedRunResult.OVER:
@@ -361,3 +270,68 @@ class ReturnRoute:
         self._due = self.clock.monotonic() + pause
         again = f"try {confirmation.tries + 1} of {TRIES} in {show_duration(pause)}"
         return replace(confirmation, reason=f"{confirmation.silence}; {failure}, {again}")
+
+    def _runs(self, confirmation: Confirmation, rollback: Rollback) -> list[Status]:
+        """Return the finished runs of the older release that are not counted yet, newest first."""
+        return [
+            status
+            for status in takewhile(
+                lambda status: status.id > confirmation.newest, self.records.history()
+            )
+            if status.state is RunState.FINISHED
+            and not status.noop
+            and status.release == rollback.release
+        ]
+
+    def _ask_for_run(self, confirmation: Confirmation) -> None:
+        """Request a run unless one is in progress or waits; repeated requests count once.
+
+        A rollout's hold does not stop this run, because it is a run of that rollout. A person's
+        hold does. Each attempt has its own id.
+        """
+        owner = self.owner(confirmation)
+        if confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
+            self.hold(
+                confirmation, f"rollout {confirmation.rollout}: goes back, {confirmation.silence}"
+            )
+            now = int(self.clock.now().timestamp())
+            cause = RunCause(
+                kind=CauseKind.ROLLOUT,
+                sender=owner,
+                uuid=_name(confirmation),
+                timestamp=now,
+                expires=None,
+            )
+            self.inbox.accept([(cause, now)])
+            self.agent.take_step(cause)
+        elif self.agent.waiting is None:
+            self.agent.request_run(CauseKind.CONFIRMATION)
+
+    def _waits(self, confirmation: Confirmation) -> bool:
+        """Return whether the requested run waits for a hold to end or for another run."""
+        name = _name(confirmation)
+        asked = any(cause.uuid == name for cause in self.inbox.causes())
+        return asked or self.agent.waiting is not None
+
+    def owner(self, confirmation: Confirmation) -> str:
+        """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
+        if confirmation.rollout:
+            return rollout_owner(confirmation.by, confirmation.rollout)
+        return f"{confirmation.by}/confirmation"
+
+    def hold(self, confirmation: Confirmation, reason: str) -> None:
+        """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
+        now, owner = self.clock.now(), self.owner(confirmation)
+        mine = [hold for hold in self.holds().active() if hold.owner == owner]
+        half = now + timedelta(seconds=HOLD / 2)
+        if any(hold.until is None or parse_time(hold.until) >= half for hold in mine):
+            return
+        since = next((hold.since for hold in mine), show_time(now))
+        until = show_time(now + timedelta(seconds=HOLD))
+        self.holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
+
+    def let_go(self, confirmation: Confirmation) -> None:
+        """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
+        owner = self.owner(confirmation)
+        if not confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
+            self.holds().remove(owner)

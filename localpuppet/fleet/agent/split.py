@@ -153,65 +153,57 @@ class Spool:
         (self._directory / identifier).unlink(missing_ok=True)
 
 
-class SpoolReader:
-    """The run side's end.
+def read_spooled(directory: Path, owner: int, identifier: MessageId) -> bytes:
+    """Return a message of the spool, on the run side.
 
     Args:
         directory: The spool.
         owner: The user id of the network side; files of other users are rejected.
+        identifier: The id of the message.
+
+    Raises:
+        InvalidInputError: The file is not acceptable.
+        IntegrityError: Its bytes do not match the id.
     """
-
-    def __init__(self, directory: Path, owner: int) -> None:
-        self._directory = directory
-        self._owner = owner
-
-    def read(self, identifier: MessageId) -> bytes:
-        """Return a message.
-
-        Raises:
-            InvalidInputError: The file is not acceptable.
-            IntegrityError: Its bytes do not match the id.
-        """
-        where = f"spool: {identifier[:12]}"
+    where = f"spool: {identifier[:12]}"
+    try:
+        spool = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            directory = os.open(
-                self._directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            )
-            try:
-                # NONBLOCK: opening a FIFO must not block before fstat detects it.
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-                fd = os.open(identifier, flags, dir_fd=directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            link = error.errno in (errno.ELOOP, errno.ENOTDIR)
-            what = "is a symlink" if link else error.strerror or str(error)
-            raise InvalidInputError(f"cannot be read: {what}", where=where) from error
-        try:
-            self._check(os.fstat(fd), where)
-            with open(fd, "rb", closefd=False) as file:
-                data = file.read(MAX_TOKEN + 1)
-        except OSError as error:
-            what = error.strerror or str(error)
-            raise InvalidInputError(f"cannot be read: {what}", where=where) from error
+            # NONBLOCK: opening a FIFO must not block before fstat detects it.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            fd = os.open(identifier, flags, dir_fd=spool)
         finally:
-            os.close(fd)
-        if len(data) > MAX_TOKEN or message_id(data) != identifier:
-            raise IntegrityError("its bytes are not those of its name", where=where)
-        return data
+            os.close(spool)
+    except OSError as error:
+        link = error.errno in (errno.ELOOP, errno.ENOTDIR)
+        what = "is a symlink" if link else error.strerror or str(error)
+        raise InvalidInputError(f"cannot be read: {what}", where=where) from error
+    try:
+        _check(os.fstat(fd), owner, where)
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(MAX_TOKEN + 1)
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise InvalidInputError(f"cannot be read: {what}", where=where) from error
+    finally:
+        os.close(fd)
+    if len(data) > MAX_TOKEN or message_id(data) != identifier:
+        raise IntegrityError("its bytes are not those of its name", where=where)
+    return data
 
-    def _check(self, status: os.stat_result, where: str) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidInputError("is not a regular file", where=where)
-        if status.st_uid != self._owner or status.st_nlink != 1:
-            raise InvalidInputError(
-                f"is not the network side's own (uid {status.st_uid}, {status.st_nlink} names)",
-                where=where,
-            )
-        if status.st_size > MAX_TOKEN:
-            raise InvalidInputError(
-                f"is too large: {status.st_size} bytes, the limit is {MAX_TOKEN}", where=where
-            )
+
+def _check(status: os.stat_result, owner: int, where: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInputError("is not a regular file", where=where)
+    if status.st_uid != owner or status.st_nlink != 1:
+        raise InvalidInputError(
+            f"is not the network side's own (uid {status.st_uid}, {status.st_nlink} names)",
+            where=where,
+        )
+    if status.st_size > MAX_TOKEN:
+        raise InvalidInputError(
+            f"is too large: {status.st_size} bytes, the limit is {MAX_TOKEN}", where=where
+        )
 
 
 # Seconds until the client asks again for changes after the run side was unreachable.

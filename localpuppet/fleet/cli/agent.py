@@ -3,17 +3,14 @@
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.app import FleetApp
 
 
 @command(
@@ -38,8 +35,6 @@ def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
       localpuppet agent --debug           with a more detailed log
       localpuppet units --help            how to run it as a service
     """
-    from localpuppet.fleet.app import FleetApp, run
-
     fleet = FleetApp(node)
     if side != "network":
         fill_settings_cache(fleet)
@@ -59,7 +54,7 @@ def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
         run(serve(fleet, log, now=now))
 
 
-def fill_settings_cache(fleet: "FleetApp") -> None:
+def fill_settings_cache(fleet: FleetApp) -> None:
     """Read the settings and Puppet's own once, in a child that caches them on disk.
 
     Without Puppet's settings, the agent knows neither the node's name nor where `puppet agent
@@ -90,7 +85,6 @@ def call_command(node: NodeApp) -> None:
     For the Puppet modules. Leases need the agent, which renews them.
     """
     from localpuppet.fleet.agent.puppet_calls import MAX_LINE
-    from localpuppet.fleet.app import FleetApp, run
 
     fleet, note = FleetApp(node), render.QuietObserver().note
     calls = fleet.puppet_calls(store=fleet.connected, paths=fleet.paths_of_run, note=note)

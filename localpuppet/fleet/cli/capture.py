@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, node_option, option
@@ -64,7 +65,6 @@ def capture_command(
 
 def _write_own(node: NodeApp, directory: Path) -> NodeName:
     from localpuppet.base.machine.files import make_private
-    from localpuppet.fleet.app import FleetApp
     from localpuppet.node.preview.nodes_directory import write_capture
 
     _, capture = FleetApp(node).captures.read()
@@ -74,14 +74,9 @@ def _write_own(node: NodeApp, directory: Path) -> NodeName:
 
 
 def _matching(node: NodeApp, query: str) -> list[NodeName]:
-    from localpuppet.fleet.app import FleetApp, run
-    from localpuppet.fleet.inventory.query.functions import FunctionCall
-    from localpuppet.fleet.inventory.reading import UnansweredQuery
+    from localpuppet.fleet.cli.inventory import asked_query
 
-    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
-    reply = run(calls.ask(FunctionCall.of("query", [query])))
-    if isinstance(reply, UnansweredQuery):
-        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    reply = asked_query(node, [query])
     if not reply.answer.names:
         raise InvalidInputError(
             "no node of the inventory matches", where="--query", hint="see 'localpuppet nodes'"
@@ -92,7 +87,6 @@ def _matching(node: NodeApp, query: str) -> list[NodeName]:
 def _collect(
     node: NodeApp, names: Sequence[NodeName], directory: Path, *, as_json: bool
 ) -> dict[NodeName, str]:
-    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.captures import collect_captures
     from localpuppet.fleet.cli.requests import shown, whom
     from localpuppet.fleet.requests.request import PATIENCE

@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import RefusedExports
     from localpuppet.fleet.exports.resource import Offer
     from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.query.functions import FunctionReply
     from localpuppet.fleet.inventory.reading import InventoryAnswer
 
 
@@ -84,7 +85,6 @@ def exports_command(
       localpuppet inventory exports --type concat::fragment --title haproxy_web01
       localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
     """
-    from localpuppet.fleet.app import run
     from localpuppet.fleet.exports.resource import named_type
 
     kind = None if kind is None else named_type(kind)
@@ -117,7 +117,6 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
 
 
 def _propose(node: NodeApp, offers: "list[Offer]", *, as_json: bool) -> None:
-    from localpuppet.fleet.app import FleetApp
     from localpuppet.fleet.cli.records import would_take
     from localpuppet.fleet.exports.policy import proposed
     from localpuppet.fleet.exports.recording import read_collect_policy
@@ -182,8 +181,6 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
       localpuppet inventory facts --summary os.family      count nodes by value
       localpuppet inventory facts --summary role
     """
-    from localpuppet.fleet.app import FleetApp
-
     if (name is None) == (path is None):
         raise click.UsageError("name a node, or a fact with --summary")
     inventory = FleetApp(node)
@@ -193,8 +190,7 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
         _summarise(inventory, path, as_json=as_json)
 
 
-def _show_facts(node: NodeApp, inventory: "FleetApp", name: NodeName, *, as_json: bool) -> None:
-    from localpuppet.fleet.app import run
+def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: bool) -> None:
     from localpuppet.fleet.inventory.summary import lines
 
     answer, refused = run(read_entry(inventory, name))
@@ -222,36 +218,29 @@ def _show_facts(node: NodeApp, inventory: "FleetApp", name: NodeName, *, as_json
     render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
 
 
-def _summarise(inventory: "FleetApp", path: str, *, as_json: bool) -> None:
-    from localpuppet.fleet.app import run
+def _summarise(inventory: FleetApp, path: str, *, as_json: bool) -> None:
+    from localpuppet.fleet.inventory.summary import counts
 
-    answer = run(_counts(inventory, path))
-    counts = answer.answer
+    note = render.QuietObserver().note
+    answer = run(inventory.entries.answer(lambda reader: counts(reader, path), note))
     if as_json:
-        values = [{"value": value, "nodes": number} for value, number in counts]
+        values = [{"value": value, "nodes": number} for value, number in answer.answer]
         render.emit_json({"schema": 1, **_freshness(answer), "fact": path, "values": values})
-    elif counts:
-        rows = [(str(number), one_line(value)) for value, number in counts]
+    elif answer.answer:
+        rows = [(str(number), one_line(value)) for value, number in answer.answer]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
     else:
         render.emit("the inventory is empty; a node's first successful run adds it")
 
 
 async def read_entry(
-    inventory: "FleetApp", name: NodeName
+    inventory: FleetApp, name: NodeName
 ) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
     """Return a node's entry, and why a newer one was rejected; empty if none was."""
     async with inventory.entries.reader(render.QuietObserver().note) as view:
         answer = inventory.entries.ask(view, lambda reader: reader.entry(name))
         refused = {refusal.node: refusal.reason for refusal in view.refused()}
     return answer, refused.get(name, "")
-
-
-async def _counts(inventory: "FleetApp", path: str) -> "InventoryAnswer[list[tuple[str, int]]]":
-    from localpuppet.fleet.inventory.summary import counts
-
-    async with inventory.entries.reader(render.QuietObserver().note) as view:
-        return inventory.entries.ask(view, lambda reader: counts(reader, path))
 
 
 def _freshness(answer: "InventoryAnswer[T]") -> dict[str, int | float]:
@@ -273,8 +262,6 @@ def forget_command(node: NodeApp, name: str, dry_run: bool, yes: bool) -> None:
       localpuppet inventory forget old01.example.com
       localpuppet inventory forget old01.example.com --yes     in a script
     """
-    from localpuppet.fleet.app import FleetApp, run
-
     forgotten = NodeName.parse(name)
     step = f"remove the entry of {forgotten} from the inventory of all nodes"
     if dry_run:
@@ -299,8 +286,6 @@ def publish_command(node: NodeApp, dry_run: bool) -> None:
       localpuppet inventory publish             after an outage of the bus
       localpuppet inventory publish --dry-run   show what other nodes receive
     """
-    from localpuppet.fleet.app import FleetApp, run
-
     fleet = FleetApp(node)
     if dry_run:
         entry = fleet.publishing.outbox.entry()
@@ -354,9 +339,6 @@ def query_command(
       localpuppet query role=web --format bolt > inventory.yaml
       localpuppet query ''                                      every node
     """
-    from localpuppet.fleet.app import FleetApp, run
-    from localpuppet.fleet.inventory.query.functions import FunctionCall
-
     if as_json + only_count + (form != "table") > 1:
         raise click.UsageError("--json, --count and --format exclude each other")
     paths = [path.strip() for path in (listed or "").split(",") if path.strip()]
@@ -365,10 +347,7 @@ def query_command(
     arguments: list[Json] = [expression]
     if paths:
         arguments.append([*paths])
-    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
-    reply = run(calls.ask(FunctionCall.of("query", arguments)))
-    if isinstance(reply, UnansweredQuery):
-        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    reply = asked_query(node, arguments)
     names = list(reply.answer.names)
     facts = reply.answer.result if isinstance(reply.answer.result, dict) else {}
     if as_json:
@@ -385,6 +364,21 @@ def query_command(
             render.emit(f"as the inventory was {show_duration(reply.age)} ago")
     else:
         render.emit("no node of the inventory matches")
+
+
+def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[FunctionReply]":
+    """Return the answer to `query` with these arguments.
+
+    Raises:
+        UnavailableError: The inventory is unreachable or too old.
+    """
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
+
+    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
+    reply = run(calls.ask(FunctionCall.of("query", [*arguments])))
+    if isinstance(reply, UnansweredQuery):
+        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    return reply
 
 
 def _table(names: Sequence[str], facts: Mapping[str, Json], paths: Sequence[str]) -> str:

@@ -10,12 +10,12 @@ import click
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.app import FleetApp
     from localpuppet.fleet.leases.lease import GuardedCommand, HeldLease, Leases
 
 TTL = 30.0
@@ -49,7 +49,6 @@ def lease_command(
       localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
     """
     from localpuppet.base.machine.guarded_command import GuardedProcess
-    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.bus.layout import parse_lease_name
 
     patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
@@ -65,7 +64,7 @@ def lease_command(
 
 
 async def _with_lease(
-    fleet: "FleetApp", name: str, patience: float, command: "GuardedCommand", *, program: str
+    fleet: FleetApp, name: str, patience: float, command: "GuardedCommand", *, program: str
 ) -> int:
     from localpuppet.fleet.leases.lease import LeasedCommand
 

@@ -20,6 +20,7 @@ from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.value import Value
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
 from localpuppet.fleet.inventory.node_row import (
@@ -41,7 +42,6 @@ from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.app import FleetApp
     from localpuppet.fleet.inventory.reading import InventoryReader
     from localpuppet.fleet.trust.signing import Verifier
 
@@ -201,8 +201,6 @@ def nodes_command(
       localpuppet nodes --watch
       localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
-    from localpuppet.fleet.app import FleetApp, run
-
     if following:
         if any(filters.values()):
             raise click.UsageError("--watch excludes the options that choose nodes")
@@ -251,17 +249,12 @@ async def _gathered(
         expression: A query, or `None`.
         needs: Whether the list needs the inventory even without a query.
     """
-    from localpuppet.fleet.app import FleetApp
-    from localpuppet.fleet.inventory import presence
-
     fleet = FleetApp(node)
-    inventory = fleet
     note = render.QuietObserver().note
     async with fleet.connected() as kv:
-        entries = await presence.nodes(kv)
+        published = await fleet.online(kv)
         full = await kv.fullness()
-        published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
-        listing = await _listed(inventory, expression, note, needs=needs)
+        listing = await _listed(fleet, expression, note, needs=needs)
         if not full:
             now = node.clock.now().timestamp()
             listing = await _with_last_runs(listing, published.keys(), kv, fleet, note, now=now)
@@ -273,17 +266,15 @@ async def _gathered(
 
 
 async def _listed(
-    inventory: "FleetApp",
+    inventory: FleetApp,
     expression: str | None,
     note: Callable[[str], None],
     *,
     needs: bool,
 ) -> InventoryListing:
     try:
-        async with inventory.entries.reader(
-            note, warns=False
-        ) as view:  # the list shows these nodes itself
-            answer = inventory.entries.ask(view, _listing(expression))
+        # The list shows nodes without an entry itself.
+        answer = await inventory.entries.answer(_listing(expression), note, warns=False)
     except UnavailableError as error:
         if needs or expression:
             raise
@@ -296,7 +287,7 @@ async def _with_last_runs(
     listing: InventoryListing,
     online: Collection[str],
     kv: "KeyValue",
-    fleet: "FleetApp",
+    fleet: FleetApp,
     note: Callable[[str], None],
     *,
     now: float,

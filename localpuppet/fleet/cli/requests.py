@@ -17,6 +17,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, split_tags
 from localpuppet.base.formats.records import from_record
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import parse_duration, show_duration
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.requests.request import MAX_LIFETIME, PATIENCE
 from localpuppet.node.app import NodeApp
@@ -262,8 +263,6 @@ def ask_nodes(
     A missing reply is shown, and makes the exit code 69; a refusal and a run without a report make
     it 1.
     """
-    from localpuppet.fleet.app import FleetApp, run
-
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetApp(node)
     observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
@@ -347,7 +346,6 @@ def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noq
       localpuppet assign web01.example.com shop/tags/r7 --stage
       localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
-    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.requests.arguments import Deploy, DeployAction
     from localpuppet.fleet.requests.client import deploy_to
 

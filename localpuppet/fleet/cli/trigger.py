@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.triggers.cause import DROPPED, succeeded
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
@@ -70,7 +70,6 @@ def trigger_command(
       localpuppet trigger lb01.example.com lb02.example.com
       localpuppet trigger lb01.example.com --label haproxy --wait
     """
-    from localpuppet.fleet.app import FleetApp, run
     from localpuppet.fleet.triggers.cause import MAX_TTL
     from localpuppet.fleet.triggers.sending import Outgoing
 
@@ -106,7 +105,7 @@ def trigger_command(
 
 
 async def _trigger(
-    fleet: "FleetApp", call: "Outgoing", patience: float | None, *, quiet: bool
+    fleet: FleetApp, call: "Outgoing", patience: float | None, *, quiet: bool
 ) -> "tuple[SendResult, dict[str, dict[str, Any] | None]]":
     from localpuppet.fleet.cli.requests import shown, whom
     from localpuppet.fleet.triggers.sending import ExpectedTrigger, doubts, ends
@@ -137,7 +136,7 @@ async def _trigger(
             )
 
 
-async def _send(fleet: "FleetApp", kv: "KeyValue", call: "Outgoing") -> "SendResult":
+async def _send(fleet: FleetApp, kv: "KeyValue", call: "Outgoing") -> "SendResult":
     """Send a trigger; in a run of this node, along the paths of that run's causes.
 
     A program in a run must not begin a new chain: two nodes whose Puppet code does would trigger

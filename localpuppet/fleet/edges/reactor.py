@@ -32,7 +32,6 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.base.value import Value
 from localpuppet.fleet.edges.reactions import (
     AnswerDigest,
     ChangedPeer,
@@ -250,8 +249,9 @@ class Pace:
 AGAIN = 30.0
 
 
-class ReactionPorts(Value):
-    """The ports of the reactor.
+@dataclass(slots=True, eq=False)
+class Reactor:
+    """Watches the answers and requests runs.
 
     Attributes:
         host: The agent of this node.
@@ -259,39 +259,24 @@ class ReactionPorts(Value):
         sources: The kinds of dependencies.
         peers: The entries of other nodes.
         refusal: Returns why the policy forbids a reaction to a peer, or `None`.
-    """
-
-    host: Host
-    runs: NodeRuns
-    sources: Sequence[DependencySource]
-    peers: PeerEntries
-    refusal: Callable[[NodeName], str | None]
-
-
-@dataclass(slots=True, eq=False)
-class Reactor:
-    """Watches the answers and requests runs.
-
-    Attributes:
-        world: Its ports.
         memory: Stores its state.
         new_id: Returns a new UUID.
         again: Seconds until the next attempt after a disk error, or if no answer is known.
     """
 
-    world: ReactionPorts
-    memory: ReactionStorage
+    host: Host
     _: KW_ONLY
+    runs: NodeRuns
+    sources: Sequence[DependencySource]
+    peers: PeerEntries
+    refusal: Callable[[NodeName], str | None]
+    memory: ReactionStorage
     clock: Clock
     log: Log
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     again: float = AGAIN
-    _sources: dict[str, DependencySource] = field(init=False)
     _state: ReactionState | None = field(default=None, init=False)
     _logged: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        self._sources = {source.name: source for source in self.world.sources}
 
     async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """React until `leave` is set.
@@ -333,12 +318,12 @@ class Reactor:
     def catch_up(self) -> tuple[bool, bool]:
         """Take in finished runs; return whether there were any, and whether one is in progress."""
         state = self._known()
-        ended, busy = self.world.runs.after(state.run)
+        ended, busy = self.runs.after(state.run)
         for run in ended:
             state = state.after(run)
         if ended:
             self._remember(state)
-        return bool(ended), busy or self.world.host.is_running
+        return bool(ended), busy or self.host.is_running
 
     def look(self) -> list[NewAnswer]:
         """Return the answers that are not dealt with.
@@ -347,9 +332,10 @@ class Reactor:
             UnavailableError: An answer is unknown.
         """
         seen = []
+        sources = {source.name: source for source in self.sources}
         left = MAX_PARTS
         for query in self._known().queries:
-            source = self._sources.get(query.question.source)
+            source = sources.get(query.question.source)
             if source is None:
                 continue  # of another version
             try:
@@ -364,7 +350,7 @@ class Reactor:
             # A bus that was set up again restarts its revisions: any node may have published an
             # entry.
             before = known_answer.revision if known_answer.revision <= now.revision else 0
-            since = self.world.peers.since(before)
+            since = self.peers.since(before)
             differences = changes(
                 query.question.text, known_answer, now, since=since, counts=self._counts
             )
@@ -385,9 +371,9 @@ class Reactor:
         decision = decide(
             state,
             [answer for answer in seen if answer.watched in state.queries],
-            me=self.world.host.me,
+            me=self.host.me,
             now=now,
-            waits=self.world.host.owes(cause for made in state.reactions for cause in made.causes),
+            waits=self.host.owes(cause for made in state.reactions for cause in made.causes),
             new_id=self.new_id,
         )
         for line in decision.lines:  # a kill in between may repeat a line, but loses none
@@ -397,7 +383,7 @@ class Reactor:
         self._log_once(decision.waiting)
         if decision.state.pending:
             # The next turn removes it, when the run has begun: one write less before the run.
-            self.world.host.react(decision.state.pending)
+            self.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
     def _known(self) -> ReactionState:
@@ -405,7 +391,7 @@ class Reactor:
         if self._state is None:
             self._state = self.memory.load()
         if self._state.pending:
-            self.world.host.react(self._state.pending)
+            self.host.react(self._state.pending)
             self._remember(replace(self._state, pending=()))
         return self._state
 
@@ -414,19 +400,19 @@ class Reactor:
         self._state = state
 
     def _peer(self, node: NodeName, change: AnswerChange) -> ChangedPeer:
-        entry = self.world.peers.entry(node)
+        entry = self.peers.entry(node)
         if entry is None:
             # The node was removed, or its entry has expired: a chain begins there.
             return ChangedPeer(node=node, paths=((),), refusal=None, change=change)
         return ChangedPeer(
             node=node,
             paths=entry.paths or ((),),
-            refusal=self.world.refusal(node),
+            refusal=self.refusal(node),
             change=change,
         )
 
     def _counts(self, node: str) -> bool:
-        return self.world.peers.entry(NodeName(node)) is not None
+        return self.peers.entry(NodeName(node)) is not None
 
     def _log_once(self, line: str) -> None:
         if line and line != self._logged:

@@ -10,8 +10,8 @@ from localpuppet.base.formats.names import ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory, Stage
-from localpuppet.fleet.agent.confirming import BusProbe, ConfirmationContext, Confirming
-from localpuppet.fleet.agent.retreat import RetreatOrder, RetreatService
+from localpuppet.fleet.agent.confirming import BusProbe, Confirming
+from localpuppet.fleet.agent.retreat import RetreatOrder, ReturnRoute
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
@@ -83,34 +83,27 @@ class Node:
 
     def agent_starts(self, boot: str = "a") -> Confirming:
         """Return the service of a new agent, which reads the state on disk."""
-        site = ConfirmationContext(
-            memory=self.memory,
-            assigned=lambda: self.assignment,
-            rollback=lambda: self.rollback,
-            records=self.recorded.records,
-            holds=lambda: self.holds,
+        self.confirming = Confirming(
+            self.memory,
             boot=boot,
             late=self.late.append,
             command=None if self.command is None else self._ask,
-        )
-        self.confirming = Confirming(
-            site,
             looking=BusProbe(
                 B,
                 store=self._store,
                 verifier=verifier(self.directory / "me", self.me),
                 answers=self.network.look,
             ),
-            retreating=RetreatService(
+            back=ReturnRoute(
                 self,
                 agent=self.rig.agent,
                 inbox=self.rig.inbox,
                 records=self.recorded.records,
                 holds=lambda: self.holds,
+                assigned=lambda: self.assignment,
+                rollback=lambda: self.rollback,
                 clock=self.clock,
             ),
-            agent=self.rig.agent,
-            clock=self.clock,
             log=self.rig.log,
         )
         return self.confirming

@@ -10,7 +10,7 @@ from typing import Any
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.edges.reactions import ReactionMemory
-from localpuppet.fleet.edges.reactor import AGAIN, FinishedRuns, Questions, ReactionPorts, Reactor
+from localpuppet.fleet.edges.reactor import AGAIN, FinishedRuns, Questions, Reactor
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.tables import EntryRows
@@ -59,15 +59,17 @@ class Rig:
         self.causes += [one for one in causes if one.id not in {known.id for known in self.causes}]
 
     def reactor(self, *, again: float = AGAIN) -> Reactor:
-        world = ReactionPorts(
-            host=self,
+        return Reactor(
+            self,
             runs=FinishedRuns(self.records, self.sources),
             sources=self.sources,
             peers=self.view,
             refusal=lambda _: None,
+            memory=ReactionMemory(self.directory),
+            clock=self.clock,
+            log=self.log,
+            again=again,
         )
-        memory = ReactionMemory(self.directory)
-        return Reactor(world, memory, clock=self.clock, log=self.log, again=again)
 
     def says(self, address: str) -> None:
         self.revision, self.said = self.revision + 1, self.said + 1
