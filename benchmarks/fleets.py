@@ -22,7 +22,7 @@ from simulated_agents import BETWEEN, KEYPREFIX, open_store
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.triggers import sending as bus_sending
 from localpuppet.fleet.trust.signing import MessageSigner

@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 from engines import Store, store
 
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.admission import EntryAdmission

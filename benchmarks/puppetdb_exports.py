@@ -25,7 +25,7 @@ from puppetdb_sides import Side, printed_by, puppetdb_beside
 
 from localpuppet.fleet.exports.held import FILE, HeldExports
 from localpuppet.node.puppet.command import error_lines
-from localpuppet.node.puppet.metaparameters import METAPARAMETERS
+from localpuppet.node.puppet.types import METAPARAMETERS
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on

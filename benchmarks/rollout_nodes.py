@@ -24,7 +24,7 @@ from simulated_agents import BETWEEN, KEYPREFIX, Quiet, open_store
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.requests.arguments import step_uuid
 from localpuppet.fleet.requests.request import Request, RunOnce, answer

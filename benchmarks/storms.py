@@ -18,7 +18,7 @@ from real_agents import Node, wait_until
 from simulated_agents import KEYPREFIX, open_store
 
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner

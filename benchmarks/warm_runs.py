@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.base.machine.processes import KeptProcess
 from localpuppet.fleet.agent.agent import RunOrder
 from localpuppet.fleet.agent.fork_runner import ForkRunner, run_order, start_server, warm
 from localpuppet.fleet.neighbours import FleetNeighbours

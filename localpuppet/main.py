@@ -18,8 +18,7 @@ from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.base.formats.names import suggest
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import option
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import CommandGroup, option
 
 if TYPE_CHECKING:
     from localpuppet.node.app import CommandAdditions, Neighbours, NodeApp, SectionReader
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
 SECTIONS = {
     "This node": {
         "apply": "node.cli.apply",
-        "try": "node.cli.trying",
-        "stage": "node.cli.stage",
+        "try": "node.cli.apply",
+        "stage": "node.cli.release.staged",
         "check": "node.cli.check",
         "status": "node.cli.status",
-        "logs": "node.cli.record.history",
-        "report": "node.cli.record.history",
-        "why": "node.cli.record.history",
-        "history": "node.cli.record.history",
+        "logs": "node.cli.history",
+        "report": "node.cli.history",
+        "why": "node.cli.history",
+        "history": "node.cli.history",
         "disable": "node.cli.hold",
         "enable": "node.cli.hold",
-        "rollback": "node.cli.rollback",
-        "lookup": "node.cli.data.lookup",
-        "enc": "node.cli.data.enc",
-        "instance-data": "node.cli.data.instance_data",
+        "rollback": "node.cli.hold",
+        "lookup": "node.cli.data",
+        "enc": "node.cli.data",
+        "instance-data": "node.cli.data",
         "call": "fleet.cli.agent",
     },
     "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.command"},
@@ -65,7 +64,7 @@ SECTIONS = {
         "bus": "fleet.cli.bus",
         "completion": "node.cli.completion",
         "keys": "fleet.cli.keys",
-        "units": "node.cli.units",
+        "units": "node.cli.completion",
         "web": "web.cli.web",
     },
 }

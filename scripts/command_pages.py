@@ -11,8 +11,7 @@ from textwrap import fill
 
 import click
 
-from localpuppet.node.cli.command import TIME, Command
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import TIME, Command, CommandGroup
 
 WIDTH = 120
 # A text in single quotes, but no apostrophe.

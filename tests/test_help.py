@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from localpuppet.main import cli, main
-from localpuppet.node.cli.command import EXITS, Command
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import EXITS, Command, CommandGroup
 from tests.rigs.commands import COMMANDS, parse_words, problem_of, words_of
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from localpuppet.base.formats.schemas import load
 from localpuppet.fleet.settings.fleet import fleet_settings_of
 from localpuppet.fleet.settings.peers import peer_settings
 from localpuppet.main import cli
-from localpuppet.node.settings.node import SettingsFile, settings_of
+from localpuppet.node.settings import SettingsFile, settings_of
 from localpuppet.web.settings import web_settings
 
 ROOT = Path(__file__).parents[1]

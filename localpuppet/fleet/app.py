@@ -18,7 +18,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.own_program import own_command, own_words
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.node.app import NodeApp, program_environment
-from localpuppet.node.settings.node import FILE
+from localpuppet.node.settings import FILE
 
 if TYPE_CHECKING:
     from localpuppet.fleet.agent.entry_lender import EntryLender

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.facts import PublishedRun, class_names, entry_o
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.settings.peers import PeerSettings
 from localpuppet.node.enc.instance.facts import withheld
-from localpuppet.node.puppet.facts import COMPONENTS, KICKS, read_classes, read_facts, read_noted
+from localpuppet.node.puppet.report import COMPONENTS, KICKS, read_classes, read_facts, read_noted
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import RunDirectory

@@ -4,5 +4,6 @@ A function that reads or writes the state directory raises `StateError` if the d
 file there is damaged, and so does parsing if a field is missing or has the wrong type.
 
 builds the parts: `app`.
-packages: `candidates`, `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`, `settings`.
+acts: `candidates`, `settings`.
+packages: `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`.
 """

@@ -16,23 +16,23 @@ from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
+from localpuppet.node import settings as node_settings
 from localpuppet.node.runs.observer import SilentObserver
-from localpuppet.node.settings import node as node_settings
-from localpuppet.node.settings.node import SettingsFile, read_settings
+from localpuppet.node.settings import SettingsFile, read_settings
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
     from localpuppet.base.formats.values import Json
-    from localpuppet.base.machine.clock import SystemClock
     from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.base.machine.ports import Progress
+    from localpuppet.base.machine.process_table import SystemClock
     from localpuppet.base.machine.processes import SystemProcesses
-    from localpuppet.node.candidates.candidate import Candidate, NodeCatalogs
+    from localpuppet.node.candidates import Candidate, NodeCatalogs
     from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance.data import InstanceData, Service
-    from localpuppet.node.enc.instance.source import InstanceSource
+    from localpuppet.node.enc.instance.facts import InstanceSource
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
@@ -296,7 +296,7 @@ class NodeApp:
     @cached_property
     def clock(self) -> "SystemClock":
         """The clock."""
-        from localpuppet.base.machine.clock import SystemClock
+        from localpuppet.base.machine.process_table import SystemClock
 
         return SystemClock()
 
@@ -364,7 +364,7 @@ class NodeApp:
         Raises:
             InvalidInputError: A file is missing, or others may write it.
         """
-        from localpuppet.base.machine.ownership import refuse_foreign
+        from localpuppet.base.machine.files import refuse_foreign
 
         # Facter's configuration can name directories of facts, which are programs.
         own = self.settings
@@ -377,8 +377,7 @@ class NodeApp:
     @cached_property
     def inputs(self) -> "InputReader":
         """The reader of inputs."""
-        from localpuppet.node.enc.https import Https
-        from localpuppet.node.enc.input import InputReader
+        from localpuppet.node.enc.input import Https, InputReader
 
         settings = self.settings
         return InputReader(
@@ -392,7 +391,7 @@ class NodeApp:
     @cached_property
     def instance(self) -> "InstanceSource":
         """The instance data of this machine, whose service is asked once."""
-        from localpuppet.node.enc.instance.source import InstanceSource
+        from localpuppet.node.enc.instance.facts import InstanceSource
 
         own = self.settings.instance
 
@@ -475,8 +474,7 @@ class NodeApp:
     @cached_property
     def attempts(self) -> "Attempts":
         """The refused applies."""
-        from localpuppet.base.machine.system_log import write_system_log
-        from localpuppet.node.runs.attempts import Attempts
+        from localpuppet.node.runs.attempts import Attempts, write_system_log
 
         return Attempts(
             self.settings.state / "attempts",
@@ -533,7 +531,7 @@ class NodeApp:
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
         """
-        from localpuppet.node.puppet.probe import PuppetProbe
+        from localpuppet.node.puppet.installation import PuppetProbe
 
         settings = self.settings
         probe = PuppetProbe(
@@ -1102,14 +1100,14 @@ class NodeApp:
         """
         import secrets
 
-        from localpuppet.node.candidates.candidate import NodeCatalogs
+        from localpuppet.node.candidates import NodeCatalogs
 
         engine = self.compile_engine(trusted=True, asks=asks, mark_key=secrets.token_hex(32))
         return NodeCatalogs(puppet=self.puppet_caller, engine=engine)
 
     def candidate(self) -> "Candidate":
         """Return the comparison of this node's release with another."""
-        from localpuppet.node.candidates.candidate import Candidate
+        from localpuppet.node.candidates import Candidate
 
         return Candidate(
             own=self.settings.input,

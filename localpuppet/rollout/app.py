@@ -26,8 +26,7 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.node.app import NodeApp
-from localpuppet.node.enc.https import Https
-from localpuppet.node.enc.input import Fetch
+from localpuppet.node.enc.input import Fetch, Https
 from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.checkpoints import (
     CheckpointKeeper,

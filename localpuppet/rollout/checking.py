@@ -25,7 +25,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.child import signal_group
-from localpuppet.base.machine.confinement import mortal
+from localpuppet.base.machine.processes import mortal
 from localpuppet.rollout.site import Check, on_node, shown
 
 TRIES = 5

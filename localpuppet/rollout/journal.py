@@ -17,10 +17,9 @@ from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId, SignerName, did_you_mean
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.times import checked_time
-from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import list_names, make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
-from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.machine.sqlite import Database, Format, sqlite3
 from localpuppet.rollout.events import REPEATED, Event, NodeResult, RolloutBegan, from_dict, to_dict
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.state import RolloutState

@@ -16,7 +16,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, Unavail
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
-from localpuppet.node.settings.node import FILE
+from localpuppet.node.settings import FILE
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor, Sessions, host_name, kept_host_name
 from localpuppet.web.access.rules import (
     METHODS,
@@ -232,7 +232,7 @@ class WebApp:
         Raises:
             InvalidInputError: The file is invalid.
         """
-        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+        from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.rollout.site_file import read_site
         from localpuppet.web.dashboard.inventory_questions import SiteInventory
 
@@ -253,7 +253,7 @@ class WebApp:
             StateError: A port is taken.
         """
         require_extra("web", where="localpuppet web")
-        from localpuppet.base.machine.heap import share_heap
+        from localpuppet.base.machine.processes import share_heap
         from localpuppet.web.access.serving import ListenAddress, bound
 
         share_heap()
@@ -458,7 +458,7 @@ class WebApp:
         """Return a function that returns the current readers on this machine."""
         import pwd
 
-        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+        from localpuppet.base.machine.files import ReloadedFiles
 
         file = self.node.settings.root / FILE
 
@@ -496,7 +496,7 @@ class WebApp:
             InvalidInputError: A setting is missing, or the list is empty.
         """
         from localpuppet.base.machine.anchors import server_tls_context
-        from localpuppet.base.machine.reloaded_files import ReloadedFiles
+        from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.fleet.trust.authority import read_certificate, server_names
         from localpuppet.web.access.tls import ConnectionTable, Tls
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.records import JsonRecord
-from localpuppet.node.settings.node import SettingsFile
+from localpuppet.node.settings import SettingsFile
 
 
 class ApiReaders(JsonRecord):

@@ -13,8 +13,7 @@ import click
 
 from localpuppet import __version__
 from localpuppet.main import cli
-from localpuppet.node.cli.command import Command
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import Command, CommandGroup
 
 SECTION = 8
 # troff's names of characters: without them a quote becomes typographic, and cannot be pasted.

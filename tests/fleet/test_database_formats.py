@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.database import DamagedError
+from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.leases.keeper import LeaseBook

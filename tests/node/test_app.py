@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from localpuppet.node.app import Neighbours, NodeApp, NodePorts
-from localpuppet.node.puppet.facts import read_facts
+from localpuppet.node.puppet.report import read_facts
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.records import RunDirectory

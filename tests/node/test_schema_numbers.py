@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.puppet.facts import KICKS, read_noted
+from localpuppet.node.puppet.report import KICKS, read_noted
 from localpuppet.node.releases.branches import StagedBranch
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease

@@ -17,7 +17,7 @@ from typing import Any
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import KEYPREFIX

@@ -8,7 +8,7 @@ from typing import Any
 
 from localpuppet.fleet.exports.policy import DANGEROUS
 from localpuppet.fleet.exports.resource import GUARDED, is_guarded
-from localpuppet.node.puppet.metaparameters import METAPARAMETERS
+from localpuppet.node.puppet.types import METAPARAMETERS
 from tests.rigs.node import REPOSITORY
 
 PAGE = REPOSITORY / "docs/reference/guarded-lines.md"

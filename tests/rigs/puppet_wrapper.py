@@ -5,8 +5,7 @@ import subprocess
 from pathlib import Path
 
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.probe import PuppetProbe
+from localpuppet.node.puppet.installation import Installation, PuppetProbe
 
 OTHER_VERSION = "7.0.99"
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}

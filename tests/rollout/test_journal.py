@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.sqlite import Database, Format
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.commands import RolloutCommand

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from localpuppet.fleet.bus.layout import KEYPREFIX

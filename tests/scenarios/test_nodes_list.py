@@ -7,8 +7,8 @@ import pytest
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.records import to_record
-from localpuppet.base.machine.clock import SystemClock
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.puppet.fault import FailureCause

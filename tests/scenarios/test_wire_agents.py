@@ -16,7 +16,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import client

@@ -15,7 +15,7 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory import presence

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.database import ALWAYS
+from localpuppet.base.machine.sqlite import ALWAYS
 from localpuppet.fleet.triggers.admission import Admission, AdmittedTrigger, Loop, next_path
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Path

@@ -23,7 +23,7 @@ from typing import IO
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.child import Cgroup, OutputPipe, OwnGroup
-from localpuppet.base.machine.confinement import find_programs, limited, mortal
+from localpuppet.base.machine.processes import find_programs, limited, mortal
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
 

@@ -1,13 +1,35 @@
-"""The running processes of this machine (Linux): identify and signal them."""
+"""The running processes of this machine (Linux), its clocks, and its present boot."""
 
 import contextlib
 import os
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from localpuppet.base.machine.clock import boot_id, seconds_since_boot
 from localpuppet.base.machine.ports import ProcessId, RunningProcess
+
+
+def seconds_since_boot() -> float:
+    """Return seconds from a monotonic clock that also counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Return the kernel's id of the present boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> datetime:
+        """Return the time of day in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds from a clock that never goes back."""
+        return time.monotonic()
 
 
 class SystemProcessTable:

@@ -1,11 +1,21 @@
-"""Child processes of this machine (Linux): start and wait for them.
+"""Child processes of this machine (Linux): start them, bound them, keep them, and wait for them.
 
 A child writes into an anonymous file in memory, not into a pipe; `machine.child` says why.
+
+The wrappers are util-linux's, which every Debian has. A missing program raises `StateError`.
+
+Its standard input is a pipe whose other end only localpuppet has: the process reads the end of that
+input when localpuppet ends, for whatever reason.
+
+glibc gives each thread another heap, up to eight a core. Other threads cannot use what one thread
+freed, so a process whose threads read a database keeps the same memory several times.
 """
 
 import contextlib
+import ctypes
 import os
 import select
+import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +23,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.child import Cgroup, OutputPipe, OwnGroup, SystemChild, make_output
-from localpuppet.base.machine.ports import Child, Output
+from localpuppet.base.machine.ports import Child, Output, ProcessId
 from localpuppet.base.machine.process_table import SystemProcessTable
 
 # What ends a process that does not handle it, besides KILL.
@@ -261,3 +271,108 @@ def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
         )
     except OSError as error:
         raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
+
+
+def find_programs(*programs: str, path: str, package: str) -> list[str]:
+    """Return the paths of programs.
+
+    Args:
+        programs: Their names.
+        path: The PATH to search.
+        package: The package to install if one is missing.
+    """
+    places = []
+    for name in programs:
+        place = shutil.which(name, path=path)
+        if place is None:
+            raise StateError(f"{name} is not installed", hint=f"apt-get install {package}")
+        places.append(place)
+    return places
+
+
+def mortal(argv: Sequence[str], *, path: str) -> list[str]:
+    """Return a command that runs `argv` and is killed when the thread that started it ends.
+
+    Processes that the program starts are not killed.
+
+    Args:
+        argv: Absolute program and arguments.
+        path: The PATH to find setpriv in.
+    """
+    (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
+    return [setpriv, "--pdeathsig=KILL", "--", *argv]
+
+
+def limited(argv: Sequence[str], *, limits: Mapping[str, int], path: str) -> list[str]:
+    """Return a command that runs `argv`, and what it starts, with limits.
+
+    Args:
+        argv: Absolute program and arguments.
+        limits: Resource name, as in prlimit(1) → limit; -1 for none.
+        path: The PATH to find prlimit in.
+    """
+    (prlimit,) = find_programs("prlimit", path=path, package="util-linux")
+    return [prlimit, *(f"--{name}={limit}" for name, limit in limits.items()), "--", *argv]
+
+
+class KeptProcess:
+    """A started process; see `start_kept`.
+
+    Attributes:
+        identity: Its process id.
+    """
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self._group = OwnGroup(pid)
+        self._pipe = pipe
+        self.identity: ProcessId = SystemProcessTable().identify(pid)
+
+    def end(self) -> None:
+        """Send TERM; an ended process is fine."""
+        self._group.signal(signal.SIGTERM)
+
+    def code(self) -> int:
+        """Wait for the end and return the exit code; `-N` for signal N."""
+        ended = self._group.poll(block=True)
+        self._group.reap()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        if ended is None or ended.code is None:
+            return -(ended.signal or 0) if ended else 0
+        return ended.code
+
+
+def start_kept(argv: Sequence[str], *, env: Mapping[str, str]) -> KeptProcess:
+    """Start a process whose standard input ends when localpuppet does.
+
+    Args:
+        argv: The command; its first word is an absolute path. Its output goes to localpuppet's
+            standard error.
+        env: Its whole environment.
+
+    Raises:
+        StateError: The process cannot be started.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = spawn(argv, env=env, cwd=Path("/"), out=2, err=2, stdin=reader)
+    except OSError as error:
+        os.close(writer)
+        raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
+    finally:
+        os.close(reader)
+    return KeptProcess(pid, writer)
+
+
+_M_ARENA_MAX = -8  # of malloc.h
+
+
+def share_heap() -> None:
+    """Have all threads use one heap; call this before the first thread starts.
+
+    A C library without this option, such as musl, does so anyway.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 1)

@@ -44,8 +44,8 @@ from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.fork_server import MAX_PATH
-from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.ports import Log, ProcessId
+from localpuppet.base.machine.processes import KeptProcess, start_kept
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
@@ -276,7 +276,7 @@ PATIENCE = 10.0
 
 
 class StartedForkServer(Protocol):
-    """A running fork server: `base.machine.kept_process.KeptProcess`."""
+    """A running fork server: `base.machine.processes.KeptProcess`."""
 
     @property
     def identity(self) -> ProcessId:
@@ -494,13 +494,13 @@ def _end(status: Status) -> RunCompletion:
 def warm(node: NodeApp) -> None:
     """Import the modules that a run needs, so that forked children share them."""
     from localpuppet.base.machine import processes
-    from localpuppet.node.puppet import fault, probe
+    from localpuppet.node.puppet import fault, installation
     from localpuppet.node.releases import staging
     from localpuppet.node.releases.git import mirrors
     from localpuppet.node.releases.packages import directory, package_staging
     from localpuppet.node.runs import preparing, provider, supervisor
 
-    _ = (package_staging, directory, staging, supervisor, mirrors, probe, processes)
+    _ = (package_staging, directory, staging, supervisor, mirrors, installation, processes)
     _ = (provider, preparing, fault)
     _ = node.settings
 

@@ -33,7 +33,7 @@ from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.machine.clock import seconds_since_boot
+from localpuppet.base.machine.process_table import seconds_since_boot
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages
 from localpuppet.fleet.bus.checked_store import CheckedStore, ListingEntries, WatchOptions

@@ -17,7 +17,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
 from localpuppet.base.machine.anchors import read_anchor
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.base.value import Value
 
 ENGINES = ("sqlite", "etcd", "nats")

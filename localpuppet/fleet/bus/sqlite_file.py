@@ -28,9 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.machine.clock import boot_id, seconds_since_boot
-from localpuppet.base.machine.files import make_private, sync_directory
-from localpuppet.base.machine.ownership import users_of_root
+from localpuppet.base.machine.files import make_private, sync_directory, users_of_root
+from localpuppet.base.machine.process_table import boot_id, seconds_since_boot
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.checked_store import ListingEntries

@@ -6,8 +6,7 @@ import click
 
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import CommandGroup, command
 
 
 @click.group(

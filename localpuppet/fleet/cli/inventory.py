@@ -16,9 +16,14 @@ from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import (
+    CommandGroup,
+    command,
+    confirm,
+    confirmation_options,
+    flag,
+    option,
+)
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import RefusedExports

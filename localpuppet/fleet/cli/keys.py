@@ -14,9 +14,14 @@ from localpuppet.fleet.trust.identity import SignerIdentity
 from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public, public_pem
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import (
+    CommandGroup,
+    command,
+    confirm,
+    confirmation_options,
+    flag,
+    option,
+)
 from localpuppet.node.cli.render_run import moment
 
 MODULES = {

@@ -24,7 +24,7 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.cli.render_resources import sections
+from localpuppet.node.cli.history import sections
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.run import Status
 from localpuppet.node.runs.run_replies import RunReport

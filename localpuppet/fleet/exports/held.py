@@ -26,9 +26,8 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.machine.database import DamagedError, Database, Format
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.machine.sqlite import DamagedError, Database, Format, sqlite3
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import exports_of

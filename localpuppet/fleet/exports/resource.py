@@ -35,7 +35,7 @@ from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.chunks import digest_of
-from localpuppet.node.puppet.metaparameters import METAPARAMETERS
+from localpuppet.node.puppet.types import METAPARAMETERS
 
 MAX_RESOURCE = 256 * 1024
 MAX_TAGS = 256

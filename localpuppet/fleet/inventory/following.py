@@ -13,8 +13,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from localpuppet.base.errors import LocalpuppetError, StateError
-from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import (

@@ -19,8 +19,7 @@ from typing import Any
 
 from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.database import DamagedError, Database, Format
-from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.machine.sqlite import Connection, DamagedError, Database, Format
 from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry

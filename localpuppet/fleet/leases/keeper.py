@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
-from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.ports import Clock, LineKind, Log, ProcessId, ProcessTable
+from localpuppet.base.machine.sqlite import Database, Format
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.leases.lease import HeldLease, Leases, Use

@@ -21,7 +21,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.settings.peers import MAX_SOCKET
-from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile, read_settings
+from localpuppet.node.settings import SYSTEM_ROOT, SettingsFile, read_settings
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.records import JsonRecord
-from localpuppet.node.settings.node import Seconds, SettingsFile
+from localpuppet.node.settings import Seconds, SettingsFile
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that publish select facts.

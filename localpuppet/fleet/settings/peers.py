@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.value import Value
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
-from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile
+from localpuppet.node.settings import SYSTEM_ROOT, SettingsFile
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that keep or send captures withhold values.

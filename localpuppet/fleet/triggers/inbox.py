@@ -22,9 +22,8 @@ from pathlib import Path
 from localpuppet.base.errors import BusyError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, field_values
-from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, IdTable
 from localpuppet.base.machine.ports import Clock
-from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.machine.sqlite import ALWAYS, TABLES, Database, Format, IdTable, sqlite3
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, RunCause, TriggerOutcome
 from localpuppet.fleet.trust.seen import Quota

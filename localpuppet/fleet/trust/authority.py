@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import read_anchor
-from localpuppet.base.machine.reloaded_files import ReloadedFiles
+from localpuppet.base.machine.files import ReloadedFiles
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes

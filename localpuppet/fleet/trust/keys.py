@@ -26,11 +26,11 @@ from localpuppet.base.machine.files import (
     make_private,
     open_user_file,
     read_user_file,
+    refuse_foreign,
     remove,
     sync_directory,
     write_durably,
 )
-from localpuppet.base.machine.ownership import refuse_foreign
 
 if TYPE_CHECKING:
     # The import takes 30 ms, which a node without a bus saves.

@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName, did_you_mean
-from localpuppet.base.machine.files import is_file, read_user_file
-from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.base.value import Value
 
 MAX_POLICY = 256 * 1024

@@ -13,9 +13,8 @@ Example: of 1,000 places, with a reserve of 200 for owners with fewer than 20, o
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.database import ALWAYS, TABLES, Database, Format, IdTable
 from localpuppet.base.machine.ports import Clock
-from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.machine.sqlite import ALWAYS, TABLES, Database, Format, IdTable, sqlite3
 from localpuppet.base.value import Value
 
 

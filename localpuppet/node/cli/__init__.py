@@ -1,7 +1,6 @@
 """Commands of one node, and how results are printed.
 
-verbs: `apply`, `check`, `completion`, `data`, `hold`, `preview`, `record`, `release`, `rollback`,
-    `stage`, `status`, `trying`, `units`.
-shared by verbs: `command`, `confirming`, `lazy_group`, `progress_line`,
-    `render_resources`, `render_run`, `render`.
+packages: `preview`, `release`.
+verbs: `apply`, `check`, `completion`, `data`, `history`, `hold`, `status`.
+shared by verbs: `command`, `progress_line`, `render`, `render_run`.
 """

@@ -113,7 +113,7 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
 
 def _puppet_state(node: NodeApp) -> list[str]:
     """Return what of Puppet blocks runs or changes them: its run lock and its puppet.conf."""
-    from localpuppet.node.puppet.run_lock import PuppetRunLock
+    from localpuppet.node.puppet.launching import PuppetRunLock
 
     lines: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""Commands whose help has one form: sentence, description, options, examples, exit codes.
+"""Commands, and groups of them, with one form of help; confirmations of what is hard to undo.
 
 - The first line of a command's docstring is its short help. The last paragraph may be `Examples:`.
 - click keeps the lines of a paragraph of the docstring that has indented lines.
@@ -8,11 +8,17 @@ Example:
     @command("run", exits={69: ""})
 """
 
+import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from inspect import cleandoc
 from typing import Any
 
 import click
+
+from localpuppet.base.formats.names import suggest
+from localpuppet.node.cli import render
 
 Decorator = Callable[[Any], Any]
 
@@ -166,3 +172,114 @@ def only_here(nodes: Sequence[str], **options: object) -> None:
         raise click.UsageError(
             f"{given[0].replace('_', '-')} works on this node only: leave out the other nodes"
         )
+
+
+MAX_WORD = 60
+
+
+class CommandGroup(Command, click.Group):
+    """A group of commands.
+
+    Args:
+        sections: Title in the help → command → module in `localpuppet`, in which the command is
+            named `COMMAND_command`.
+        arguments: Arguments for click.Group.
+    """
+
+    def __init__(
+        self,
+        *,
+        sections: Mapping[str, Mapping[str, str]],
+        **arguments: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
+        self.sections = sections
+        self._modules = {name: file for part in sections.values() for name, file in part.items()}
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
+        """Run the command; if an optional library is missing, name its extra."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            from localpuppet.base.machine.extras import explain_missing
+
+            command = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
+            explained = explain_missing(error, where=command)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the help."""
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a name."""
+        if cmd_name not in self._modules:
+            return None
+        module = import_module(f"localpuppet.{self._modules[cmd_name]}")
+        if not gc.isenabled():  # see `localpuppet.__main__`
+            gc.freeze()
+            gc.enable()
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their titles, and then the options."""
+        width = max(map(len, self._modules))
+        for title, names in self.sections.items():
+            subcommands = {name: self.get_command(ctx, name) for name in names}
+            rows = [
+                (name.ljust(width), command.get_short_help_str())
+                for name, command in subcommands.items()
+                if command is not None and not command.hidden
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        super().format_options(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command, or suggest up to three."""
+        word = args[0]
+        if word not in self._modules and not word.startswith("-"):
+            below = [path for path in self._paths_below(ctx) if path.endswith(f" {word}")]
+            hint = suggest(below[0], below) if below else suggest(word, list(self._modules))
+            raise click.UsageError(f"unknown command {word[:MAX_WORD]!r}{hint and ': '}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _paths_below(self, ctx: click.Context) -> list[str]:
+        """Return the commands of the groups in this one, each with its group's name."""
+        groups = {name: self.get_command(ctx, name) for name in self._modules}
+        return [
+            f"{name} {below}"
+            for name, group in groups.items()
+            if isinstance(group, click.Group)
+            for below in group.list_commands(ctx)
+        ]
+
+
+confirmation_options = options(
+    "Confirmation",
+    flag("--dry-run", "Show what would change; change nothing."),
+    flag("-y --yes", "Do not ask. Without a terminal, the command requires this option."),
+)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask the person at the terminal, unless they said yes.
+
+    Raises:
+        click.UsageError: There is no terminal.
+        click.exceptions.Exit: The answer is no.
+    """
+    if yes:
+        return
+    if not render.on_terminal(sys.stdin):
+        raise click.UsageError(
+            f"cannot {question} without a confirmation: pass --yes, or --dry-run to look"
+        )
+    if not click.confirm(f"{question}?", err=True):
+        render.say("nothing changed", err=True)
+        raise click.exceptions.Exit(1)

@@ -2,6 +2,5 @@
 
 decides: `assignment`, `document`.
 acts: `command`, `input`.
-touches the world: `https`.
 instance data of the cloud: `instance`.
 """

@@ -1,6 +1,8 @@
 """A node's input from a file, standard input, an https URL or user data, and its node document.
 
 An input with `app: foo/assigned` is combined with the assignment in force.
+
+A redirect could lead to another host; the site names the right URL.
 """
 
 import hashlib
@@ -10,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
@@ -215,3 +217,47 @@ def node_document(
 def write_document(document: NodeDocument, path: Path) -> None:
     """Write the document for the ENC script."""
     write_durably(path, document.to_yaml().encode("utf-8"))
+
+
+class Https:
+    """An https client.
+
+    Args:
+        ca: PEM file with the trusted authorities; `None` for the system's.
+        timeout: Seconds for the whole exchange.
+        certificate: The client's certificate and its key; `None` for no client certificate.
+    """
+
+    def __init__(
+        self, *, ca: Path | None, timeout: float, certificate: tuple[Path, Path] | None = None
+    ) -> None:
+        self._ca = ca
+        self._timeout = timeout
+        self._certificate = certificate
+
+    def get(self, url: str, *, limit: int) -> bytes:
+        """Return the body of `url`.
+
+        Raises:
+            InvalidInputError: The URL or the CA file is refused, or the body is larger than `limit`
+                bytes.
+            UnavailableError: The server sends no answer in time, is not trusted, or answers with a
+                status other than 200.
+        """
+        from localpuppet.base import http  # 40 ms that a local input must not pay
+
+        where = url_without_secrets(url)
+        client = http.HttpClient(http.HttpRoute(ca=self._ca, certificate=self._certificate))
+        try:
+            with client.open(http.HttpRequest(url=url), http.Deadline(self._timeout)) as answer:
+                if answer.status != 200:
+                    raise UnavailableError(f"the server answered {answer.status}", where=where)
+                return answer.body(limit)
+        except http.BodyTooLargeError as error:
+            raise InvalidInputError(str(error), where=where) from error
+        except http.HttpError as error:
+            raise UnavailableError(
+                f"cannot be downloaded: {error}",
+                where=where,
+                hint="check that the server is up and its CA is trusted",
+            ) from error

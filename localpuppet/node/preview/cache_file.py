@@ -42,15 +42,15 @@ from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.database import (
+from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
+from localpuppet.base.machine.sqlite import (
     DamagedError,
     Database,
     EarlierFormatError,
     Format,
     LaterFormatError,
+    sqlite3,
 )
-from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
-from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 

@@ -55,11 +55,12 @@ DEFAULT_PATTERNS = (
 _SEPARATORS = str.maketrans("", "", "_-. ")
 # Keys of a row, in lower case, that name what is in its `value`.
 _NAMING = ("name", "path", "key", "title", "setting", "variable")
-_SECRET_TEXT = re.compile(
+# Finds a text that itself is a secret: a private key, an address with a password.
+shows_secret = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|AGE-SECRET-KEY-1|[a-z]://[^/\s:@]*:[^/\s@]+@"
     r"|https?://[^/\s:@]+@",
     re.IGNORECASE,
-)
+).search
 _NUMBERS = {"Integer": 4096, "Float": 4096.5}
 TYPES = ("String", *_NUMBERS)
 
@@ -97,11 +98,6 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
     if isinstance(value, str) and shows_secret(value):
         return withhold_all(value)
     return value
-
-
-def shows_secret(text: str) -> bool:
-    """Return whether a text itself is a secret: a private key, an address with a password."""
-    return _SECRET_TEXT.search(text) is not None
 
 
 def _names(row: Mapping[str, Json]) -> list[str]:

@@ -47,7 +47,7 @@ from localpuppet.node.preview.ports import (
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.command import Compilation
-from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.puppet.launching import make_environment
 from localpuppet.node.releases.release import Release
 
 # Seconds until it is ready, and without an answer while it has requests.

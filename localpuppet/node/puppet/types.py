@@ -1,7 +1,9 @@
-"""Decides whether a value fits a Puppet type, from the type's text.
+"""Whether a value fits a Puppet type, from the type's text; the parameters that every type has.
 
 `False` is certain. For aliases, resource types and other types that only Puppet can resolve, the
 answer is `None` and Puppet decides.
+
+Source: https://www.puppet.com/docs/puppet/7/metaparameter.html
 """
 
 import re
@@ -249,3 +251,22 @@ _DECIDERS: Mapping[str, Callable[[Sequence[Argument], Json], bool | None]] = {
     "Undef": _undef,
     "Variant": _variant,
 }
+
+
+METAPARAMETERS = frozenset(
+    (
+        "alias",
+        "audit",
+        "before",
+        "consume",
+        "export",
+        "loglevel",
+        "noop",
+        "notify",
+        "require",
+        "schedule",
+        "stage",
+        "subscribe",
+        "tag",
+    )
+)

@@ -27,11 +27,13 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, Unavail
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.records import JsonRecord
-from localpuppet.base.machine.files import make_private, remove, write_json
-from localpuppet.base.machine.ownership import (
+from localpuppet.base.machine.files import (
     ForeignFileError,
+    make_private,
     refuse_foreign,
     refuse_foreign_directory,
+    remove,
+    write_json,
 )
 from localpuppet.base.value import Value
 from localpuppet.node.releases.author.leftovers import unused_parts

@@ -10,8 +10,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import is_file
-from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.machine.files import is_file, refuse_foreign
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, release_links
 from localpuppet.node.releases.manifest import Manifest

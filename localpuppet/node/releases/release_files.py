@@ -14,8 +14,12 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import is_file, read_user_file
-from localpuppet.base.machine.ownership import ForeignFileError, refuse_foreign_directory
+from localpuppet.base.machine.files import (
+    ForeignFileError,
+    is_file,
+    read_user_file,
+    refuse_foreign_directory,
+)
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.modules import GitModule
 from localpuppet.node.releases.manifest import (

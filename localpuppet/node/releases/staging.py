@@ -18,11 +18,11 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import (
     make_private,
     make_public,
+    refuse_foreign,
     remove,
     remove_tree,
     replace_link,
 )
-from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.releases.composing import Compositions
 from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of

@@ -4,5 +4,5 @@ decides: `hold`, `interface`, `options`, `reason`, `run`.
 acts: `attempts`, `classifier`, `metrics`, `preparing`, `provider`, `puppet_calls`, `query_record`,
   `records`, `release_check`, `rollback_service`, `run_replies`, `supervisor`.
 ports: `observer`.
-private: `node_lock`, `run_log`, `verdict`.
+private: `verdict`.
 """

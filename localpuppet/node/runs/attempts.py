@@ -6,6 +6,7 @@
 """
 
 import os
+import syslog
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
@@ -20,10 +21,10 @@ from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
 
 if TYPE_CHECKING:
-    # An apply that goes well, and a status without attempts, pay for none of these.
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.runs.records import Records
     from localpuppet.node.runs.run import Attempt
+
 
 KEPT = 50
 LONGEST = 1000
@@ -141,3 +142,13 @@ class Attempts:
             with suppress(InvalidInputError):
                 names.append(RunId.parse(file.stem))
         return names[::-1]
+
+
+def write_system_log(text: str) -> None:
+    """Write an error to the system log; without a running log, the error is dropped.
+
+    Args:
+        text: One line.
+    """
+    syslog.openlog("localpuppet", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(syslog.LOG_ERR, text)

@@ -15,8 +15,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import Classes, NodeDocument
-from localpuppet.node.puppet.metaparameters import METAPARAMETERS
-from localpuppet.node.puppet.types import fits, read
+from localpuppet.node.puppet.types import METAPARAMETERS, fits, read
 
 SCHEMA = 3
 

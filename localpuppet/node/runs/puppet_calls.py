@@ -27,7 +27,7 @@ from localpuppet.node.enc.input import LoadedInput, node_document
 from localpuppet.node.enc.instance.facts import hand_over
 from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.puppet.launching import make_environment
 from localpuppet.node.releases.release import Release
 
 MAX_OUTPUT = 256 * 1024 * 1024

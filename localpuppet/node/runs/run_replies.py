@@ -31,9 +31,8 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, state_problem
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.changes import foreseen, key_of
+from localpuppet.node.puppet.changes import Diffs, foreseen, key_of
 from localpuppet.node.puppet.command import with_places_in_release
-from localpuppet.node.puppet.log_lines import Diffs
 from localpuppet.node.puppet.resources import (
     ReportedResource,
     ResourceEvent,

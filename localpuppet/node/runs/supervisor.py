@@ -22,23 +22,27 @@ from localpuppet.node.enc.instance.facts import hand_over
 from localpuppet.node.puppet.command import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.launching import LaunchedPuppet, PuppetForkServer, PuppetLaunch, launch
-from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.puppet.launching import (
+    LaunchedPuppet,
+    PuppetForkServer,
+    PuppetLaunch,
+    PuppetRunLock,
+    launch,
+    make_environment,
+)
 from localpuppet.node.puppet.report import make_ready, read_report
-from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.hold import Holds
-from localpuppet.node.runs.node_lock import NodeLock
+from localpuppet.node.runs.hold import Holds, NodeLock
 from localpuppet.node.runs.observer import Observer
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.preparing import PreparedRun
 from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, refusal, refusal_cause
-from localpuppet.node.runs.run_log import RunLog
 from localpuppet.node.runs.verdict import (
     PuppetEnd,
+    RunLog,
     RunVerdict,
     StopDecision,
     StopStep,

@@ -10,9 +10,13 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, option
-from localpuppet.node.cli.confirming import confirm, confirmation_options
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import (
+    CommandGroup,
+    command,
+    confirm,
+    confirmation_options,
+    option,
+)
 
 if TYPE_CHECKING:
     from localpuppet.rollout.journal import JournalReader

@@ -22,9 +22,8 @@ from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.machine.database import Database, EarlierFormatError, Format
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.machine.sqlite import Connection, Database, EarlierFormatError, Format
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, HistoryDay, day_of
 from localpuppet.fleet.history.run_summary import RunSummary

@@ -7,7 +7,7 @@ from tests.rigs.node import REPOSITORY
 
 READ = """
 import time
-from localpuppet.base.machine.clock import seconds_since_boot
+from localpuppet.base.machine.process_table import seconds_since_boot
 print(seconds_since_boot() - time.monotonic())
 """
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.sqlite import OLDEST, check_version
+from localpuppet.base.machine.sqlite import OLDEST, Database, Format, check_version
 from tests.rigs.node import REPOSITORY
 
 

@@ -20,7 +20,7 @@ from localpuppet.base.machine.files import (
     remove_half_written,
 )
 from localpuppet.base.machine.flock import Flock
-from localpuppet.node.enc.https import Https
+from localpuppet.node.enc.input import Https
 from tests.rigs.tls import Authority
 
 OTHER = 12345  # a user id that is neither root's nor Puppet's

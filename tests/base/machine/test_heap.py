@@ -8,7 +8,7 @@ import pytest
 # A heap of a thread is 64 MiB of address space, of which little is in use.
 PROGRAM = """
 import threading, zlib
-from localpuppet.base.machine.heap import share_heap
+from localpuppet.base.machine.processes import share_heap
 if {shares}:
     share_heap()
 stay, there = threading.Event(), threading.Barrier(4)

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from localpuppet.base.machine.database import TABLES, IdTable
+from localpuppet.base.machine.sqlite import TABLES, IdTable
 from tests.doubles.ports import FakeClock
 
 NOW = int(FakeClock().now().timestamp())

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.machine.files import refuse_foreign
 from tests.rigs.node import REPOSITORY
 
 ALICE = pwd.getpwnam("daemon")  # has a private group
 SHARED = pwd.getpwnam("sync")  # shares the group nogroup with other users
-CHECK = "import sys; from pathlib import Path; from localpuppet.base.machine.ownership import *\n"
+CHECK = "import sys; from pathlib import Path; from localpuppet.base.machine.files import *\n"
 CHECK += "refuse_foreign(Path(sys.argv[1]))"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.reloaded_files import ReloadedFiles
+from localpuppet.base.machine.files import ReloadedFiles
 
 
 def test_a_value_is_built_again_only_when_a_file_has_changed(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.fork_server import ForkServerClient
-from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.base.machine.ports import Child, ProcessEnd
+from localpuppet.base.machine.processes import KeptProcess
 from localpuppet.fleet.agent.fork_runner import RECYCLED, start_server
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits

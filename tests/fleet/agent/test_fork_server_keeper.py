@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.kept_process import KeptProcess, start_kept
-from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.base.machine.processes import KeptProcess, SystemProcesses, start_kept
 from localpuppet.fleet.agent.fork_runner import ForkServerKeeper
 from tests.doubles.ports import FakeLog
 

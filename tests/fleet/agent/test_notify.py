@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.agent import Agent, RunCompletion, RunObstacles, RunOrder
 from localpuppet.fleet.history.auditing import Auditor

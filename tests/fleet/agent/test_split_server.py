@@ -14,7 +14,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.agent.split import (
     MAX_IDS,
     RemoteRunSide,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.clock import seconds_since_boot
+from localpuppet.base.machine.process_table import seconds_since_boot
 from localpuppet.fleet.bus.etcd_bus import SharedLeases
 
 

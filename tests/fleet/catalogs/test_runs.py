@@ -4,7 +4,7 @@ import asyncio
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.keeping import (
     CatalogHeader,

@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.cli.requests import MARGIN, shown_reply
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.cli.render_resources import title
+from localpuppet.node.cli.history import title
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 from tests.fleet.history.records import an_end
 

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.database import DamagedError
+from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.exports.held import HeldExports, NodeExports, RefusedExports
 from tests.fleet.exports.offers import resource
 

@@ -13,7 +13,7 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.database import DamagedError
+from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.client_query import parse_client_query

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import LEASES
 from localpuppet.fleet.leases.keeper import Keeper, LockUser

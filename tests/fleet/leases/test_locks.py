@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.leases.lease import Leases
 from tests.doubles.memory_store import FirstStore
 from tests.rigs.fleet import Fleet

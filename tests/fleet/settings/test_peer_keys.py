@@ -8,7 +8,7 @@ import pytest
 from localpuppet.base.formats.documents import Documents
 from localpuppet.fleet.settings.peers import peer_settings
 from localpuppet.main import PEER_KEYS
-from localpuppet.node.settings.node import SettingsFile
+from localpuppet.node.settings import SettingsFile
 
 
 class RecordedKeys(dict[str, Any]):

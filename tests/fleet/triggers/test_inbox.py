@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import BusyError, StateError
-from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.sqlite import Database, Format
 from localpuppet.fleet.triggers import inbox as step_table
 from localpuppet.fleet.triggers.cause import MOST, CauseKind, RunCause, TriggerOutcome
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller

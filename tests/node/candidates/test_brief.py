@@ -1,7 +1,7 @@
 """Differences in the short forms of `release diff` and `rollout plan --catalogs`."""
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.candidates.candidate import brief_changes, named_difference
+from localpuppet.node.candidates import brief_changes, named_difference
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,

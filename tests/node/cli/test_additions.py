@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp, NodePorts
 from localpuppet.node.cli.check import check_command
-from localpuppet.node.cli.record.history import report_command, why_command
+from localpuppet.node.cli.history import report_command, why_command
 from localpuppet.node.cli.status import status_command
 from tests.rigs.node import Node
 

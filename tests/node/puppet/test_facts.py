@@ -10,7 +10,7 @@ import yaml
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.node.puppet.command import CLIENT_DATA
-from localpuppet.node.puppet.facts import MAX_FACTS, parse_facts, read_facts
+from localpuppet.node.puppet.report import MAX_FACTS, parse_facts, read_facts
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
     "cases"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.puppet.log_lines import Diffs
+from localpuppet.node.puppet.changes import Diffs
 from tests.rigs.node import Node
 
 SOURCE = "/Stage[main]/Main/File[/etc/motd]/content"

@@ -14,7 +14,7 @@ FORGE = re.compile(r"forge(?![dtr])", re.IGNORECASE)
 # The Forge's own room, its settings, and the word `forge` of a Puppetfile.
 ROOMS = (
     "node/releases/forge/",
-    "node/settings/",
+    "node/settings.py",
     "node/releases/author/puppetfile",
     "node/cli/release/import_puppetfile.py",
 )

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.machine.ports import ProcessEnd, ProcessId
-from localpuppet.node.runs.run_log import RunLog
 from localpuppet.node.runs.supervisor import watch
-from localpuppet.node.runs.verdict import StopDecision
+from localpuppet.node.runs.verdict import RunLog, StopDecision
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.node.runs.test_faults import heals
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell

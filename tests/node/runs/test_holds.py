@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError, StateError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import RunningProcess
-from localpuppet.node.puppet.run_lock import PuppetRunLock
+from localpuppet.node.puppet.launching import PuppetRunLock
 from localpuppet.node.runs.hold import Hold, Holds, HoldStatus, rollout_owner
 from tests.doubles.ports import FakeClock, FakeProcesses
 

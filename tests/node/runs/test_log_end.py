@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from localpuppet.node.puppet.log_lines import Diffs
+from localpuppet.node.puppet.changes import Diffs
 from localpuppet.node.runs.run_replies import LogEnd, LogExcerpt, weight
 
 SOURCE = "Notice: /Stage[main]/Main/File[/x]/content: "

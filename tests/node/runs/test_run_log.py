@@ -5,7 +5,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.text import without_middle
 from localpuppet.node.puppet.command import with_names
-from localpuppet.node.runs.run_log import MAX_LOG, RunLog
+from localpuppet.node.runs.verdict import MAX_LOG, RunLog
 
 
 def test_a_log_has_complete_lines_with_visible_escapes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.app import NodeApp, NodePorts
-from localpuppet.node.settings.node import SettingsFile
+from localpuppet.node.settings import SettingsFile
 from tests.rigs.node import Node
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.base.machine.processes import KeptProcess
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.fork_runner import ForkRunner, run_order, start_server
 from localpuppet.fleet.app import FleetApp

@@ -12,7 +12,7 @@ import pytest
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import server_tls_context
-from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.reloaded_files import ReloadedFiles
+from localpuppet.base.machine.files import ReloadedFiles
 from localpuppet.rollout.diagram import Diagram
 from localpuppet.rollout.site_file import read_site
 from localpuppet.rollout.svg import draw_svg

@@ -1,5 +1,5 @@
 """The command `localpuppet preview`, and how its result is shown.
 
 verb: `command`.
-shared by verbs: `html`, `markdown`, `text`, `wording`.
+shared by forms: `pages`, `wording`.
 """

@@ -2,19 +2,19 @@
 
 import click
 
-from localpuppet.node.cli.lazy_group import CommandGroup
+from localpuppet.node.cli.command import CommandGroup
 
 MODULES = {
-    "check": "node.cli.release.check",
-    "diff": "node.cli.release.diff",
-    "gc": "node.cli.release.gc",
+    "check": "node.cli.release.making",
+    "diff": "node.cli.release.staged",
+    "gc": "node.cli.release.staged",
     "import": "node.cli.release.import_puppetfile",
-    "list": "node.cli.release.store",
-    "lock": "node.cli.release.lock",
-    "package": "node.cli.release.package",
-    "sign": "node.cli.release.sign",
-    "tag": "node.cli.release.tag",
-    "verify": "node.cli.release.store",
+    "list": "node.cli.release.staged",
+    "lock": "node.cli.release.making",
+    "package": "node.cli.release.making",
+    "sign": "node.cli.release.making",
+    "tag": "node.cli.release.making",
+    "verify": "node.cli.release.staged",
 }
 
 

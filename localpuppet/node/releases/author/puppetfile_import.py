@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.machine.confinement import find_programs
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
+from localpuppet.base.machine.processes import find_programs
 from localpuppet.base.share.files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases.author.puppetfile import Puppetfile, PuppetfileEntry

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 
-from localpuppet.node.cli.preview.html import preview_html
+from localpuppet.node.cli.preview.pages import preview_html
 from tests.node.cli.preview.markup import ParsedMarkup
 from tests.node.cli.preview.results import hostile, large, usual
 

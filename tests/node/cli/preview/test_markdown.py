@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from localpuppet.node.cli.preview.markdown import MAX_BYTES, preview_markdown
+from localpuppet.node.cli.preview.pages import MAX_BYTES, preview_markdown
 from localpuppet.node.preview.difference import CatalogDifference
 from localpuppet.node.preview.result import NEW, NodeFailure, PreviewResult, PreviewRevision
 from tests.node.cli.preview.markup import ParsedMarkup

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.node.enc.instance.data import CloudInitFiles
-from localpuppet.node.enc.instance.facts import facts_of
-from localpuppet.node.enc.instance.source import read_cloud_init
+from localpuppet.node.enc.instance.facts import facts_of, read_cloud_init
 from tests.node.enc.instance.cloud_init import CloudInit
 
 

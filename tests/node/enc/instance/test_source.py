@@ -9,8 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.node.enc.instance.data import CloudInitFiles, InstanceData, Service
-from localpuppet.node.enc.instance.facts import hand_over
-from localpuppet.node.enc.instance.source import InstanceSource
+from localpuppet.node.enc.instance.facts import InstanceSource, hand_over
 
 USER_DATA = b"role=web\npassword=hunter2\n"
 

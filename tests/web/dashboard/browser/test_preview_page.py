@@ -7,7 +7,7 @@ from typing import Any
 from axe_selenium_python import Axe
 from selenium import webdriver
 
-from localpuppet.node.cli.preview.html import preview_html
+from localpuppet.node.cli.preview.pages import preview_html
 from localpuppet.node.preview.result import PreviewResult
 from tests.node.cli.preview.results import hostile, usual
 from tests.web.dashboard.browser.chromium import PATIENCE

@@ -23,6 +23,7 @@ from localpuppet.node.enc.instance.data import CloudInitFiles, Service
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource
 
+
 MAX_PORT = 65535
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::(?P<port>[0-9]{1,5}))?"
 _URL = rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z"

@@ -1,28 +1,136 @@
-"""`localpuppet history`, `logs`, `why`: the record of runs, for people and programs."""
+"""`localpuppet history`, `logs`, `report`, `why`: the record of runs, for people and programs."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.text import folded
+from localpuppet.base.formats.text import folded, one_line
+from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
-from localpuppet.node.cli.record import queries
-from localpuppet.node.cli.render_resources import SECTIONS, sections, shortener, title
-from localpuppet.node.puppet.resources import ReportedResource, resources_of, slowest
-from localpuppet.node.runs.query_record import read_queries
+from localpuppet.node.puppet.command import in_release, with_places_in_release
+from localpuppet.node.puppet.resources import (
+    ReportedResource,
+    ResourceResult,
+    resources_of,
+    slowest,
+)
+from localpuppet.node.runs.query_record import RecordedQuery, read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.run import Attempt
+
+
+SHOWN = 5
+
+
+def lines(queries: Sequence[RecordedQuery]) -> str:
+    """Return a paragraph with its heading, or empty text without queries."""
+    if not queries:
+        return ""
+    shown = [click.style("Queries", dim=True)]
+    for query in queries:
+        shown.append(f"  {one_line(query.text)}")
+        shown.append(render.hanging("    ", _answer(query)))
+    return "\n".join(shown)
+
+
+def _answer(query: RecordedQuery) -> str:
+    if query.digest is None:
+        return click.style(f"could not ask: {render.user_text(query.reason)}", fg="red")
+    names = ", ".join(query.names[:SHOWN])
+    more = f" and {len(query.names) - SHOWN} more" if len(query.names) > SHOWN else ""
+    answer = f"{render.counted(len(query.names), 'node')}: {names}{more}" if names else "no node"
+    age = "" if not query.age or query.age < 1 else f"; {show_duration(query.age)} old"
+    return f"{answer} (revision {query.revision}{age})"
+
+
+SECTIONS = (
+    (ResourceResult.FAILED, "Failed", "red"),
+    (ResourceResult.CHANGED, "Changed", "green"),
+    (ResourceResult.WOULD_CHANGE, "Would change", "yellow"),
+    (ResourceResult.SKIPPED, "Skipped", "cyan"),
+)
+
+
+def sections(
+    resources: Sequence[ReportedResource],
+    limit: int,
+    shorten: Callable[[str], str] = lambda path: path,
+    *,
+    margin: int = 0,
+) -> Iterator[str]:
+    """Yield a paragraph with its heading for each result of resources.
+
+    Args:
+        resources: The resources.
+        limit: Maximum number of resources of a kind.
+        shorten: Makes a path shorter.
+        margin: Blanks that the caller puts before each line.
+    """
+    for result, word, color in SECTIONS:
+        selected = [resource for resource in resources if resource.result is result]
+        if selected:
+            heading = f"{click.style(word, fg=color, bold=True)} {len(selected)}"
+            yield f"{heading}\n{_section(selected, limit, shorten, margin)}"
+
+
+def _section(
+    resources: Sequence[ReportedResource], limit: int, shorten: Callable[[str], str], margin: int
+) -> str:
+    lines = []
+    for resource in resources[:limit]:
+        lines.append(title(resource, margin=margin))
+        if resource.file:
+            line = f":{resource.line}" if resource.line else ""
+            place = one_line(f"{shorten(in_release(resource.file))}{line}")
+            lines.append("    " + click.style(place, dim=True))
+        for event in resource.events:
+            when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""
+            name = f"{event.property}: " if event.property else ""
+            first, *rest = render.user_text(
+                f"{name}{with_places_in_release(event.message)}"
+            ).splitlines() or [""]
+            lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first, margin))
+            lines += [f"      {line}" for line in rest]
+    if len(resources) > limit:
+        lines.append(f"  and {len(resources) - limit} more; --limit or --json shows them")
+    return "\n".join(lines)
+
+
+def title(resource: ReportedResource, *, margin: int = 0) -> str:
+    """Return a resource's reference, with its duration at the end of the line."""
+    name = f"  {one_line(resource.resource)}"
+    seconds = resource.seconds
+    if seconds is None:
+        return name
+    took = f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.1f}s"
+    room = (render.columns() or 80) - margin - len(took) - 2
+    if len(name) > room:
+        name = f"{name[: room - 1]}…"
+    return f"{name.ljust(room)}  {click.style(took, dim=True)}"
+
+
+def shortener(*directories: Path) -> Callable[[str], str]:
+    """Return a function that removes these directories from the start of a path."""
+
+    def shorten(path: str) -> str:
+        for directory in directories:
+            if path.startswith(f"{directory}/"):
+                return path.removeprefix(f"{directory}/")
+        return path
+
+    return shorten
 
 
 WIDE = 120
@@ -254,7 +362,7 @@ def why_command(node: NodeApp, run: str | None, full: bool, as_json: bool) -> No
     for text in addition.paragraphs:
         render.emit(text)
     if asked:
-        render.emit(queries.lines(asked))
+        render.emit(lines(asked))
     document = request.get("node_document")
     for heading, key in (("Classes", "classes"), ("Parameters", "parameters")):
         part = document.get(key) if isinstance(document, dict) else None
@@ -373,7 +481,7 @@ def report_command(
         return 0 if resources is not None else 1
     render.emit(render.pairs(_head(status)))
     if asked:
-        render.emit(f"\n{queries.lines(asked)}")
+        render.emit(f"\n{lines(asked)}")
     for text in addition.paragraphs:
         render.emit(f"\n{text}")
     if resources is None:

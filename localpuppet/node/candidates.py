@@ -29,7 +29,7 @@ from localpuppet.node.preview.difference import (
 from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import TYPE_KEY, CanonicalCatalog
 from localpuppet.node.puppet.command import error_lines
-from localpuppet.node.puppet.facts import parse_facts
+from localpuppet.node.puppet.report import parse_facts
 from localpuppet.node.releases.difference import CatalogChanges, NameDifference
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.interface import only_in_other

@@ -1,4 +1,0 @@
-"""What another release would change on this machine: catalogs of both, compared.
-
-acts: `candidate`.
-"""

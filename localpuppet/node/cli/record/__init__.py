@@ -1,5 +1,0 @@
-"""Commands that show the record of runs.
-
-verbs: `history`.
-shared by verbs: `queries`.
-"""
