@@ -133,6 +133,14 @@ def test_after_any_changes_the_totals_are_those_of_the_nodes(
     assert {word: found.concerns.get(word, 0) for word in CONCERNS} == {
         word: sum(is_(word, row, odd) for row in rows) for word in CONCERNS
     }
+    shown = {
+        "unresponsive": [row.node for row in found.unresponsive],
+        "not trusted": [row.node for row in found.strangers],
+        "rolled back": [node for node, _ in found.rolled_back],
+        "wrong release": [node for node, _ in found.wrong_releases],
+        LATE: sorted(row.node for row in found.late),
+    }
+    assert shown == {word: [row.node for row in rows if is_(word, row, odd)] for word in shown}
     ran = [row for row in rows if row.last is not None]
     assert {release: tally.nodes for release, tally in by_release.items()} == {
         release: [row.node for row in ran if row.release == release]
