@@ -7,11 +7,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(dict[K, V]):
-    """A dictionary that forgets its oldest keys; a key that is set again is the newest.
-
-    Args:
-        most: The limit of its keys.
-    """
+    """A dictionary that forgets its oldest keys; a key that is set again is the newest."""
 
     def __init__(self, most: int) -> None:
         super().__init__()

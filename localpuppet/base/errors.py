@@ -96,7 +96,6 @@ def errors_at(where: str, kind: type[LocalpuppetError] = InvalidInputError) -> I
     """Raise errors of the block with `where` in front of their place.
 
     Args:
-        where: The place.
         kind: The errors that it concerns; others pass as they are.
     """
     try:

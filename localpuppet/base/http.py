@@ -128,9 +128,6 @@ class HttpRequest:
     """A request without a body.
 
     Attributes:
-        url: An absolute URL.
-        method: The method.
-        headers: Further headers.
         token: Sent as `Authorization: Bearer …`; empty for none.
         token_url: A URL of the only origin that receives the token.
         redirects: How many redirects to follow.
@@ -162,8 +159,6 @@ class HttpAnswer:
     """An answer whose head was received.
 
     Attributes:
-        status: The status code.
-        headers: The headers.
         url: The URL that answered, after redirects.
     """
 

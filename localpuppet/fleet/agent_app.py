@@ -82,8 +82,6 @@ async def serve_both(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
     """Serve both sides of the agent until a signal ends it.
 
     Args:
-        fleet: The parts of a fleet node.
-        log: The agent's log.
         now: Whether a signal also ends the current run.
 
     Raises:
@@ -174,12 +172,6 @@ def _user(name: str) -> pwd.struct_passwd:
 
 class AgentApp:
     """The parts of an agent's run side, which signs, and verifies all that the network side sends.
-
-    Args:
-        fleet: The parts of a fleet node.
-        log: The agent's log.
-        lend: Lends the store of an engine.
-        store: Returns the connected store of the site.
 
     Raises:
         BusyError: Another agent uses this node's state, even if its sockets differ. Two agents

@@ -63,7 +63,6 @@ class FleetApp:
     """The parts of a fleet node.
 
     Args:
-        node: The parts of the node.
         name: The node's name, if it is known already: the network side cannot ask Puppet.
     """
 

@@ -78,9 +78,7 @@ def note_answer(
     """Add an answer to the record of a run.
 
     Args:
-        run: The run.
         function: The function; see `CapturedQuery`.
-        arguments: Its arguments.
         answer: The answer; a `JsonText` is written unchanged.
         limit: Bytes of all answers.
     """
@@ -134,7 +132,6 @@ class CaptureRules(Value):
 
     Attributes:
         selection: The site's patterns for facts.
-        keys: The names whose values are withheld.
     """
 
     selection: FactSelection
@@ -144,7 +141,6 @@ class CaptureRules(Value):
         """Return a capture with what may leave the node.
 
         Args:
-            capture: The capture.
             instance_facts: The names of the facts that the cloud's instance data gave to the run.
         """
         cloud = {
@@ -195,10 +191,7 @@ class StoredCapture(JsonRecord):
     """`captures/last.json`.
 
     Attributes:
-        node: The node.
-        run: The run.
         problem: Why there is no capture of it, in one line; otherwise empty.
-        instance_facts: The facts that the cloud's instance data gave to the run.
         capture: The capture in its JSON form; empty with a problem.
     """
 
@@ -211,12 +204,7 @@ class StoredCapture(JsonRecord):
 
 
 class CaptureKeeper:
-    """The capture of this node's last good run.
-
-    Args:
-        state: The state directory.
-        rules: What a capture contains.
-    """
+    """The capture of this node's last good run."""
 
     def __init__(self, state: Path, rules: CaptureRules) -> None:
         self._file = state / "captures" / "last.json"
@@ -224,10 +212,6 @@ class CaptureKeeper:
 
     def keep(self, run: RunDirectory, published: InventoryEntry) -> str:
         """Keep the capture of a good run; return why it cannot be kept, or an empty text.
-
-        Args:
-            run: The run.
-            published: Its entry with all facts.
 
         Raises:
             StateError: The disk refused.
@@ -320,12 +304,7 @@ async def ask_capture(client: "RequestClient", node: NodeName, *, patience: floa
     """Return the packed capture of a node; `read_capture` reads it.
 
     Args:
-        client: Sends the requests.
-        node: The node.
         patience: Seconds to wait for each reply.
-
-    Raises:
-        UnavailableError: The node is unresponsive, refuses, or sent something invalid.
     """
     from localpuppet.fleet.requests.client import request_chunks
 
@@ -354,8 +333,6 @@ async def collect_captures(
     """Write the capture of each node to `NODE.json`; return the nodes without one, with reasons.
 
     Args:
-        client: Sends the requests.
-        nodes: The nodes.
         directory: The directory; it is made if it does not exist.
         patience: Seconds to wait for each reply.
         progress: Called after each node with the reason why it has no capture, or an empty text.

@@ -57,11 +57,7 @@ class NotReadError(UnavailableError):
 
 
 class FleetNeighbours(Neighbours):
-    """The fleet that a node belongs to; see `Neighbours`.
-
-    Args:
-        node: The parts of the node.
-    """
+    """The fleet that a node belongs to; see `Neighbours`."""
 
     def __init__(self, node: NodeApp) -> None:
         self._node = node
@@ -128,7 +124,6 @@ class ReinstalledNode:
     """Looks up the entry that this node published before it was reinstalled.
 
     Args:
-        fleet: The parts of a fleet node.
         reading: Seconds that the first run waits for an agent that has not read the bus yet.
     """
 
@@ -141,10 +136,6 @@ class ReinstalledNode:
 
         Only an entry with this node's signature, by a key that is trusted here, counts. Errors
         become notes: an unreachable or lying bus does not prevent a node's first run.
-
-        Args:
-            source: The source; no release of it was applied here yet.
-            note: Takes what a person should read.
         """
         if not _has_bus(self._fleet):
             return None
@@ -170,9 +161,6 @@ class ReinstalledNode:
 
         An agent that has just started may begin its first run before it has read the bus: that run
         waits for it, and does not go back because it was early.
-
-        Raises:
-            UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
         """
         try:
             return self._ask_other_process(0.0)
@@ -182,12 +170,7 @@ class ReinstalledNode:
             return self._ask_other_process(self._reading)
 
     def _ask_other_process(self, patience: float) -> AppliedElsewhere | None:
-        """Return the release that a separate process reads; see `_agents`.
-
-        Raises:
-            NotReadError: The agent has not read the bus within `patience` seconds.
-            UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
-        """
+        """Return the release that a separate process reads; see `_agents`."""
         report = _ask_process(self._fleet.node, str(patience), most=ASKING + patience)
         if report is None:
             return None
@@ -199,9 +182,6 @@ class ReinstalledNode:
 
         Args:
             patience: Seconds to wait until the agent has read the bus.
-
-        Raises:
-            NotReadError: The agent has not read the bus by then.
         """
         deadline = time.monotonic() + patience
         view = self._fleet.view()
@@ -238,14 +218,6 @@ def compare_with_fleet(fleet: FleetApp, staged: "StagedRelease") -> None:
     """Refuse a new tag that other nodes report with another commit.
 
     If the bus is unreachable, a note says so, and the release is accepted.
-
-    Args:
-        fleet: The parts of a fleet node.
-        staged: The release, as this node has just fetched it.
-
-    Raises:
-        IntegrityError: Other nodes report other commits, and no node reports this one.
-        StateError: This node's record of tags is damaged.
     """
     from localpuppet.node.releases.fetch import compare_commits
     from localpuppet.node.releases.tag_memory import TagMemory
@@ -272,12 +244,7 @@ def _has_bus(fleet: FleetApp) -> bool:
 
 
 def _ask_process(node: NodeApp, what: str, *, most: float) -> dict[str, Any] | None:
-    """Return the output of a separate process; see the module.
-
-    Raises:
-        NotReadError: The agent has not read the bus in time.
-        UnavailableError: The agent's view lacks the bus's entries, or the bus is unreachable.
-    """
+    """Return the output of a separate process; see the module."""
     done = node.processes.capture(
         [*module_words("localpuppet.fleet.neighbours"), str(node.settings.root), what],
         env={**program_environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -314,11 +281,7 @@ async def _read_commits(fleet: FleetApp, app: str) -> dict[str, Any]:
 
 
 def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
-    """Return the release in an entry; see `ReinstalledNode.applied`.
-
-    Raises:
-        InvalidInputError: The entry names no valid release.
-    """
+    """Return the release in an entry; see `ReinstalledNode.applied`."""
     if entry is None or entry.release is None:
         return None
     release = ReleasePath.parse(entry.release, where="inventory entry: release")

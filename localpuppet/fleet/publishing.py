@@ -50,14 +50,8 @@ class NodePublishing:
     Errors become notes, because the run or command is over.
 
     Attributes:
-        name: Returns the node's name.
-        state: The state directory.
-        settings: What the node publishes.
-        captures: The capture of the last good run.
         history: The history; `None` for a node whose settings name no bus.
-        agent_is_there: Returns whether an agent of this node is running.
         look_for_cycles: Notes the cycles that an entry closes, given the entry before.
-        start: Starts a separate process that publishes.
     """
 
     name: Callable[[], NodeName]
@@ -92,9 +86,6 @@ class NodePublishing:
         """Store a run's summary and the entry of a good whole run, release kicks, and publish all.
 
         Args:
-            note: Takes what a person should read.
-            run: The run.
-            status: The run's result.
             release: Releases the kicks of the run; returns whether kicks wait.
         """
         with _noted(note):
@@ -122,11 +113,7 @@ class NodePublishing:
                 self._publish_apart(kicks=False)
 
     def _publish_apart(self, *, kicks: bool) -> None:
-        """Publish in a separate process, unless an agent is running or nothing is new.
-
-        Args:
-            kicks: Whether kicks wait.
-        """
+        """Publish in a separate process, unless an agent is running or nothing is new."""
         if self.history is None or self.agent_is_there():
             return
         if kicks or not (self.outbox.is_published() and self.history.is_published()):
@@ -204,12 +191,7 @@ def _noted(note: Note, what: str = "this run") -> Iterator[None]:
 
 
 def _good_run(node: NodeName, memory: TagMemory, run: RunDirectory, status: Status) -> PublishedRun:
-    """Return what other nodes may learn of a good run, without its exports.
-
-    Raises:
-        StateError: A part of the record cannot be read.
-        InvalidInputError: A part of the record is refused.
-    """
+    """Return what other nodes may learn of a good run, without its exports."""
     request = run.read_request()
     paths = (request.get("causes") or {}).get("paths") or [[]]
     pin = memory.pin(ReleasePath(status.release))

@@ -102,7 +102,6 @@ class Neighbours:
 
         Args:
             app: The release of a source of which this node has no record.
-            note: Takes messages for people.
         """
         return None
 
@@ -123,13 +122,7 @@ class Neighbours:
         """
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Publish a run that is over; a failure is noted and changes nothing about the run.
-
-        Args:
-            note: Takes messages for people.
-            run: The run.
-            status: Its end.
-        """
+        """Publish a run that is over; a failure is noted and changes nothing about the run."""
 
     def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
         """Publish an apply that was refused before it had a record; see `after_run`."""
@@ -140,8 +133,6 @@ class Neighbours:
         """Publish that a user changed the holds on this node by a command; see `after_run`.
 
         Args:
-            note: Takes messages for people.
-            user: The user.
             action: `disable` or `enable`.
             subject: What the command was about, in one line.
         """
@@ -152,9 +143,6 @@ class CommandAddition(Value):
 
     Attributes:
         fields: Further keys of the JSON document.
-        rows: Further rows, each with a label.
-        paragraphs: Further paragraphs.
-        warnings: Further warnings.
     """
 
     fields: "Mapping[str, Json]" = field(default_factory=dict)
@@ -170,10 +158,7 @@ class CommandAdditions:
         """Ask other nodes for an action, show their answers, and return the exit code.
 
         Args:
-            nodes: Their names.
             action: `status`, `log`, `report`, `disable` or `enable`.
-            as_json: Show the answers as JSON.
-            values: The arguments of the action.
 
         Raises:
             InvalidInputError: The node is alone, or an argument is refused.
@@ -184,9 +169,7 @@ class CommandAdditions:
         """Show the runs of other nodes that they published, and return the exit code.
 
         Args:
-            nodes: Their names.
             limit: How many runs of each node to show.
-            as_json: Show them as JSON.
 
         Raises:
             InvalidInputError: The node is alone.
@@ -229,7 +212,6 @@ class NodePorts(Value):
         sections: Returns the readers of further sections of `localpuppet.yaml`, given its keys; an
             invalid section is an error for every command.
         neighbours: Returns what runs need of other nodes.
-        additions: Returns the additions to commands.
     """
 
     sections: Callable[[Collection[str]], Sequence[SectionReader]] = lambda _keys: ()
@@ -255,7 +237,6 @@ class NodeApp:
 
     Args:
         root: The value of `--root`.
-        observe: Returns a progress display with a title.
         ports: The additions of layers above.
     """
 
@@ -591,7 +572,6 @@ class NodeApp:
         Ruby starts as in a run, from the compiled Ruby of earlier runs, and writes nothing.
 
         Args:
-            installation: The installed Puppet.
             base: Other variables than those of this process; `None` for these.
         """
         from localpuppet.node.puppet.environment import LeanStart, environment
@@ -698,7 +678,6 @@ class NodeApp:
         """Return git.
 
         Args:
-            progress: Called for fetches.
             public: Whether to fetch as everybody can, into separate mirrors: see `PublicAccess`.
         """
         from localpuppet.node.releases.git.access import rewrite_url
@@ -928,11 +907,7 @@ class NodeApp:
         )
 
     def _parser(self, installation: "Installation") -> "Parser":
-        """Return the parser of the installed Puppet.
-
-        Raises:
-            PuppetMissingError: Its interpreter is missing.
-        """
+        """Return the parser of the installed Puppet."""
         from localpuppet.node.runs.provider import Parser
 
         env = self._reading_environment(installation)

@@ -111,12 +111,7 @@ class CompilationError(InvalidInputError):
 
 
 class NodeCatalogs(Value):
-    """Compiles catalogs of nodes.
-
-    Attributes:
-        puppet: Calls Puppet for the facts of this machine, custom ones of the release included.
-        engine: Compiles.
-    """
+    """Compiles catalogs of nodes."""
 
     puppet: PuppetCaller
     engine: CompileEngine
@@ -127,15 +122,7 @@ class NodeCatalogs(Value):
         """Return the catalog of a node.
 
         Args:
-            release: The release.
-            document: The node document.
             facts: Facts of another machine; `None` for this node's.
-
-        Raises:
-            CompilationError: The catalog does not compile.
-            InvalidInputError: Puppet reached the timeout, or cannot collect facts.
-            PuppetMissingError: Puppet is not installed.
-            StateError: Puppet cannot be started.
         """
         name = (facts and facts.name) or NodeName(self.puppet.installed().settings["certname"])
         values = facts.values if facts else self._facts(name, release, document)
@@ -178,11 +165,6 @@ class Candidate(Value):
     """Compares releases on this node.
 
     Attributes:
-        own: The node's input.
-        inputs: Reads the input, with the assignment in force.
-        releases: Provides releases.
-        reader: Reads the interfaces of releases.
-        catalogs: Compiles catalogs.
         answer: Returns the answer of the site's ENC; `None` if the site has no ENC.
         keep: Keeps `gc` away from the store.
     """
@@ -196,12 +178,7 @@ class Candidate(Value):
     keep: Callable[[], Flock]
 
     def changes(self, release: ReleasePath) -> CatalogChanges:
-        """Return the differences between the catalog of the node's release and that of another.
-
-        Raises:
-            LocalpuppetError: The release is not of the node's source or cannot be provided, or one
-                of the catalogs does not compile.
-        """
+        """Return the differences between the catalog of the node's release and that of another."""
         with self.keep():
             read = self.inputs.read(str(self.own))
             app = read.input.app

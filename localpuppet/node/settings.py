@@ -41,11 +41,6 @@ Seconds = Annotated[float, JsonForm(lambda text: parse_duration(str(text), what=
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
     """Return the contents of a settings file; empty if it does not exist.
 
-    Args:
-        file: The file.
-        schema: Its schema.
-        documents: Reads documents.
-
     Raises:
         InvalidInputError: The file is invalid.
     """
@@ -58,11 +53,7 @@ class SettingsFile(Value):
     """`localpuppet.yaml` of a root; each layer reads a section of it.
 
     Attributes:
-        root: The root.
-        state: The state directory.
-        path: The file.
         raw: The whole document; it fits the schema. Empty if there is no such file.
-        documents: Reads further documents.
     """
 
     root: Path
@@ -81,7 +72,6 @@ class SettingsFile(Value):
 
         Args:
             form: The class of the section: its fields have the names of the settings.
-            key: The key.
             computed: Defaults that the schema cannot have.
 
         Raises:
@@ -104,11 +94,7 @@ def _below(root: Path, section: Section) -> Section:
 
 
 def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Mapping[str, Any]:
-    """Return the section `forge:`, with absolute paths; `None` for what it does not set.
-
-    Raises:
-        InvalidInputError: A URL is invalid; the message does not repeat it.
-    """
+    """Return the section `forge:`, with absolute paths; `None` for what it does not set."""
     body = raw["forge"]
     for key, form, hint in (
         ("url", _URL, "https://HOST or file:///DIRECTORY, without credentials"),
@@ -126,10 +112,8 @@ class InstanceSettings(Value):
     """The sources of facts from the cloud.
 
     Attributes:
-        service: The metadata service, or `None`.
         files: The directories of cloud-init; `None` to ignore cloud-init.
         asked_for: Whether the site sets these directories itself.
-        leases: The directories of DHCP leases.
     """
 
     service: Service | None
@@ -200,9 +184,6 @@ def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
     """Return the root: `--root`, then LOCALPUPPET_ROOT, then `/etc/puppet`.
 
     `localpuppet.py` sets LOCALPUPPET_ROOT to its own directory if it is unset.
-
-    Raises:
-        InvalidInputError: The directory does not exist, or Puppet could not use its name.
     """
     root = Path(option or environment.get("LOCALPUPPET_ROOT") or SYSTEM_ROOT)
     # The path as the user knows it: not resolved, so that /etc/puppet may be a link.
@@ -230,7 +211,6 @@ def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
     """Return the directory for checking and locking releases: state directory or user's cache.
 
     Args:
-        state: The state directory of the root.
         environment: Names the user's cache, used if the state directory is not writable.
     """
     place = state
@@ -247,11 +227,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     """Return the settings of the root.
 
     Args:
-        root: The root.
         raw: The contents of `localpuppet.yaml`, shape-checked.
-
-    Raises:
-        InvalidInputError: A setting is invalid.
     """
     file = root / FILE
     full = with_defaults(raw, load("settings"))

@@ -75,11 +75,7 @@ _MEASURED = (
 
 
 class RolloutApp:
-    """The rollouts of this root's signer, and those of others that it may take over.
-
-    Args:
-        node: The settings of the root.
-    """
+    """The rollouts of this root's signer, and those of others that it may take over."""
 
     def __init__(self, node: NodeApp) -> None:
         self._node = node
@@ -126,7 +122,6 @@ class RolloutApp:
         back to an older one.
 
         Args:
-            rollout: Its id.
             owner: Its caller; `None` for this signer.
 
         Returns:
@@ -161,7 +156,6 @@ class RolloutApp:
         """Send a command to the controller of a rollout on another machine.
 
         Args:
-            command: The command.
             rollout: The rollout; the newest that is running for `None`.
             owner: The caller of the rollout; `None` for this signer.
             about: Returns what the command refers to, from the state in the checkpoint.
@@ -209,15 +203,11 @@ class RolloutApp:
         """Return what a command is for in place of a rollout that no process controls here.
 
         Args:
-            state: Its state by the journal of this machine.
             newest: Whether a newer rollout of its caller is meant in its place.
 
         Returns:
             The newer rollout, or this one if it continued on another machine; `None` if neither
             is known.
-
-        Raises:
-            UnavailableError: The bus is unreachable, and the rollout is not over here.
         """
         mine, owner = state.began.id, SignerName.parse_caller(state.began.caller)
         try:
@@ -303,7 +293,6 @@ class RolloutApp:
 
         Args:
             rollout: The rollout; the newest that can be resumed for `None`.
-            on_event: Receives each event.
             replay: Receives the events so far.
             owner: The caller of the rollout; `None` for this signer.
             commands: Whether checks of another caller's rollout may run commands as this user.
@@ -469,11 +458,9 @@ def site_server(
     """Return a client for Puppet servers, with the node's own certificate by default.
 
     Args:
-        node: The parts of the node.
         ca: The trusted authorities; `None` for those of the node's identity, `https_ca`, or the
             system's.
         certificate: A client certificate; requires `key`.
-        key: Its key.
         default: The server, `HOST:PORT`, for a service without SRV records.
     """
     own = FleetApp(node).peers.identity

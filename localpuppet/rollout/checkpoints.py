@@ -94,12 +94,7 @@ class Summary(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Summary":
-        """Return a summary from its JSON form; unknown fields are ignored.
-
-        Raises:
-            KeyError: A field is missing.
-            ValueError: A field is not of its form.
-        """
+        """Return a summary from its JSON form; unknown fields are ignored."""
         counts = cast("Mapping[str, Any]", raw["counts"])
         if not isinstance(counts, dict) or not _COUNTED.issuperset(counts):
             raise ValueError("counts")
@@ -198,10 +193,6 @@ class RolloutCheckpoint(Value):
     @classmethod
     def parse(cls, payload: bytes, *, caller: str) -> "RolloutCheckpoint":
         """Return the checkpoint in verified bytes.
-
-        Args:
-            payload: The bytes.
-            caller: The caller id that the rollout must have.
 
         Raises:
             InvalidInputError: The bytes are not a checkpoint of this version and caller, or their
@@ -415,7 +406,6 @@ class CheckpointKeeper:
     """Keeps the checkpoint of one rollout up to date, behind its journal.
 
     Attributes:
-        current: Returns the checkpoint of the journal.
         revision: The revision that this process wrote last; `None` before the first.
     """
 
@@ -432,11 +422,7 @@ class CheckpointKeeper:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write the checkpoint after each change, until the bus rejects it.
-
-        Raises:
-            BusyError: The rollout was resumed elsewhere; this process must end.
-        """
+        """Write the checkpoint after each change, until the bus rejects it."""
         full = ""
         while True:
             await wait_first(self._changed, seconds=LOOK)
@@ -472,14 +458,7 @@ class CheckpointKeeper:
         )
 
     async def write(self) -> None:
-        """Write the checkpoint of the journal.
-
-        Raises:
-            UnavailableError: The bus did not confirm the write, which may have succeeded.
-            BusyError: The rollout was resumed elsewhere.
-            IntegrityError: An untrusted signer has written to the key.
-            InvalidInputError: The key has a value that is not a checkpoint.
-        """
+        """Write the checkpoint of the journal."""
         head = self.current()
         try:
             self.revision = await self.heads.write(head, self.revision)

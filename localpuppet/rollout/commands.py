@@ -204,11 +204,7 @@ def digest_of(events: Sequence[tuple[str, Event]]) -> str:
 
 
 def parse_machine(text: str) -> str:
-    """Parse the name of a machine.
-
-    Raises:
-        InvalidInputError: The text is not one line, or is too long.
-    """
+    """Parse the name of a machine."""
     if len(text) > MAX_MACHINE:
         raise InvalidInputError(f"is longer than {MAX_MACHINE} characters", where="machine")
     return parse_line(text, what="machine")
@@ -227,10 +223,8 @@ class SignedCommand(Message):
         receiver: The controller of the rollout (claim `aud`, a caller id).
         iat: When it was sent, seconds since 1970.
         exp: When it expires, seconds since 1970.
-        owner: The caller of the rollout.
         events: How many events from the first the sender knew; 0 if the checkpoint had none.
         digest: Their digest, see `digest_of`.
-        machine: The name of the sender's machine.
         about: What it refers to, see `SentCommand`; empty for most commands.
     """
 
@@ -294,7 +288,6 @@ class BusCommandReader:
     """Receives commands from other machines.
 
     Attributes:
-        signer: The controller of the rollout.
         denied: Returns why a signer other than the rollout's caller and its controller may not
             send commands; empty if they may.
     """
@@ -386,12 +379,7 @@ async def look(
     *,
     pace: float = PACE,
 ) -> PublishedCheckpoint:
-    """Return the checkpoint of the rollout that a command is for, with the pause that it ends.
-
-    Raises:
-        IntegrityError: See `RolloutCheckpoints.read`.
-        InvalidInputError: The rollout is unknown, over, or does not wait for this command.
-    """
+    """Return the checkpoint of the rollout that a command is for, with the pause that it ends."""
     for _ in range(LOOKS):
         published = await heads.find(rollout)
         state = published.head.state
@@ -422,21 +410,7 @@ async def send_over_bus(
     verifier: Verifier,
     clock: Clock,
 ) -> None:
-    """Send a command in the signer's name and wait until the rollout's journal has it.
-
-    Args:
-        kv: The bus.
-        sent: The command.
-        owner: The caller of the rollout.
-        to: The current checkpoint of the rollout.
-        signer: Signs the command.
-        verifier: Verifies the reply.
-        clock: The time.
-
-    Raises:
-        InvalidInputError: The controller rejected it, with the reason.
-        UnavailableError: No reply: the command may still be carried out.
-    """
+    """Send a command in the signer's name and wait until the rollout's journal has it."""
     now = int(clock.now().timestamp())
     spoken = SignedCommand(
         caller=signer.name,
@@ -487,7 +461,6 @@ class EventRecorder:
 
     Args:
         changed: Called after each write.
-        sources: Each delivers commands for as long as it is awaited.
     """
 
     def __init__(

@@ -53,9 +53,7 @@ class NextAction(Value):
     """What the rollout does now.
 
     Attributes:
-        start: Start these node runs.
         check: Start the checks of these node runs, unless they have started.
-        pause: Record this pause.
         stop: Record that no further nodes start, for this reason; empty for no stop.
         withdraw: Record that these node runs, although started, will not happen.
         over: Whether nothing is running and nothing will start.
@@ -281,7 +279,6 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
 
     Args:
         facts: Node → its value of the fact; `None` if it has none.
-        fact: The fact's name.
 
     Raises:
         InvalidInputError: A node does not have the fact, or has more than one value.

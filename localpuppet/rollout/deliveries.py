@@ -62,7 +62,6 @@ class NodeRunReport(Value):
     """A report that a node sent without a request.
 
     Attributes:
-        node_run: The node run; it may have ended.
         end: The complete result; `None` if the node has to be asked for it.
     """
 
@@ -240,8 +239,6 @@ class Deliveries:
 
         Args:
             end: The result of the run, whether successful or not.
-            rollout: The rollout's identity for requests.
-            serial: The serial of the release's assignment on the node.
         """
         problem = _OWED
         for pause in PAUSES:

@@ -94,12 +94,7 @@ class DerivedPlan(Value):
 
 
 class _Classes(Value):
-    """Classes of nodes with the same relations and capabilities.
-
-    Attributes:
-        produces: The capabilities that each class produces.
-        consumes: The capabilities that each class consumes.
-    """
+    """Classes of nodes with the same relations and capabilities."""
 
     of: Mapping[NodeName, int]
     members: Sequence[Sequence[NodeName]]
@@ -117,7 +112,6 @@ def derive(
     """Return the site of an inventory.
 
     Args:
-        entries: The entries of the nodes.
         links: The relations between the same nodes.
         most: The largest number of pairs of classes from relations.
 
@@ -256,11 +250,7 @@ class _Components:
                         components.setdefault(node, []).append(capability)
 
     def site(self, environment: str) -> EnvironmentSite:
-        """Return the site.
-
-        Raises:
-            InvalidInputError: There are too many components.
-        """
+        """Return the site."""
         components = [
             SiteComponent(
                 application=part.application,

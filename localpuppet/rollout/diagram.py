@@ -39,9 +39,7 @@ class Box(Value):
     """A box.
 
     Attributes:
-        title: Its first line.
         nodes: The nodes that it is about, sorted.
-        lines: What else it says.
         rank: Its column, from 1; 0 where Graphviz chooses one.
         kinds: Names of styles, `MARKED` for instance.
     """
@@ -78,10 +76,7 @@ class DiagramEdge(Value):
     """An edge.
 
     Attributes:
-        start: The number of the box where it begins.
-        end: The number of the box that it leads to.
         label: Its label; may be empty.
-        details: The lines of its tooltip.
         kinds: Names of styles, `MARKED` for instance.
     """
 
@@ -96,10 +91,7 @@ class Diagram(Value):
     """A diagram; see `make_diagram`.
 
     Attributes:
-        title: What it shows.
         heads: The names of the ranks that have boxes, by rank.
-        boxes: The boxes that are drawn.
-        edges: The edges between them.
         notes: Lines below it: a kind (`MARKED` or empty) and a text.
     """
 
@@ -116,15 +108,7 @@ class Diagram(Value):
 
 
 class Arrow(Value):
-    """Edges from each of some vertices to each of some others.
-
-    Attributes:
-        starts: Numbers of vertices.
-        ends: Numbers of vertices.
-        kinds: Names of styles.
-        label: The label of the edge.
-        details: The lines of the edge's tooltip.
-    """
+    """Edges from each of some vertices to each of some others."""
 
     starts: frozenset[int]
     ends: frozenset[int]
@@ -134,12 +118,7 @@ class Arrow(Value):
 
 
 def fold(keys: Sequence[Hashable], arrows: Iterable[Arrow]) -> list[list[int]]:
-    """Return the classes of equal vertices, each sorted, in the order of their first vertex.
-
-    Args:
-        keys: The key of each vertex.
-        arrows: Edges between the vertices.
-    """
+    """Return the classes of equal vertices, each sorted, in the order of their first vertex."""
     signs: list[set[Hashable]] = [set() for _ in keys]
     numbers: dict[frozenset[int], int] = {}
     for arrow in arrows:
@@ -173,8 +152,6 @@ def join(
     """Return the edges between classes of vertices: one for each pair of classes and kind.
 
     Args:
-        classes: The classes that are drawn; an edge has their numbers.
-        arrows: Edges between the vertices.
         is_drawn: Whether an arrow is drawn between two classes.
     """
     of = {vertex: number for number, members in enumerate(classes) for vertex in members}
@@ -214,12 +191,8 @@ def make_diagram(
     """Return a diagram without the edges that are too many; notes count what is left out.
 
     Args:
-        title: What it shows.
         boxes: The boxes, at most `MAX_BOXES`.
-        edges: All edges between them; marked ones are kept first.
-        left_out: How many boxes are left out.
         heads: The name of each rank, from rank 1.
-        notes: Lines below it: a kind and a text.
     """
     ranks = {box.rank for box in boxes}
     kept = sorted(edges, key=lambda edge: MARKED not in edge.kinds)[:MAX_EDGES]

@@ -75,9 +75,7 @@ class RolloutBegan(Value):
     """The rollout begins: the first event of each journal.
 
     Attributes:
-        caller: The caller id of the operator.
         groups: The nodes of each group, sorted.
-        options: How the rollout runs.
         title: What it rolls out, for people.
         consumers: Node → the nodes that consume what it produces; nodes without consumers are
             missing. Empty if no node may be left out of the rollout.
@@ -170,7 +168,6 @@ class NodeRunEnded(Value):
         outcome: The outcome that the node reports; empty if it is unresponsive.
         reason: Why it did not succeed, one line.
         entry: The inventory entry that the node published then, for nodes that run after it.
-        predicted_changes: With noop, the changes that the node reports.
     """
 
     node_run: NodeRun
@@ -351,11 +348,7 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form.
-
-    Raises:
-        StateError: This version does not know the event, or it is malformed.
-    """
+    """Return an event from its JSON form."""
     try:
         fields = dict(raw)
         event: Event = from_record(_CLASSES[fields.pop("event")], fields)

@@ -241,10 +241,6 @@ class Execution:
 
         Args:
             resume: Whether an earlier process began it; that one may have been killed at any point.
-            by: The new epoch and its controller, when resuming.
-
-        Raises:
-            UnavailableError: The bus did not answer whether the nodes are ready; nothing changed.
         """
         try:
             return await self._run(resume=resume, by=by)

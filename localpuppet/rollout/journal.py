@@ -108,11 +108,7 @@ class JournalReader:
 
 
 class JournalWriter(JournalReader):
-    """Writes the events of one rollout; locked until `close`.
-
-    Raises:
-        BusyError: Another process controls this rollout.
-    """
+    """Writes the events of one rollout; locked until `close`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -126,11 +122,7 @@ class JournalWriter(JournalReader):
         self._lock = lock
 
     def begin(self, began: RolloutBegan, *, at: str) -> None:
-        """Create the file with its first event.
-
-        Raises:
-            StateError: A journal with this id exists.
-        """
+        """Create the file with its first event."""
         if not self._database.make(partial(_insert, [(at, began)])):
             raise StateError("already exists", where=str(self.path))
 
@@ -138,7 +130,6 @@ class JournalWriter(JournalReader):
         """Append events: all of them or none.
 
         Args:
-            events: The events in their order.
             at: Their time, ISO 8601.
         """
         with self._database.transaction() as connection:
@@ -202,11 +193,7 @@ def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
 
 
 def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
-    """Return the first event of a rollout if it is the caller's own.
-
-    Raises:
-        InvalidInputError: It is another caller's.
-    """
+    """Return the first event of a rollout if it is the caller's own."""
     if began.caller != caller:
         raise InvalidInputError(
             f"is a rollout of {began.caller}, not of {caller}",

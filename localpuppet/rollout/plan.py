@@ -46,12 +46,7 @@ NEVER = 1 << 60
 
 
 class LoopError(Exception):
-    """The graph has a loop through several places.
-
-    Args:
-        loops: The number of such loops (strongly connected components).
-        members: The vertices of the first one, in the original graph.
-    """
+    """The graph has a loop through several places."""
 
     def __init__(self, loops: int, members: list[int]) -> None:
         super().__init__(f"{loops} loops")
@@ -75,11 +70,7 @@ class LevelSchedule(Value):
 
 
 def turns(graph: Graph) -> LevelSchedule:
-    """Return the schedule of a graph.
-
-    Raises:
-        LoopError: Vertices of several places wait for each other in a circle.
-    """
+    """Return the schedule of a graph."""
     number, count = _by_place(graph)
     joined = merge(graph, number, count)
     inner, inner_count = strong_components(joined)
@@ -386,7 +377,6 @@ def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) ->
     """Return the plan of a site.
 
     Args:
-        site: The site.
         selection: The part of the site that the plan covers.
         where: The site's name, for messages.
 

@@ -52,8 +52,6 @@ class ResumedRollout(NamedTuple):
     """A rollout that this process resumes.
 
     Attributes:
-        journal: Its journal, locked; the receiver closes it.
-        epoch: The epoch that begins now.
         revision: The revision of the claimed checkpoint; `None` if this process writes none.
     """
 
@@ -73,19 +71,8 @@ async def take_up(
     """Claim the next epoch of a rollout; for `None`, of the newest that can be resumed.
 
     Args:
-        rollout: The rollout.
-        journals: The journals of this machine.
-        heads: The checkpoints of the rollout's caller.
         problem: Returns why this controller cannot take the rollout over; `None` if the rollout
             is its own.
-        note: Receives messages for the operator.
-
-    Raises:
-        BusyError: Another process controls it, here or elsewhere.
-        InvalidInputError: The rollout is unknown, over, another caller's, only known elsewhere,
-            or it cannot be taken over.
-        IntegrityError: The checkpoint is not trusted and there is no local journal; or a third
-            party changed what the rollout does.
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
@@ -196,10 +183,6 @@ def _check_beginning(
 
     The controller would do that with all its rights, on the nodes and on this machine. An operator
     who takes a rollout over vouches for its caller only.
-
-    Raises:
-        IntegrityError: Neither the caller nor this signer signed the checkpoint, and the
-            rollout's first event is unknown here or differs.
     """
     if published.signer in (heads.owner, heads.signer):
         return
@@ -220,11 +203,7 @@ async def _check_over(
     published: PublishedCheckpoint | None,
     problem: Callable[[RolloutState], Awaitable[str]],
 ) -> None:
-    """Reject the takeover of a rollout before anything changes.
-
-    Raises:
-        InvalidInputError: A node of the rollout refuses the takeover, or is not ready.
-    """
+    """Reject the takeover of a rollout before anything changes."""
     state = None if published is None else published.head.state
     if state is None and journal is not None:
         state = journal.state()
@@ -269,15 +248,8 @@ async def heed_refusal(
     """Check whether a node refused a request because another controller has the rollout.
 
     Args:
-        client: Asks the node.
-        began: The rollout.
         believes: Returns whether a node's report is trusted; if it is, this process has already
             handed the rollout over.
-        node: The node.
-        args: What it refused.
-
-    Raises:
-        BusyError: Another controller has it.
     """
     rollout = requesting_rollout(args)
     if rollout is None:

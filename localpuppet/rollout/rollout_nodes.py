@@ -210,8 +210,6 @@ class FleetNodes:
         group it first switches back.
 
         Args:
-            turn: The node run.
-            epoch: The rollout's epoch.
             serial: The serial of the release's assignment on the node; 0 without a release.
             after: Inventory entries of other nodes to wait for before running. Nodes of earlier
                 versions do not wait.

@@ -41,7 +41,6 @@ class Amount(Value):
         """Parse an amount.
 
         Args:
-            text: The amount as a person wrote it.
             what: The option or field, for messages.
             minimum: The smallest number that is allowed.
 
@@ -82,11 +81,7 @@ class Delivery(Value):
     allow_older: bool = False
 
     def __post_init__(self) -> None:
-        """Reject a delivery that no node would take, before the rollout begins.
-
-        Raises:
-            InvalidInputError: See `Deploy`.
-        """
+        """Reject a delivery that no node would take, before the rollout begins."""
         self.ask(DeployAction.STAGE, serial=1, rollout=None)
 
     @property
@@ -264,7 +259,6 @@ class Approval(Value):
 
     Attributes:
         digest: The digest that the operator approved, 64 hexadecimal digits.
-        nodes: Node → the changes that it reported.
     """
 
     rollout: RolloutId

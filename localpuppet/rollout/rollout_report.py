@@ -350,8 +350,6 @@ def update_metrics(metrics: Path, report: RolloutReport, *, now: datetime) -> No
 
     Args:
         metrics: The textfile of node runs; both are world-readable, without secrets.
-        report: The rollout that this machine controls or controlled last.
-        now: UTC.
     """
     path = metrics.with_stem(f"{metrics.stem}-rollouts")
     samples = dict(_of(report, now))

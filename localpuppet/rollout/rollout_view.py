@@ -172,7 +172,6 @@ class WaitingFor(Value):
     """What a rollout waits for.
 
     Attributes:
-        what: Nodes, or an operator and their choices.
         until: When the wait ends by itself, UTC; `None` if it does not.
     """
 
@@ -185,7 +184,6 @@ class RolloutView(Value):
 
     Attributes:
         counts: State → number of nodes, without zeros.
-        groups: Its groups, in order.
         rollback: The runs that take nodes back to their previous release; `None` without any.
         release: The release that it delivers; empty if nodes run what they have.
         options: The options in words, without defaults.
@@ -209,7 +207,6 @@ class RolloutView(Value):
         """Return the view of a rollout.
 
         Args:
-            report: The rollout.
             now: The time, UTC.
         """
         state, states = report.state, ProgressStates(report.state)
@@ -283,7 +280,6 @@ def time_left(state: RolloutState, on: Mapping[NodeRun, float] = MappingProxyTyp
     """Return the estimated time until the end, in words; empty if nothing further starts.
 
     Args:
-        state: The state of the rollout.
         on: Node run → for how many seconds it has been running, as far as known.
     """
     if state.over is not None or state.stopped is not None or state.paused is not None:
@@ -487,7 +483,6 @@ def page(report: RolloutReport, now: datetime) -> str:
     """Return the HTML file.
 
     Args:
-        report: The rollout.
         now: The time, UTC.
     """
     began, view = report.state.began, RolloutView.of(report, now)

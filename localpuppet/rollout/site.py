@@ -44,11 +44,7 @@ Check = str | tuple[str, ...]
 
 
 def parse_check(value: Json, where: str) -> Check:
-    """Return the check in a document: a URL, or a list of words.
-
-    Raises:
-        InvalidInputError: The value is neither, is too long, or has an unknown placeholder.
-    """
+    """Return the check in a document: a URL, or a list of words."""
     if isinstance(value, str):
         return _url(value, where, hint="write a command as a list: [/usr/local/bin/probe, --fast]")
     if not isinstance(value, list):

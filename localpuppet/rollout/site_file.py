@@ -50,7 +50,6 @@ def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -
 
     Args:
         source: The file, `-` for standard input, or an https URL.
-        documents: Parses the site file.
         fetch: Fetches URLs; `None` to reject them.
 
     Raises:
@@ -146,12 +145,7 @@ SERVICE_MOST = 8  # servers to try
 
 
 class Record(Value):
-    """An SRV record.
-
-    Attributes:
-        priority: Lower ones are tried first.
-        weight: Its share of the requests among records of the same priority.
-    """
+    """An SRV record."""
 
     priority: int
     weight: int
@@ -163,7 +157,6 @@ def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Reco
     """Return records in the order in which to try them.
 
     Args:
-        records: The records.
         draw: Returns a random number from 0 up to but excluding its argument.
     """
     ordered: list[Record] = []
@@ -183,10 +176,6 @@ def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Reco
 
 def site_url(source: str, node: Callable[[], NodeName]) -> str:
     """Return the URL for `srv:ENVIRONMENT`; other sources unchanged.
-
-    Args:
-        source: The source as a person wrote it.
-        node: Returns the name of this node.
 
     Raises:
         InvalidInputError: The environment is not valid, or this node's name has no domain.
@@ -226,13 +215,7 @@ class ServiceFetch:
     default: str = ""
 
     def get(self, url: str, *, limit: int) -> bytes:
-        """Return the body of a URL; see `node.enc.input.Fetch`.
-
-        Raises:
-            InvalidInputError: The URL is invalid, names a service with a port, or the response is
-                rejected.
-            UnavailableError: No name server or no server answered, or the service has no records.
-        """
+        """Return the body of a URL; see `node.enc.input.Fetch`."""
         parts = urlsplit(url)
         name = parts.hostname or ""
         if not name.startswith("_"):
@@ -269,11 +252,7 @@ def look_up(name: str, server: tuple[str, int] | None = None) -> list[Record]:
     A name server that does not answer is an error; "no such record" is an empty list.
 
     Args:
-        name: The name of the service.
         server: The name server to ask, with its port; `None` for those of this machine.
-
-    Raises:
-        UnavailableError: No name server answered, or a record does not name a server.
     """
     try:  # takes 100 ms or more
         import dns.exception

@@ -46,11 +46,7 @@ from localpuppet.rollout.site import Check
 
 
 class RolloutState:
-    """The state of a rollout.
-
-    Args:
-        began: Its first event.
-    """
+    """The state of a rollout."""
 
     def __init__(self, began: RolloutBegan) -> None:
         self.began = began
@@ -412,7 +408,6 @@ class RolloutState:
 
 
 def _turns(event: Event) -> Sequence[NodeRun]:
-    """Return the node runs of an event."""
     if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
         return event.node_runs
     return (
@@ -465,11 +460,7 @@ _OF_GROUP = (
 
 
 class ProgressStates:
-    """The states in a rollout.
-
-    Args:
-        state: The state of the rollout; its later events change nothing here.
-    """
+    """The states in a rollout."""
 
     def __init__(self, state: RolloutState) -> None:
         self._state = state

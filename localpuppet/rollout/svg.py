@@ -70,7 +70,6 @@ def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
     """Return a diagram as an SVG element.
 
     Args:
-        diagram: The diagram.
         placed: What `dot -Tjson0` returns for `dot_sizes`.
         node_page: The address that a node's name is appended to, `/nodes/`; empty for a
             separate file, which has no links and includes its style.
@@ -176,10 +175,7 @@ def draw_svg(
     """Return a diagram as SVG.
 
     Args:
-        diagram: The diagram.
         node_page: As in `svg.write_svg`.
-        program: Graphviz's program.
-        bounds: The limits of the program.
 
     Raises:
         UnavailableError: Graphviz is not installed, fails, or exceeds a limit.

@@ -92,7 +92,6 @@ class DashboardAccess(Value):
     """The access to a dashboard.
 
     Attributes:
-        door: The access rules.
         entrance: The same rules with a link; `None` over TLS.
         tls: The TLS settings; `None` on loopback.
     """
@@ -112,7 +111,6 @@ class ApiAccess(Value):
     """The access to the API.
 
     Attributes:
-        rule: The access rules, which name the client of a request.
         admits: Returns whether the client of a connection has access; `None` over TLS.
         tls: The TLS settings; `None` on loopback.
     """
@@ -123,12 +121,7 @@ class ApiAccess(Value):
 
 
 class WebApp:
-    """The services of this process, with one connection to the bus.
-
-    Args:
-        fleet: The parts of a node of a fleet.
-        log: The log.
-    """
+    """The services of this process, with one connection to the bus."""
 
     def __init__(self, fleet: FleetApp, log: "Log") -> None:
         self.fleet = fleet
@@ -242,10 +235,6 @@ class WebApp:
 
     async def serve(self, options: WebOptions, opened: Callable[[WebAddresses], None]) -> None:
         """Serve until a signal ends the process.
-
-        Args:
-            options: What to serve.
-            opened: Called with the addresses.
 
         Raises:
             InvalidInputError: The extra `web` is not installed, or an address or the site is
@@ -488,12 +477,6 @@ class WebApp:
 
         Args:
             setting: The key of the list of names in `localpuppet.yaml`.
-            listed: Returns the list.
-            methods: The HTTP methods.
-            loopback: The option for an address on loopback, in messages.
-
-        Raises:
-            InvalidInputError: A setting is missing, or the list is empty.
         """
         from localpuppet.base.machine.anchors import server_tls_context
         from localpuppet.base.machine.files import ReloadedFiles

@@ -18,12 +18,7 @@ from localpuppet.node.settings import SettingsFile
 
 
 class ApiReaders(JsonRecord):
-    """The readers of the PuppetDB API.
-
-    Attributes:
-        users: Local users besides root and the user of the process: names.
-        names: The names in certificates with access over TLS.
-    """
+    """The readers of the PuppetDB API."""
 
     users: frozenset[str]
     names: frozenset[SignerName]
@@ -33,10 +28,8 @@ class WebSettings(JsonRecord):
     """The people with access over TLS, and the dashboard's certificate.
 
     Attributes:
-        people: The names in the certificates of people with access.
         certificate: The dashboard's certificate; `None` for the identity's.
         key: The key of that certificate; `None` as well.
-        puppetdb: The readers of the PuppetDB API.
     """
 
     people: frozenset[SignerName]

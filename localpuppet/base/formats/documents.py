@@ -46,7 +46,6 @@ class Documents:
         Args:
             data: Strict YAML, at most 1 MiB.
             schema: The name of its schema ("input", "manifest", "enc", "settings", …).
-            where: Its name in messages.
             ruby: See `strict_yaml.parse`.
             may_be_empty: Accept an empty document as an empty mapping.
 

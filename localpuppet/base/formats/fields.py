@@ -20,10 +20,6 @@ class Fields:
 
     A method that reads a field raises `InvalidInputError` if the field is missing or has another
     type. A method that ends in `_or_none` returns `None` if the field is missing or null.
-
-    Attributes:
-        raw: The object.
-        where: Its place, for messages.
     """
 
     def __init__(self, raw: Mapping[str, Json], *, where: str) -> None:

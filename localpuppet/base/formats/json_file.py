@@ -35,7 +35,6 @@ def read_record(path: Path, parse: Callable[[dict[str, Any]], T], *, hint: str =
     """Return what `parse` makes of a JSON file; `None` if the file does not exist.
 
     Args:
-        path: The file.
         parse: Returns the record; raises `StateError` for a damaged one.
         hint: What to do about a damaged file.
 

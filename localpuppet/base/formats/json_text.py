@@ -19,11 +19,7 @@ def canonical(value: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """A value that is JSON text already.
-
-    Attributes:
-        text: The JSON, in one line.
-    """
+    """A value that is JSON text already."""
 
     text: str
 
@@ -43,11 +39,7 @@ def members(values: Mapping[str, object], *, end: str = "") -> str:
 
 
 def elements(texts: Iterable[str]) -> str:
-    """Return a list as JSON.
-
-    Args:
-        texts: The elements, each as JSON.
-    """
+    """Return a list as JSON."""
     pieces: list[str] = []
     for text in texts:
         pieces += ("," if pieces else "[", text)

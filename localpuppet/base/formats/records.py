@@ -80,7 +80,6 @@ class JsonForm(NamedTuple):
         read: Returns a value; raises `LocalpuppetError`, `TypeError` or `ValueError` for another
             form.
         write: Returns the JSON form of a value; `None` if that is the value itself.
-        kinds: The Python types of JSON values that it reads.
     """
 
     read: Callable[[Any], Any]
@@ -92,9 +91,7 @@ class Selected(NamedTuple):
     """The forms of a field, of which a field before it selects one.
 
     Attributes:
-        by: The key of that field.
         forms: The class of each value of that field.
-        other: The class for all others.
     """
 
     by: str
@@ -163,7 +160,6 @@ class Message(JsonRecord):
     """A value that other programs write, too.
 
     Attributes:
-        WHERE: What it is, for messages.
         LIMIT: Its maximum size in bytes.
     """
 
@@ -196,11 +192,6 @@ def to_record(value: object) -> dict[str, Any]:
 
 def from_record(form: type[T], raw: object, *, where: str = "") -> T:
     """Return the value of a JSON object.
-
-    Args:
-        form: The class of the value.
-        raw: The object.
-        where: Its place, for messages.
 
     Raises:
         InvalidInputError: The object has another form; the message has the place of the problem.

@@ -18,8 +18,6 @@ def check_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> Non
     """Check the number of a record that this node wrote.
 
     Args:
-        raw: The record.
-        number: The number that this version reads.
         where: The record's file, for the message.
 
     Raises:

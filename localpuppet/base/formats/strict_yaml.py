@@ -91,7 +91,6 @@ def explain(error: yaml.YAMLError, text: str) -> str:
     is then its beginning. Lines are those of editors: libyaml also counts U+2028.
 
     Args:
-        error: PyYAML's error.
         text: What was parsed.
     """
     context = getattr(error, "context", None)

@@ -86,7 +86,6 @@ def last_words(data: bytes, *, most: int) -> str:
     """Return another program's output as `joined` does; the end of it if it is long.
 
     Args:
-        data: The output.
         most: The maximum number of characters to return.
     """
     whole = joined(data.decode("utf-8", "replace"))
@@ -136,7 +135,6 @@ def parse_line(text: str, *, what: str) -> str:
 
     Args:
         text: What the user wrote.
-        what: What it is, for the message ("message").
 
     Raises:
         InvalidInputError: The text is empty, longer than 1 KiB of UTF-8, or has a control
@@ -196,8 +194,6 @@ def parse_choice(kind: type[Choice], text: str, *, what: str, hint: str = "") ->
     """Return the member of an enumeration that a text names.
 
     Args:
-        kind: The enumeration.
-        text: The text.
         what: A description of the value for the message: "a way to take a resource".
         hint: What to do besides writing one of the members.
 

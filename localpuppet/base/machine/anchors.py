@@ -28,7 +28,6 @@ def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
     it uses the same file that passed the checks.
 
     Args:
-        path: The file; symlinks are followed.
         limit: Maximum size in bytes.
     """
     user = puppet_user()
@@ -56,7 +55,6 @@ def tls_context(
 
     Args:
         ca: The file of the trusted authorities; `None` for the system's.
-        certificate: The client's certificate.
         key: Its key; `None` if the certificate's file has it.
     """
     import ssl  # 15 ms; many callers use no TLS
@@ -77,8 +75,6 @@ def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SS
     without a certificate is accepted: the caller must check. An untrusted certificate is rejected.
 
     Args:
-        ca: The file of the authorities.
-        certificate: The server's certificate.
         key: Its key; `None` if the certificate's file has it.
     """
     import ssl

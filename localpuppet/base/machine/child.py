@@ -233,8 +233,6 @@ class SystemChild:
     """A started Puppet, its output and its cgroup; see `base.machine.ports.Child`.
 
     Args:
-        processes: Identifies and signals processes.
-        group: Puppet's process group.
         output: The file in memory that Puppet writes to; `release` closes it.
         cgroup: Puppet's cgroup; `None` if the kernel or localpuppet's rights do not allow one.
     """

@@ -22,7 +22,6 @@ def require_extra(extra: str, *, where: str) -> None:
     """Check that the libraries of an extra are installed; none is imported.
 
     Args:
-        extra: The extra.
         where: What needs the extra, for the message.
 
     Raises:

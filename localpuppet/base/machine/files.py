@@ -38,7 +38,6 @@ def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int]
     """Reject, as root, a file or directory that other users could write.
 
     Args:
-        file: Its path, or a descriptor.
         where: Its place, for messages; the path by default.
         owners: Users whose files root accepts besides its own.
 
@@ -138,7 +137,6 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[
     """Return the bytes of a file that a user wrote for localpuppet.
 
     Args:
-        path: The file; symlinks are followed.
         limit: Maximum size in bytes.
         owners: Users whose files root accepts besides its own.
 
@@ -157,7 +155,6 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
     """Return a user's file, open for reading; for files too large for memory.
 
     Args:
-        path: The file; symlinks are followed.
         limit: Maximum size in bytes at the time of the call.
         owners: Users whose files root accepts besides its own.
 
@@ -413,7 +410,6 @@ def remove_half_written(directory: Path, *, seconds: float = 0.0) -> None:
     """Remove temporary files that killed writers left in a directory.
 
     Args:
-        directory: The directory; it may be missing.
         seconds: The age below which a file stays, because its writer may be alive. With 0, the
             caller keeps other writers out.
     """
@@ -464,7 +460,6 @@ class ReloadedFiles(Generic[T]):
     """A value made from files.
 
     Args:
-        files: The files; symlinks are followed.
         make: Builds the value; if it raises, the next call tries again.
     """
 
@@ -474,11 +469,7 @@ class ReloadedFiles(Generic[T]):
         self._made: tuple[object, T] | None = None
 
     def __call__(self) -> T:
-        """Return the value for the files as they are now.
-
-        Raises:
-            InvalidInputError: A file cannot be read; also what `make` raises.
-        """
+        """Return the value for the files as they are now."""
         stamp = tuple(_stamp(path) for path in self._files)
         if self._made is None or self._made[0] != stamp:
             self._made = stamp, self._make()

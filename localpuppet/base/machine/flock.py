@@ -34,7 +34,6 @@ class Flock:
 
         Args:
             path: The file; created if missing.
-            shared: Take a shared lock.
         """
         with disk_errors(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -54,7 +53,6 @@ class Flock:
 
         Args:
             path: The file; created if missing.
-            seconds: Maximum time to wait.
             waits: Called once before waiting; not called if the lock is free.
         """
         lock = cls.take(path)

@@ -45,15 +45,7 @@ _LIMITS = [number for name, number in vars(resource).items() if name.startswith(
 
 
 class ForkServerClient:
-    """Requests children from a fork server.
-
-    Args:
-        path: The server's socket.
-        processes: This machine's.
-
-    Attributes:
-        path: The server's socket.
-    """
+    """Requests children from a fork server."""
 
     def __init__(self, path: Path, processes: SystemProcesses) -> None:
         self.path = path
@@ -68,9 +60,7 @@ class ForkServerClient:
         Args:
             request: The request, besides `cwd` and `umask`; JSON. The server receives only the
                 value of `environment`, the key of an environment, or an empty string.
-            cwd: Its working directory.
             keep: A file descriptor that it keeps after localpuppet dies.
-            group: The name of its cgroup.
 
         Raises:
             UnavailableError: The server made no child; the message says why.
@@ -162,13 +152,7 @@ class _Forked:
         self.ended: ProcessEnd | None = None
 
     def greet(self) -> None:
-        """Wait until the child connects.
-
-        Raises:
-            UnavailableError: The server made no child; the message says why.
-            OSError: The connection broke.
-            ValueError: The server sent something else.
-        """
+        """Wait until the child connects."""
         word, rest = self._word(HELLO)
         if word != "hello":
             raise UnavailableError(rest or "made no process", where="the fork server")
@@ -177,13 +161,7 @@ class _Forked:
         self._identity = self._processes.identify(self.pid)
 
     def ask(self, request: bytes, files: Sequence[int]) -> None:
-        """Send the request to the child, and wait until the child begins.
-
-        Raises:
-            UnavailableError: The child declines; the message says why.
-            OSError: The connection broke, or the child took too long.
-            ValueError: The child sent something else.
-        """
+        """Send the request to the child, and wait until the child begins."""
         self._connection.settimeout(BEGIN)
         socket.send_fds(self._connection, [b"%d\n" % len(request)], files)
         self._connection.sendall(request)
@@ -194,11 +172,7 @@ class _Forked:
         self._connection.setblocking(False)
 
     def abandon(self) -> None:
-        """Kill a child that did not begin.
-
-        Raises:
-            StateError: The child does not end.
-        """
+        """Kill a child that did not begin."""
         if select.select([self._leader], [], [], LEAVE)[0]:
             return  # it declined and exited
         with contextlib.suppress(ProcessLookupError):
@@ -346,11 +320,7 @@ def _umask() -> int:
 
 
 def _make_like_us(pid: int) -> None:
-    """Give a process the limits, priority and processors that a child would inherit.
-
-    Raises:
-        OSError: localpuppet lacks the permission.
-    """
+    """Give a process the limits, priority and processors that a child would inherit."""
     for limit in _LIMITS:
         if resource.prlimit(pid, limit) != (ours := resource.prlimit(0, limit)):
             resource.prlimit(pid, limit, ours)

@@ -39,7 +39,6 @@ class GuardedProcess:
     Create it before the program has threads: it forks.
 
     Args:
-        command: Program and arguments.
         own_group: Whether the command gets its own process group, which signals then reach.
     """
 

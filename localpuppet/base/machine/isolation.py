@@ -103,13 +103,6 @@ def run(
 ) -> ProgramResult:
     """Run a program within its bounds and return its result.
 
-    Args:
-        argv: Program and arguments.
-        env: Its whole environment.
-        cwd: Its working directory.
-        bounds: Its limits.
-        stdin: Its standard input.
-
     Raises:
         FileNotFoundError: The program does not exist.
         StateError: prlimit is not installed.
@@ -154,9 +147,6 @@ def start_session(
     transport. Without a terminal, the program cannot prompt a person.
 
     Args:
-        argv: Program and arguments.
-        env: Its whole environment.
-        cwd: Its working directory.
         stdin: The descriptor of its standard input, or `subprocess.DEVNULL`.
         out: The descriptor of its standard output, or `subprocess.PIPE`.
         err: The descriptor of its standard error, or `subprocess.DEVNULL`.
@@ -225,7 +215,6 @@ class CodeIsolation(Value):
     """Isolates a program.
 
     Attributes:
-        path: The PATH for programs.
         memory: Bytes of memory of everything that it starts, where a cgroup can be created.
         programs: The number of processes and threads, likewise.
         otherwise: What to do if the kernel does not allow it.

@@ -31,7 +31,6 @@ class OpenTree:
     Args:
         path: The directory. Links on the way to it are followed.
         inside: A directory that a path below it must not leave; `None` for any path.
-        shown: Its path in messages; the path by default.
 
     Raises:
         OSError: There is no such directory.
@@ -66,9 +65,6 @@ class OpenTree:
     def open(self, name: str) -> int:
         """Return a descriptor of the file or directory that a name leads to, for reading.
 
-        Args:
-            name: Relative to the top.
-
         Raises:
             OSError: It leads nowhere, or cannot be opened.
             InvalidInputError: It leads out of the tree, also to a file that does not exist.
@@ -100,7 +96,6 @@ class OpenTree:
         """Return the first bytes of a regular file; see `open` for errors.
 
         Args:
-            name: Relative to the top.
             most: How many bytes are read at most.
         """
         descriptor = self.open(name)

@@ -23,7 +23,6 @@ class ProcessId(Value):
     """The identity of a process, distinct from a later process with the same number.
 
     Attributes:
-        pid: The number.
         boot_id: The kernel's random id of this boot (`/proc/sys/kernel/random/boot_id`).
         started: Start time in clock ticks since boot (`/proc/PID/stat`, field 22).
     """
@@ -90,7 +89,6 @@ class RunningProcess(Value):
 
     Attributes:
         name: The name of its program, at most 15 characters: `comm` of ps.
-        words: Its arguments.
         started_at: When it started, in seconds since 1970 by the present clock.
     """
 
@@ -128,10 +126,7 @@ class Processes(ProcessTable, Protocol):
 
         Args:
             argv: Absolute program and arguments.
-            env: Its whole environment.
-            cwd: Its working directory.
             keep: A file descriptor that it inherits and keeps after localpuppet dies.
-            group: The name of its cgroup.
 
         Raises:
             StateError: The child cannot be started.

@@ -94,12 +94,7 @@ class SystemProcesses(SystemProcessTable):
         return self._cancelled
 
     def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
-        """Sleep until a signal arrives or a descriptor is readable.
-
-        Args:
-            seconds: Maximum time.
-            watching: The descriptors to watch.
-        """
+        """Sleep until a signal arrives or a descriptor is readable."""
         if self._wakeup < 0:
             select.select(watching, [], [], min(seconds, 0.02))
             return
@@ -180,8 +175,6 @@ def spawn(
 
     Args:
         argv: Absolute program and arguments.
-        env: Its whole environment.
-        cwd: Its working directory.
         out: The descriptor of its standard output.
         err: The descriptor of its standard error.
         stdin: The descriptor of its standard input; `None` for an empty input.
@@ -259,7 +252,6 @@ def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
 
     Args:
         argv: The command; its first word is an absolute path.
-        env: Its environment.
 
     Raises:
         StateError: The command cannot be started.
@@ -277,8 +269,6 @@ def find_programs(*programs: str, path: str, package: str) -> list[str]:
     """Return the paths of programs.
 
     Args:
-        programs: Their names.
-        path: The PATH to search.
         package: The package to install if one is missing.
     """
     places = []
@@ -297,7 +287,6 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
 
     Args:
         argv: Absolute program and arguments.
-        path: The PATH to find setpriv in.
     """
     (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
     return [setpriv, "--pdeathsig=KILL", "--", *argv]
@@ -309,18 +298,13 @@ def limited(argv: Sequence[str], *, limits: Mapping[str, int], path: str) -> lis
     Args:
         argv: Absolute program and arguments.
         limits: Resource name, as in prlimit(1) → limit; -1 for none.
-        path: The PATH to find prlimit in.
     """
     (prlimit,) = find_programs("prlimit", path=path, package="util-linux")
     return [prlimit, *(f"--{name}={limit}" for name, limit in limits.items()), "--", *argv]
 
 
 class KeptProcess:
-    """A started process; see `start_kept`.
-
-    Attributes:
-        identity: Its process id.
-    """
+    """A started process; see `start_kept`."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self._group = OwnGroup(pid)
@@ -349,7 +333,6 @@ def start_kept(argv: Sequence[str], *, env: Mapping[str, str]) -> KeptProcess:
     Args:
         argv: The command; its first word is an absolute path. Its output goes to localpuppet's
             standard error.
-        env: Its whole environment.
 
     Raises:
         StateError: The process cannot be started.

@@ -31,7 +31,6 @@ class ServerSelector:
     """Probes servers.
 
     Args:
-        servers: Host and port of each.
         timeout: Seconds for one probe.
         look_up: Returns the addresses of a name and port; none if it cannot be resolved.
     """

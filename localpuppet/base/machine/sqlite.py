@@ -33,11 +33,7 @@ OLDEST = (3, 40, 1)
 
 
 def check_version(found: tuple[int, ...]) -> None:
-    """Reject a version of SQLite that is too old.
-
-    Raises:
-        StateError: It is older than `OLDEST`.
-    """
+    """Reject a version of SQLite that is too old."""
     if found < OLDEST:
         shown, oldest = (".".join(map(str, version)) for version in (found, OLDEST))
         raise StateError(
@@ -79,8 +75,6 @@ class Format(Value):
     """The format of a file in one version of localpuppet.
 
     Attributes:
-        tables: Statements that create the missing tables.
-        version: The format number.
         conversions: Statements that convert a file of an earlier format, by its number; they run
             before `tables`.
     """
@@ -96,7 +90,6 @@ class Database:
 
     Attributes:
         path: The file; created 0600 at first use, or by `make`.
-        form: Its format.
         damaged: What to do about a damaged file, for the message.
         shrinks: Whether `PRAGMA incremental_vacuum` frees pages of a new file.
         only_made: Whether only `make` creates the file: using a missing one is then an error.
@@ -118,9 +111,6 @@ class Database:
 
         Deletes side files left over from a file that was moved away. The caller holds a lock, so
         that only one process creates the file at a time; others may read the result.
-
-        Args:
-            fill: Writes the content.
 
         Returns:
             Whether this call created the file; an existing one is left unchanged.
@@ -375,7 +365,6 @@ class IdTable:
         """Delete expired ids, except the newest.
 
         Args:
-            connection: The file.
             now: Seconds since 1970.
             more: Number of ids about to be added: they count among the newest.
         """

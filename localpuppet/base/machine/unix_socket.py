@@ -173,7 +173,6 @@ async def ask(
 
     Args:
         path: The socket's file.
-        line: The line, with its newline.
         patience: Seconds until the first answer must arrive.
         owner: The user whose process must listen; `None` for any. The path may lead elsewhere.
 

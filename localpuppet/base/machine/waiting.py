@@ -18,7 +18,6 @@ async def wait_first(
     event arrives at the same time, and the caller would never end.
 
     Args:
-        things: The events and tasks.
         seconds: The longest time to wait; without it, there is no limit.
     """
     events = [asyncio.create_task(it.wait()) for it in things if isinstance(it, asyncio.Event)]

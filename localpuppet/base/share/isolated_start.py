@@ -36,11 +36,7 @@ class _Comparison(ctypes.Structure):
 
 
 def deny() -> None:
-    """Deny the system calls to this process and all that it starts; set no-new-privs.
-
-    Raises:
-        OSError: libseccomp is missing, or the kernel allows no filter.
-    """
+    """Deny the system calls to this process and all that it starts; set no-new-privs."""
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(_ALLOW))

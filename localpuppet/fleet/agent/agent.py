@@ -71,9 +71,7 @@ class RunCompletion(Value):
     Attributes:
         result: Whether it started and ended.
         run: Its id, if it has one.
-        outcome: Its outcome as in the record.
         reason: One line: why it failed or did not start.
-        details: Further results.
     """
 
     result: RequestedRunResult
@@ -88,7 +86,6 @@ class RunOrder(Value):
 
     Attributes:
         causes: `Batch.to_dict()` with all `paths`: what the record keeps.
-        text: The causes as text for people.
         noop: Whether every cause requires a noop run.
         puppet_tags: Puppet tags that limit the run; empty for a complete run.
         through: The owner of the hold that does not stop the run; `None` if every hold does.
@@ -179,11 +176,7 @@ class Agent:
 
     Args:
         admission: Decides which messages the node accepts.
-        inbox: The causes on disk.
-        runner: Executes runs.
         obstacles: What prevents a run from starting.
-        clock: The node's clock.
-        log: The agent's log.
     """
 
     def __init__(
@@ -300,10 +293,8 @@ class Agent:
         """Accept a cause of this node: a timer, a person on this node, or a request.
 
         Args:
-            kind: The kind of cause.
             sender: The name of the requester; this node by default.
             noop: Whether the run changes nothing.
-            puppet_tags: Puppet tags that limit the run.
             good_for: Seconds that the cause waits for a hold to end; `None` for no limit.
 
         Returns:
@@ -403,7 +394,6 @@ class Agent:
         """Execute runs until `stop` is set and the run in progress has ended.
 
         Args:
-            stop: Ends the loop.
             alive: Called at least every `pulse` seconds, as a sign of life.
             pulse: The longest time in seconds between two calls of `alive` and two checks of holds.
         """

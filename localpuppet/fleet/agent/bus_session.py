@@ -66,8 +66,6 @@ class LocalRunSide:
     """The run side in this process.
 
     Args:
-        agent: Takes the triggers.
-        serve: Executes requests.
         describe: Returns the signed description of the node.
     """
 
@@ -130,8 +128,6 @@ class BusSession:
 
     Args:
         side: Takes triggers, executes requests and describes the node.
-        connect: Connects to the store.
-        log: The agent's log.
         keyprefix: The key prefix of triggers.
     """
 

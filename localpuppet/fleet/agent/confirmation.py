@@ -49,7 +49,6 @@ class ConfirmationReport(Value):
     Attributes:
         stage: Its stage; `None` if it has not begun.
         nonce: The nonce that has to come back; empty if it cannot come back now.
-        reason: A reason for people, one line.
     """
 
     stage: Stage | None = None
@@ -60,13 +59,7 @@ class ConfirmationReport(Value):
 def reported_confirmation(
     status: Mapping[str, Json], *, serial: int, rollout: str
 ) -> ConfirmationReport | None:
-    """Return the confirmation of an assignment from a node's status; `None` if it needs none.
-
-    Args:
-        status: The node's status.
-        serial: The serial of the assignment.
-        rollout: The rollout that assigned the release.
-    """
+    """Return the confirmation of an assignment from a node's status; `None` if it needs none."""
     assignment, confirmation = (
         mapping_of(status.get("assignment")),
         mapping_of(status.get("confirmation")),
@@ -98,7 +91,6 @@ class Instant(Value):
     """A moment by both clocks.
 
     Attributes:
-        boot: The kernel's id of the boot.
         monotonic: The monotonic clock of that boot in seconds.
         at: The time of day, ISO 8601, UTC.
     """
@@ -108,11 +100,7 @@ class Instant(Value):
     at: str
 
     def __post_init__(self) -> None:
-        """Check the time of day.
-
-        Raises:
-            ValueError: The text is not a time.
-        """
+        """Check the time of day."""
         checked_time(self.at)
 
 
@@ -120,8 +108,6 @@ class Confirmation(JsonRecord):
     """The confirmation of a deployed release after its first run.
 
     Attributes:
-        serial: The serial of its assignment.
-        release: The release.
         by: The caller id that assigned the release.
         rollout: The rollout that assigned it; empty for a person.
         run: The first finished run of the release.
@@ -130,7 +116,6 @@ class Confirmation(JsonRecord):
         since: When the waiting time began.
         reached: Whether a new connection had an answer since: the release has not cut this node
             off.
-        stage: Its stage.
         reason: A reason for people, one line; may be empty.
         newest: The newest run when the node decided to roll back, then the newest failed run of the
             older release; empty before.
@@ -204,11 +189,7 @@ class Confirmation(JsonRecord):
 
 
 class ConfirmationMemory:
-    """The stored confirmation, which survives kills and reboots.
-
-    Args:
-        state: The state directory.
-    """
+    """The stored confirmation, which survives kills and reboots."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

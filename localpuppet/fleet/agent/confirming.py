@@ -56,9 +56,6 @@ class BusProbe:
     """Looks at the bus.
 
     Attributes:
-        me: This node.
-        store: Returns the store that the agent is connected to.
-        verifier: Verifies signatures.
         answers: Tries new connections; `None` for an engine without servers.
     """
 
@@ -134,14 +131,10 @@ class Confirming:
     """The confirmation of the release that was deployed on this node.
 
     Attributes:
-        memory: Stores the confirmation.
         boot: The kernel's id of this boot.
         late: Called with whether a confirmation is overdue, for monitoring.
         command: Returns whether the site's `confirm_command` reports a connection; `None` without
             such a command.
-        looking: Looks at the bus.
-        back: Rolls this node back.
-        log: The agent's log.
     """
 
     memory: ConfirmationMemory
@@ -207,7 +200,6 @@ class Confirming:
 
         Args:
             caller: The caller id of the rollout, or of the controller that took it over.
-            args: The deployment, and the nonce.
         """
         confirmation = self._current()
         rollout = args.rollout
@@ -308,7 +300,6 @@ class Confirming:
         """Record durably that the node is connected, and that it may publish the nonce.
 
         Args:
-            confirmation: The pending confirmation.
             fresh: Whether a new connection had an answer.
             reached: The same, or whether the site's own command reports a connection.
         """

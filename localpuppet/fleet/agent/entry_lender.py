@@ -47,9 +47,7 @@ class RequestService:
     """Answers queries from lent entries.
 
     Args:
-        lend: Lends the entries and their age.
         max_stale: Seconds for which an answer is valid after the last update of the view.
-        clock: The clock.
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, clock: Clock) -> None:
@@ -63,11 +61,7 @@ class RequestService:
         """Return the answer to a query, or `UnansweredQuery`.
 
         Args:
-            question: Reads the entries and returns the answer.
             run: The run that asks; `None` if the answer must be as new as possible.
-
-        Raises:
-            InvalidInputError: The query is invalid.
         """
         async with self._lend(run) as reader:
             # In another thread: a query over ten thousand nodes must not block the agent.
@@ -85,7 +79,6 @@ class FirstListing:
 
     Args:
         is_current: Returns whether the view may be queried.
-        clock: The clock, read when the agent starts.
         recheck: Seconds between two checks of the view.
     """
 
@@ -98,11 +91,7 @@ class FirstListing:
         self._until = clock.monotonic() + FIRST_LISTING
 
     async def wait(self) -> None:
-        """Wait until the view is current, at most until `FIRST_LISTING` after the start.
-
-        Raises:
-            StateError: The view cannot be read.
-        """
+        """Wait until the view is current, at most until `FIRST_LISTING` after the start."""
         while self._clock.monotonic() < self._until:
             if self._is_current():
                 self._until = 0.0  # later, the age of the view decides
@@ -115,7 +104,6 @@ def is_shared(current: float | None, *, begun: float, now: float) -> bool:
 
     Args:
         current: When the listing began, in seconds since 1970 UTC; `None` without a listing.
-        begun: When the run was requested.
         now: The current time; a clock that was set back does not make a listing new.
     """
     return current is not None and begun <= current <= now <= current + SHARED
@@ -132,7 +120,6 @@ class EntryLender:
         trusts: The files that decide which entries count.
         max_stale: Seconds for which the view counts after it was last current.
         state: The state directory, in which an agent locks `agent/lock`.
-        clock: The clock.
     """
 
     view: Callable[[], View]

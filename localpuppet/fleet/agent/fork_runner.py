@@ -191,9 +191,6 @@ class CommandRunner:
     """Runs a command of the site (`run_cmd`), such as `puppet agent --test`.
 
     Attributes:
-        command: The argument vector.
-        env: The environment of the command.
-        lock: A lock file; the command inherits the lock.
         timeout: Seconds until the command gets TERM.
         grace: Seconds between TERM and KILL.
     """
@@ -306,8 +303,6 @@ class ForkServerKeeper:
 
     Attributes:
         runs: Returns whether a run is in progress.
-        start: Starts a server.
-        log: The agent's log.
         first: The first pause in seconds after a failed start.
     """
 
@@ -376,7 +371,6 @@ def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunC
 
     Args:
         node: The parts of the node; its settings are read again for each run.
-        order: The causes and options of the run.
         begun: Called when the run is recorded and Puppet is about to start.
     """
     node = node.again()
@@ -407,7 +401,6 @@ def deploy(node: NodeApp, order: Deployment, _begun: Callable[[], None]) -> RunC
 
     Args:
         node: The parts of the node; its settings are read again.
-        order: The assignment and the action.
     """
     assignment, deed = order.assignment, order.args.action
 
@@ -428,7 +421,6 @@ def retreat(node: NodeApp, order: RetreatOrder, _begun: Callable[[], None]) -> R
 
     Args:
         node: The parts of the node; its settings are read again.
-        order: The release to leave.
     """
     left, by = order.left, order.because
     return _done(lambda: _assigning(node).go_back(left, by=by))
@@ -507,10 +499,6 @@ def warm(node: NodeApp) -> None:
 
 def start_server(node: NodeApp, limits: ServerLimits = LIMITS) -> KeptProcess:
     """Start a node's fork server.
-
-    Args:
-        node: The parts of the node.
-        limits: The limits that end the server.
 
     Raises:
         LocalpuppetError: The server cannot be started.

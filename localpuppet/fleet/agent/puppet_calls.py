@@ -72,10 +72,8 @@ class Sender(Value):
 
     Attributes:
         store: Lends a connected store of an engine; `None` means the engine of the site.
-        signer: Signs as this node.
         paths: Returns the paths of the causes of a run, or of the run in progress.
         keyprefix: The key prefix of this site's triggers.
-        clock: The node's clock.
     """
 
     store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -93,10 +91,7 @@ class InventoryCalls:
     """Answers queries about nodes.
 
     Args:
-        lend: Lends the entries.
         max_stale: Seconds for which an answer is valid after the last update of the view.
-        records: The records of runs.
-        clock: The clock.
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
@@ -108,7 +103,6 @@ class InventoryCalls:
         """Return the answer to a query with the fields `function` and `arguments`.
 
         Args:
-            fields: The fields of the call.
             run: The id of the run that asks, if a supervisor started it.
 
         Raises:
@@ -140,7 +134,6 @@ class InventoryCalls:
         """Return the answer to a query, or `UnansweredQuery`.
 
         Args:
-            question: The query.
             run: The run whose catalog needs the answer; see `RequestService`.
 
         Raises:
@@ -196,10 +189,7 @@ class ExportCalls:
 
     Args:
         lend: Lends the entries and their age.
-        collecting: Answers collectors.
         max_stale: Seconds for which an answer is valid after the last update of the view.
-        records: The records of runs.
-        clock: The clock.
     """
 
     def __init__(
@@ -231,7 +221,6 @@ class ExportCalls:
         """Return the resources for a collector with the fields `type` and `filter`.
 
         Args:
-            fields: The fields of the call.
             run: The id of the run that asks, if a supervisor started it.
 
         Raises:
@@ -289,7 +278,6 @@ class TriggerCalls:
     """Answers `trigger` and `kick`.
 
     Args:
-        sender: Sends triggers.
         inventory: Answers which nodes receive a kick.
         held: Keeps the kicks of a run until the run has ended.
     """
@@ -303,7 +291,6 @@ class TriggerCalls:
         """Send a trigger to named nodes.
 
         Args:
-            fields: The fields of the call.
             run: The id of the run that asks, if a supervisor started it.
 
         Raises:
@@ -390,12 +377,8 @@ class PuppetCalls(Value):
     """Answers calls.
 
     Attributes:
-        triggers: Answers calls that send triggers.
         inventory: Answers queries about nodes.
-        exports: Answers exports and collectors.
         keeper: This node's leases; `None` in a process that does not stay to renew them.
-        records: The records of runs.
-        name: The name that this node signs with.
     """
 
     triggers: TriggerCalls
@@ -409,7 +392,6 @@ class PuppetCalls(Value):
         """Return the answer to a line, with its newline.
 
         Args:
-            line: The line.
             process: The calling process, if known: its locks are released when it ends.
         """
         try:

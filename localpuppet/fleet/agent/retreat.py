@@ -45,11 +45,7 @@ SETTLING = 20.0  # seconds for which an agent looks itself before it decides tha
 
 
 def pause_after(failed: int) -> float | None:
-    """Return the seconds until the next rollback attempt; `None` for no further attempt.
-
-    Args:
-        failed: The number of failed attempts.
-    """
+    """Return the seconds until the next rollback attempt; `None` for no further attempt."""
     return None if failed >= TRIES else FIRST_PAUSE * 2 ** (failed - 1)
 
 
@@ -75,7 +71,6 @@ class ConfirmationState(Value):
     """The facts for a decision.
 
     Attributes:
-        reach: The answer to the last look.
         waited: Seconds since the confirmation began.
         reached: Whether a new connection had an answer, now or earlier.
         looked: Seconds for which this agent has looked without an answer.
@@ -95,7 +90,6 @@ def decide(sight: ConfirmationState, *, within: float) -> ConfirmationDecision:
     """Return the verdict on a release that is not confirmed.
 
     Args:
-        sight: The facts.
         within: Seconds within which the confirmation must come.
     """
     late = sight.waited >= within
@@ -123,12 +117,7 @@ HOLD = 600.0  # seconds until a hold expires without renewal
 
 
 class RetreatOrder(Value):
-    """The rollback that a child process puts in force.
-
-    Attributes:
-        left: The assignment to leave.
-        because: The decider and the reason, in one line.
-    """
+    """The rollback that a child process puts in force."""
 
     left: Assignment
     because: str
@@ -174,10 +163,6 @@ class ReturnRoute:
         agent: Runs the older release.
         inbox: Remembers that a run is to follow.
         records: The records of this node's runs.
-        holds: Returns the holds on this node.
-        assigned: Returns the assignment in force.
-        rollback: Returns the rollback in force.
-        clock: The node's clock.
     """
 
     runner: WorkRunner[RetreatOrder]

@@ -56,13 +56,7 @@ class _Job(Generic[Outcome]):
 
 
 class Jobs(Generic[Outcome]):
-    """Jobs of one kind.
-
-    Args:
-        what: The plural of the kind, for messages.
-        most: The limit of jobs that wait, are running, or have an unread result.
-        each: The same limit per caller.
-    """
+    """Jobs of one kind."""
 
     def __init__(self, what: str, *, most: int, each: int) -> None:
         self._what = what
@@ -73,16 +67,7 @@ class Jobs(Generic[Outcome]):
     def ask(
         self, key: str, caller: str, do: Callable[[], Coroutine[Any, Any, Outcome]]
     ) -> Outcome | None:
-        """Start a job, or return its result; `None` while it is running.
-
-        Args:
-            key: Identifies the job: equal requests have equal keys.
-            caller: The caller id of the requester.
-            do: Executes the job.
-
-        Raises:
-            BusyError: Too many jobs wait.
-        """
+        """Start a job, or return its result; `None` while it is running."""
         job = self._jobs.get(key)
         if job is None:
             self._make_room(caller)
@@ -114,12 +99,7 @@ WORKING: Mapping[str, Json] = {"state": "working"}
 
 
 class CompilationJobs:
-    """Accepts and queues requests for compilations.
-
-    Args:
-        runner: Compiles.
-        log: The agent's log.
-    """
+    """Accepts and queues requests for compilations."""
 
     def __init__(self, runner: WorkRunner[Compile], *, log: Log) -> None:
         self._runner = runner
@@ -156,12 +136,7 @@ FRESH = 120
 
 
 class Deployment(Value):
-    """The deployment that a child process executes.
-
-    Attributes:
-        caller: The caller id of the requester.
-        args: The arguments of the request.
-    """
+    """The deployment that a child process executes."""
 
     caller: str
     args: Deploy
@@ -199,11 +174,8 @@ class Deployments:
     """Accepts and queues requests for deployments.
 
     Attributes:
-        runner: Executes deployments.
         agent: Runs Puppet after an assignment.
         inbox: Remembers the epochs of rollouts.
-        holds: Returns the holds on this node.
-        log: The agent's log.
         busy_again: Seconds until the next attempt if the store is locked.
     """
 
@@ -291,10 +263,6 @@ class RolloutSteps:
     """Decides on the requests of rollouts.
 
     Attributes:
-        agent: Runs the steps.
-        inbox: Remembers the steps.
-        holds: Returns the holds on this node.
-        clock: The node's clock.
         entry: Returns the reference to this node's newest entry; `None` without an entry.
         awaits_entries: Returns whether this node can wait for entries of other nodes.
     """
@@ -403,7 +371,6 @@ class AwaitedEntries:
 
     Args:
         view: This node's copy of the entries, which the agent updates.
-        exports: The exports of other nodes that this node has.
         is_current: Returns whether the view is recent enough for queries.
     """
 

@@ -51,7 +51,6 @@ class Timer:
         every: The period in seconds.
         phase: The second of each period; see `inventory.node_row.splay`.
         now: The start time in seconds since 1970.
-        due: Called when a run is due.
     """
 
     def __init__(self, every: float, *, phase: float, now: float, due: Callable[[], None]) -> None:
@@ -78,11 +77,7 @@ LOOK = 5.0
 
 
 class RunTraces:
-    """The modification times below the state directory that a run or a hold changes.
-
-    Args:
-        state: The state directory.
-    """
+    """The modification times below the state directory that a run or a hold changes."""
 
     def __init__(self, state: Path) -> None:
         self._paths = (state / "lock", state / "runs", state / "holds")
@@ -121,18 +116,9 @@ class RunService:
     """The run side.
 
     Attributes:
-        agent: Decides on runs.
-        runner: Executes runs.
-        keeper: Keeps leases.
         around: Tasks that need no bus.
         calls: Answers Puppet code on this machine.
-        identify: Returns the process with a pid.
-        socket: The socket for Puppet code.
-        state: The state directory.
         lock: Prevents a second agent of this node.
-        manager: The service manager, which gets status reports.
-        clock: The clock.
-        log: The agent's log.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         signer: The name that the node signs with.
         now: Whether a signal also ends the run in progress.
@@ -331,11 +317,9 @@ class NetworkSide:
     """The side of the agent that talks to the bus, and that has no rights on this machine.
 
     Args:
-        settings: The settings of the bus and the agent.
         connect: Connects this node, given its name, to the store of an engine; `None` means the
             site's.
         verifier: Returns a verifier; see `RemoteRunSide`.
-        log: The log of the network side.
     """
 
     def __init__(

@@ -94,11 +94,7 @@ class SplitMessage(Value):
 
     @classmethod
     def parse(cls, line: bytes) -> "SplitMessage":
-        """Parse a line.
-
-        Raises:
-            InvalidInputError: The line is malformed.
-        """
+        """Parse a line."""
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
         verb_text = raw.get("verb")
         if verb_text not in list(RequestKind):
@@ -157,9 +153,7 @@ def read_spooled(directory: Path, owner: int, identifier: MessageId) -> bytes:
     """Return a message of the spool, on the run side.
 
     Args:
-        directory: The spool.
         owner: The user id of the network side; files of other users are rejected.
-        identifier: The id of the message.
 
     Raises:
         InvalidInputError: The file is not acceptable.
@@ -221,7 +215,6 @@ class RemoteRunSide:
         ask: Sends a line and yields the lines of the answer; raises `UnavailableError`.
         verifier: Returns a verifier, given this node's name and public key (`None` if it has a
             certificate).
-        spool: The directory for messages to the run side.
     """
 
     ask: Ask
@@ -241,11 +234,7 @@ class RemoteRunSide:
         return self._me
 
     async def hello(self) -> None:
-        """Ask the run side for this node's identity; repeat this after each reconnection.
-
-        Raises:
-            UnavailableError: The run side is unreachable, or belongs to another node now.
-        """
+        """Ask the run side for this node's identity; repeat this after each reconnection."""
         reply = await self._ask_once(SplitMessage(verb=RequestKind.HELLO))
         with _understood():
             me = reply.parsed("node", NodeName.parse)
@@ -378,8 +367,6 @@ class RunSideServer:
     """Answers the network side.
 
     Args:
-        side: The run side.
-        read: Returns a message of the spool.
         key: This node's public key as PEM, which the network side needs to recognise the node's own
             messages; `None` with a certificate.
         log: The agent's log, for rejected messages.

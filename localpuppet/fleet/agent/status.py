@@ -35,19 +35,11 @@ class Describer:
     """Describes the node.
 
     Attributes:
-        agent: The node's agent.
-        holds: Returns the holds on the node.
         records: The records of the node's runs.
         attempt: Returns the last apply that was refused.
-        modules: The directory of all modules.
-        rollback: Returns the rollback in force.
-        assigned: Returns the assignment in force.
-        started_at: When the agent started.
         has_entry: Returns whether the node has an entry to publish.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         confirmation: Returns the published state of the confirmation of a deployed release.
-        signer: Signs the description.
-        clock: The clock.
     """
 
     agent: Agent

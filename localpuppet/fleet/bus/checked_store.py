@@ -131,8 +131,6 @@ class CheckedStore(ABC):
         """Write a value; return its revision.
 
         Args:
-            key: The key.
-            value: The bytes.
             ttl: Seconds until it expires; `None` for never.
             expected: The revision that the key must have now, 0 if it must not exist; `None` for
                 any.
@@ -154,8 +152,6 @@ class ListingEntries:
     """The entries of a listing, collected in memory up to a limit.
 
     Args:
-        prefix: The prefix, for messages.
-        where: The store, for messages.
         limit: Maximum bytes of keys and values.
     """
 
@@ -167,11 +163,7 @@ class ListingEntries:
         self.entries: list[KeyValueEntry] = []
 
     def add(self, entries: Iterable[KeyValueEntry]) -> None:
-        """Add entries.
-
-        Raises:
-            UnavailableError: The entries exceed the limit.
-        """
+        """Add entries."""
         for entry in entries:
             self._size += len(entry.key) + len(entry.value)
             if self._size > self._limit:

@@ -69,7 +69,6 @@ class EtcdLease(Value):
     """A lease of the server; `id` 0 for a value that does not expire.
 
     Attributes:
-        id: The server's id.
         covers_until: A write that ends by then stays for its ttl; see `SharedLeases.covers`.
     """
 
@@ -83,7 +82,6 @@ class SharedLeases:
 
     Attributes:
         grant: Requests a lease of some seconds from the server, and returns its id.
-        monotonic: A monotonic clock that also counts while the machine sleeps.
     """
 
     grant: Callable[[int], Awaitable[int]]
@@ -205,7 +203,6 @@ class EtcdKeyValue(CheckedStore):
     """The bus on an etcd cluster.
 
     Args:
-        connection: The connection.
         version: The version that the server reports; `None` if it reports none to this user.
     """
 

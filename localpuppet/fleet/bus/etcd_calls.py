@@ -104,7 +104,6 @@ class EtcdConnection:
     Args:
         servers: The endpoints, and the client's identity: a certificate, a user's name, or none.
         timeout: The deadline of each call in seconds.
-        password: The user's password.
     """
 
     def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
@@ -129,13 +128,7 @@ class EtcdConnection:
         """Send a request; return the answer.
 
         Args:
-            method: The full name.
-            request: The message.
             idempotent: Whether the call may be repeated.
-
-        Raises:
-            TooLargeError: The answer is too large.
-            CompactedError: The requested revision is compacted.
         """
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
@@ -316,10 +309,6 @@ async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Resu
 
     grpclib ends calls of a lost connection by cancelling the waiting task, even when that task has
     just stopped waiting. In the caller's task, the cancellation would hit whatever comes next.
-
-    Raises:
-        TimeoutError: The step took longer.
-        StreamTerminatedError: The connection was lost.
     """
     task = asyncio.create_task(step)
     try:
@@ -342,15 +331,7 @@ def open_stream(
 
 
 async def receive(stream: Bytes, *, where: str) -> bytes | None:
-    """Return the next message of a stream, `None` at its end.
-
-    Args:
-        stream: The stream; the request was sent.
-        where: The server, for messages.
-
-    Raises:
-        TooLargeError: The message has more than `MAX_ANSWER` bytes.
-    """
+    """Return the next message of a stream, `None` at its end."""
     raw = stream._stream
     read = type(raw).recv_data
 
@@ -375,8 +356,6 @@ class KnownKeys(Value):
     """The state when a watch resumed.
 
     Attributes:
-        after: The last revision seen.
-        upto: The store's revision at that moment.
         revisions: The existing keys written after `after`, with their revisions.
     """
 
@@ -395,9 +374,6 @@ class EtcdWatch:
     """A watch on a prefix, open between `async with` and its end.
 
     Args:
-        connection: The connection.
-        prefix: The prefix.
-        start: The first revision to report.
         largest: Maximum bytes of a reported value.
     """
 
@@ -427,11 +403,7 @@ class EtcdWatch:
         await asyncio.wait([self.task])
 
     async def events(self) -> AsyncGenerator[etcd_messages.EtcdEvent, None]:
-        """Yield the events.
-
-        Raises:
-            CompactedError: The server no longer has the changes since `start`.
-        """
+        """Yield the events."""
         while True:
             message = await self._next()
             if 0 < message.revision < self._seen:  # else it waits for revisions of another store

@@ -127,10 +127,7 @@ class RangePage(Value):
     """A part of a range.
 
     Attributes:
-        entries: Sorted by key.
         more: Whether more entries follow the last one.
-        revision: The store's revision at the time of the request.
-        cluster: The cluster's id.
     """
 
     entries: tuple[KeyValueEntry, ...]
@@ -153,8 +150,6 @@ class WatchMessage(Value):
         revision: The store's revision; 0 if unknown.
         cancelled: Whether the server ends the watch; with `compacted` or a `reason`.
         compacted: The oldest revision that the watch could start at; 0 for another cause.
-        reason: Why the watch ends.
-        events: The events.
     """
 
     revision: int

@@ -58,13 +58,7 @@ COUNTED = TRACE / 2
 
 
 class StreamState(Value):
-    """The state of the stream at one moment.
-
-    Attributes:
-        last: Its last sequence.
-        created: Its creation time, which distinguishes it from a later stream.
-        keys: The keys of its messages below the requested prefix.
-    """
+    """The state of the stream at one moment."""
 
     last: int
     created: str
@@ -108,13 +102,7 @@ _NO_STREAM = 10059
 
 
 class NatsStream:
-    """A stream.
-
-    Args:
-        connection: The connection to the server.
-        servers: Has the stream's name, and the configuration of a stream to create.
-        place: The place of the stream.
-    """
+    """A stream."""
 
     def __init__(self, connection: NatsConnection, servers: Servers, place: SubjectRange) -> None:
         self.connection = connection
@@ -259,8 +247,6 @@ class NatsStream:
         """Write a message; return its sequence.
 
         Args:
-            key: Its key.
-            value: Its bytes.
             ttl: Seconds until it expires.
             expected: The sequence of the key's last message, 0 for none; `None` for any.
 
@@ -332,7 +318,6 @@ class NatsStream:
         If the server stalls, reading restarts from the first message: never a shorter list.
 
         Args:
-            keys: The prefix.
             largest: Maximum bytes of a value; larger ones are skipped.
             after: Only messages after this sequence.
         """
@@ -475,8 +460,6 @@ class NatsFeed:
     """The messages republished below a prefix, between `async with` and its end.
 
     Args:
-        stream: The stream.
-        prefix: The prefix of the keys.
         largest: Maximum bytes of a reported value.
     """
 

@@ -39,7 +39,6 @@ class NatsMessage(Value):
     """The last message of a key.
 
     Attributes:
-        entry: Its key, value and sequence.
         removed: Whether it is the marker of a removal.
         expires: When it expires by the server's clock, in seconds since 1970; `None` for never.
     """
@@ -80,7 +79,6 @@ def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
     work.
 
     Args:
-        value: The value.
         ttl: Seconds until it expires, down to the millisecond; `None` for never.
         removed: Whether it is the marker of a removal.
     """
@@ -94,9 +92,6 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> NatsMess
     Any client that may write a key can write any body, so a reader must not fail.
 
     Args:
-        key: Its key.
-        data: Its body.
-        revision: Its sequence.
         stored: When the server stored it, in seconds since 1970.
     """
     head = _HEAD.match(data)
@@ -112,12 +107,7 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> NatsMess
 
 
 def fetched(key: str, message: Msg) -> NatsMessage:
-    """Return the message that a consumer sent; see `unpacked`.
-
-    Args:
-        key: The key of its subject.
-        message: The message.
-    """
+    """Return the message that a consumer sent; see `unpacked`."""
     data = message.metadata
     return unpacked(
         key,
@@ -157,11 +147,7 @@ _FULL = (10023, 10028, 10047, 10077)
 
 
 class JetStream:
-    """The API.
-
-    Args:
-        connection: A connection to a server with JetStream.
-    """
+    """The API."""
 
     def __init__(self, connection: NatsConnection) -> None:
         self._connection = connection
@@ -174,7 +160,6 @@ class JetStream:
         Args:
             method: The subject after the API's prefix (`STREAM.INFO.NAME`).
             body: The request; no payload if it is empty.
-            accept: Numbers of expected errors.
         """
         payload = json.dumps(body).encode() if body else b""
         subject = f"{self._connection.api}.{method}"
@@ -184,13 +169,7 @@ class JetStream:
         """Yield the messages of a consumer, requested in batches.
 
         Args:
-            stream: The name of its stream.
-            consumer: Its name.
             size: Maximum messages of a batch: `BATCH`, or `CAREFUL` after a flood.
-
-        Raises:
-            FloodError: A batch exceeds the size limit.
-            StalledError: The consumer stops before the end.
         """
         body: dict[str, object] = {"batch": size, "no_wait": True}
         # 2.9 skips a message beyond max_bytes: there, the client counts the bytes itself.
@@ -227,11 +206,7 @@ class JetStream:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """Return an answer of JetStream as JSON; the fields used have the right types.
-
-    Raises:
-        ValueError: The answer has another form: it is not from a NATS server.
-    """
+    """Return an answer of JetStream as JSON; the fields used have the right types."""
     if len(data) > MAX_ANSWER:
         raise ValueError(f"an answer of {len(data)} bytes")
     raw = loads(data)
@@ -256,8 +231,6 @@ class SubjectRange(Value):
     """A stream's part of the subjects.
 
     Attributes:
-        kept: The first token of the subjects that the stream stores.
-        live: The first token of the subjects for republished messages.
         suffix: The end of the stream's name, after the name in the settings.
     """
 
@@ -323,14 +296,7 @@ def advisories(stream: str, event: str = "*") -> str:
 def wanted_stream(
     servers: Servers, place: SubjectRange, *, version: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the configuration of the stream, in the fields of JetStream's API.
-
-    Args:
-        servers: Has its name, number of replicas, and maximum size: beyond it, the server rejects
-            writes.
-        place: The place of the stream.
-        version: The first two numbers of the server's version.
-    """
+    """Return the configuration of the stream, in the fields of JetStream's API."""
     config: dict[str, Any] = {
         "name": stream_name(servers, place),
         "subjects": [f"{place.kept}.>"],

@@ -58,9 +58,7 @@ class KeyValueEntry(Value):
     """A key with its value.
 
     Attributes:
-        key: The key.
         value: The bytes, exactly as written.
-        revision: The revision of the write that made this value.
     """
 
     key: str
@@ -130,7 +128,6 @@ class KeyValue(Protocol):
         """Return all entries below a prefix, at one revision.
 
         Args:
-            prefix: The prefix.
             largest: Maximum bytes of a value; larger values are skipped.
 
         Raises:
@@ -141,8 +138,6 @@ class KeyValue(Protocol):
         """Write a value unconditionally; return its revision.
 
         Args:
-            key: The key.
-            value: The bytes.
             ttl: Seconds until it expires; `None` for never. Each write sets the ttl again.
         """
 
@@ -168,7 +163,6 @@ class KeyValue(Protocol):
         """Yield the changes below a prefix, without an end.
 
         Args:
-            prefix: The prefix.
             after: The last revision seen: of a `KeyListing`, a `KeyWrite` or a `KeyRemoval`. `None`
                 requests a `KeyListing` first.
             largest: Maximum bytes of a value; writes of larger values are skipped. Others can write
@@ -232,7 +226,6 @@ def check_value(value: bytes, ttl: float | None) -> bytes:
     """Return the value if a store accepts it with this ttl.
 
     Args:
-        value: The bytes.
         ttl: Seconds; `None` for no expiry.
 
     Raises:

@@ -86,11 +86,7 @@ def weakness(version: str) -> str | None:
 
 
 class NatsKeyValue(CheckedStore):
-    """The bus in JetStream streams; the place of a key decides its stream.
-
-    Args:
-        streams: The streams, on one connection.
-    """
+    """The bus in JetStream streams; the place of a key decides its stream."""
 
     def __init__(self, streams: Mapping[SubjectRange, NatsStream]) -> None:
         self._connection = streams[PASSING].connection
@@ -138,11 +134,7 @@ class NatsKeyValue(CheckedStore):
 
 
 class _StreamKeys:
-    """The keys of one stream; the methods are the steps of `CheckedStore`.
-
-    Args:
-        stream: The stream.
-    """
+    """The keys of one stream; the methods are the steps of `CheckedStore`."""
 
     def __init__(self, stream: NatsStream) -> None:
         self.timeout = stream.timeout

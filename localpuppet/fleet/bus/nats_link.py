@@ -79,11 +79,7 @@ class _Question(Value):
 
 
 class _BoundedQueue:
-    """The answers to a request for a batch, up to `MAX_BATCH` bytes.
-
-    Args:
-        problem: The error that the queue has in place of messages beyond that.
-    """
+    """The answers to a request for a batch, up to `MAX_BATCH` bytes."""
 
     def __init__(self, problem: UnavailableError) -> None:
         self.waiting: asyncio.Queue[Msg | UnavailableError] = asyncio.Queue()
@@ -110,7 +106,6 @@ class NatsLink:
     """One connection, from `connect` until it is lost or closed.
 
     Args:
-        where: The servers, for messages.
         timeout: The deadline of each call in seconds.
         must_be_tls: Whether to leave a server without TLS before sending the client's identity.
     """
@@ -139,17 +134,7 @@ class NatsLink:
         return one_line(self.client.server_version)
 
     async def connect(self, url: str, options: Mapping[str, Any], *, inbox: str) -> None:
-        """Connect.
-
-        Args:
-            url: The server.
-            options: The client's identity in nats-py's terms.
-            inbox: The prefix of the subjects for answers.
-
-        Raises:
-            NatsError: The server denies access, or is not a NATS server; `error_text` may say more.
-            OSError: The server cannot be reached.
-        """
+        """Connect."""
         await self.client.connect(
             url,
             **options,
@@ -178,11 +163,7 @@ class NatsLink:
     async def request(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
     ) -> Msg:
-        """Send a message; return the answer.
-
-        Raises:
-            NobodyError: The subject has no responder.
-        """
+        """Send a message; return the answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
 
@@ -225,12 +206,7 @@ class NatsLink:
     async def batches(
         self, subject: str, body: Mapping[str, object], *, size: int
     ) -> AsyncGenerator[Msg, None]:
-        """Request batches from a pull consumer until it is empty; yield their messages.
-
-        Raises:
-            FloodError: A batch exceeds `MAX_BATCH`.
-            StalledError: No message for a quarter of the timeout, or the consumer was removed.
-        """
+        """Request batches from a pull consumer until it is empty; yield their messages."""
         self.check_answers()
         queue = _BoundedQueue(FloodError("sends more than the buffer holds", where=self._where))
         self._number += 1
@@ -384,7 +360,6 @@ class NatsConnection:
             without it is rejected; otherwise the server decides.
         timeout: The deadline of each call in seconds.
         password: The password of `servers.user`.
-        inbox: The prefix of the subjects for answers.
     """
 
     def __init__(

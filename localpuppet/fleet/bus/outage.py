@@ -51,7 +51,6 @@ async def cancel_all(
     groups of Python 3.11 then raise the connection's error only, and the task tries again.
 
     Args:
-        tasks: The tasks.
         again: Seconds after which tasks that continue are cancelled again.
     """
     while pending := [task for task in tasks if not task.done()]:
@@ -61,11 +60,7 @@ async def cancel_all(
 
 
 class StoreChange:
-    """Notices that a store was connected again, or is another one.
-
-    Args:
-        prefix: The prefix whose store counts.
-    """
+    """Notices that a store was connected again, or is another one."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -133,11 +128,7 @@ _Store = TypeVar("_Store", bound=DeadlineCalls)
 
 
 def end_of_step(seconds: float) -> float:
-    """Return the deadline of a step in monotonic seconds.
-
-    Args:
-        seconds: The step's own timeout.
-    """
+    """Return the deadline of a step in monotonic seconds."""
     return min(time.monotonic() + seconds, _END.get())
 
 

@@ -58,7 +58,6 @@ class Member(Value):
     """A node or a person with their rights.
 
     Attributes:
-        name: The name in the certificate.
         grants: The rights, without duplicates.
     """
 
@@ -79,11 +78,8 @@ class RosterEntry(Value):
     """One entry of the roster.
 
     Attributes:
-        name: A node or a person.
         node: Whether it has an agent.
-        triggers: The nodes that it may trigger.
         asks: The nodes that it may send requests to.
-        leases: The leases that it may take.
         reads: The keywords of `READS` that it may read of all nodes.
         forgets: Whether it may have nodes forgotten, if their policies allow that, too.
         takeover: The callers whose rollouts it may command and take over, if policies allow that.
@@ -104,9 +100,6 @@ class Roster(Value):
 
     Attributes:
         entries: Nodes, then people, in the file's order.
-        admins: The names with all rights.
-        keyprefix: The prefix of the triggers.
-        stream: The NATS stream.
     """
 
     entries: tuple[RosterEntry, ...]
@@ -120,7 +113,6 @@ class Roster(Value):
 
         Args:
             raw: The document; its shape was checked.
-            where: The document, for messages.
 
         Raises:
             InvalidInputError: A name is malformed, a duplicate, or unknown.
@@ -246,7 +238,6 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
     """Return the block `accounts` of a server's configuration.
 
     Args:
-        members: The nodes and people.
         admins: The names with all rights on the streams, which create them.
         stream: The name of the stream; the inventory's stream has it as a prefix.
     """
@@ -426,11 +417,7 @@ quietly etcdctl auth enable
 
 
 def script(members: Sequence[Member]) -> str:
-    """Return a POSIX shell script that creates users and roles and enables authentication.
-
-    Args:
-        members: The nodes and people.
-    """
+    """Return a POSIX shell script that creates users and roles and enables authentication."""
     return _HEAD.replace("STORE", STORE) + "".join(_member(member) for member in members) + _TAIL
 
 

@@ -34,8 +34,6 @@ class Endpoint(Value):
 
     Attributes:
         url: As the user wrote it; without credentials.
-        host: Its name or address.
-        port: Its port.
         tls: Whether the URL requires TLS.
     """
 
@@ -51,9 +49,6 @@ class Endpoint(Value):
         Args:
             url: The URL; `http://` and `nats://` mean no TLS.
             engine: `etcd` or `nats`.
-
-        Raises:
-            InvalidInputError: The text is another kind of URL, or contains credentials.
         """
         secure, plain, port = _SCHEMES[engine]
         where = one_line(url_without_secrets(url)).partition("?")[0]
@@ -83,10 +78,7 @@ class Servers(Value):
             system's.
         certificate: PEM file with the client's certificate.
         key: PEM file with its private key; `None` if the key is in `certificate`.
-        user: A login.
-        password_file: The file with its password.
         credentials: A NATS credentials file: JWT and nkey, or an nkey's seed alone.
-        stream: The NATS stream.
         replicas: Number of servers of a NATS cluster that keep a stream made by localpuppet.
         max_bytes: Maximum size of a NATS stream made by localpuppet.
         api: The prefix of NATS's JetStream API; another one if it is imported from an account.
@@ -117,7 +109,6 @@ class Servers(Value):
             raw: The part of the settings; its shape was checked.
             engine: `etcd` or `nats`.
             root: The base directory of relative paths.
-            where: The part, for messages.
 
         Raises:
             InvalidInputError: A URL is invalid, or a setting lacks another one that it requires.

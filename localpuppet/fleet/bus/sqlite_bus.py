@@ -38,14 +38,7 @@ _LOST = flags.MOVE_SELF | flags.IGNORED
 
 
 class Doorbell:
-    """The bell of one file, for use in the event loop that created it.
-
-    Args:
-        path: The file; its directory must exist.
-
-    Raises:
-        OSError: The kernel has no inotify descriptor left, or the directory does not exist.
-    """
+    """The bell of one file, for use in the event loop that created it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,11 +55,7 @@ class Doorbell:
         self.rings = 0
 
     def ring(self) -> None:
-        """Wake all processes that wait for this file.
-
-        Raises:
-            OSError: The file does not exist, or is not writable.
-        """
+        """Wake all processes that wait for this file."""
         os.utime(self._path, follow_symlinks=False)  # another user may own the directory
 
     async def wait(self, rings: int, *, seconds: float) -> None:
@@ -155,8 +144,6 @@ class SqliteKeyValue(CheckedStore):
     """The bus in one file.
 
     Args:
-        file: The open file.
-        bell: The bell of the same path.
         timeout: The deadline of each call in seconds.
     """
 

@@ -56,10 +56,6 @@ def other_owner(directory: Path) -> int | None:
 
     Returns:
         The id of the first other user on the path; `None` if there is no other, or as non-root.
-
-    Raises:
-        InvalidInputError: Others can write a directory on the path.
-        UnavailableError: The path cannot be read.
     """
     if os.geteuid() != 0:
         return None
@@ -80,12 +76,6 @@ def make_file(path: Path) -> None:
     """Create the file, private; SQLite gives its side files the same mode and owner.
 
     An existing file is not opened: closing it would drop this process's locks on it.
-
-    Raises:
-        InvalidInputError: Others can write the directory; or root would use another user's
-            directory or file.
-        UnavailableError: The directory cannot be created.
-        OSError: The file cannot be created.
     """
     _refuse_replaceable(path)
     try:
@@ -177,7 +167,6 @@ class Position(Value):
     """The position of a watcher.
 
     Attributes:
-        after: The last revision that it has seen.
         largest: Maximum bytes of a value of interest.
         parts: Whether listings may come in parts.
         key: The last key of an incomplete listing; empty otherwise.
@@ -194,7 +183,6 @@ class WatchSnapshot(Value):
 
     Attributes:
         changes: The next changes, sorted by revision.
-        position: The position for the next look.
         more: Whether there are more changes already.
     """
 
@@ -261,11 +249,6 @@ class SqliteFile:
 
     Args:
         path: Its file; created if missing, with its directory.
-
-    Raises:
-        UnavailableError: The file is unusable: damaged, another database, read-only, disk full.
-        InvalidInputError: Others can write its directory, or root would open another user's.
-        LockedError: Another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -347,8 +330,6 @@ class SqliteFile:
         """Write a value; return its revision.
 
         Args:
-            key: The key.
-            value: The bytes.
             ttl: Seconds until it expires.
             expected: The revision that the key must have now, 0 for none; `None` for any.
 

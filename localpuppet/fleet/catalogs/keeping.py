@@ -52,10 +52,7 @@ class CatalogHeader(JsonRecord):
     """The run of a catalog, and the digest of its packed form.
 
     Attributes:
-        run: The run that applied it.
         at: When that run ended, in seconds since 1970, UTC.
-        release: The applied release.
-        environment: Puppet's environment.
         commit: The commit of the release; empty if it was not staged.
         digest: SHA-256 of the packed form, hexadecimal; empty if the catalog is unknown.
         size: The bytes of the packed form.
@@ -76,13 +73,7 @@ class CatalogHeader(JsonRecord):
 
 
 class NodeCatalog(Value):
-    """A catalog of a node: verified, and checked once.
-
-    Attributes:
-        node: The node.
-        header: The header.
-        packed: The packed catalog.
-    """
+    """A catalog of a node: verified, and checked once."""
 
     node: NodeName
     header: CatalogHeader
@@ -115,11 +106,7 @@ def pack_catalog(catalog: CanonicalCatalog) -> bytes:
 
 
 def unpack_catalog(data: bytes, *, node: NodeName) -> CanonicalCatalog:
-    """Return the catalog in verified bytes of a node.
-
-    Raises:
-        InvalidInputError: The bytes are malformed, too large, or of another node.
-    """
+    """Return the catalog in verified bytes of a node."""
     where = f"catalog of {node}"
     try:
         catalog = CanonicalCatalog.parse(unpacked(data, most=MAX_BYTES), where=where)
@@ -142,11 +129,7 @@ MAX_RECENT = 16 * 1024 * 1024
 
 
 class CatalogKeeper:
-    """The catalog of this node's last good run.
-
-    Args:
-        state: The state directory.
-    """
+    """The catalog of this node's last good run."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "catalogs" / "last.json"
@@ -249,12 +232,7 @@ async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float)
     """Return the catalog of a node.
 
     Args:
-        client: Sends the requests.
-        node: The node.
         patience: Seconds to wait for each reply.
-
-    Raises:
-        UnavailableError: The node is unresponsive, refuses, or sent something invalid.
     """
     reply = await request_chunks(client, node, "catalog", most=MAX_PACKED, patience=patience)
     try:
@@ -274,8 +252,6 @@ class CatalogReader:
     """Reads catalogs of nodes.
 
     Attributes:
-        me: This node, whose catalog is read from its disk.
-        keeper: The catalog of this node.
         store: Returns the connected bus; raises `UnavailableError` during an outage.
         client: Returns what sends requests over a bus.
         monotonic: A monotonic time in seconds.

@@ -24,11 +24,7 @@ SHOWN = 3
 
 
 class FleetAdditions(CommandAdditions):
-    """The fleet's additions to commands of a node.
-
-    Args:
-        node: The parts of the node.
-    """
+    """The fleet's additions to commands of a node."""
 
     def __init__(self, node: NodeApp) -> None:
         self._node = node

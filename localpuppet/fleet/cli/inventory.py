@@ -372,11 +372,7 @@ def query_command(
 
 
 def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[FunctionReply]":
-    """Return the answer to `query` with these arguments.
-
-    Raises:
-        UnavailableError: The inventory is unreachable or too old.
-    """
+    """Return the answer to `query` with these arguments."""
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
     calls = FleetApp(node).inventory_calls(render.QuietObserver().note)

@@ -245,8 +245,6 @@ async def _gathered(
     """Return the published states by node, and the inventory.
 
     Args:
-        node: The wiring.
-        expression: A query, or `None`.
         needs: Whether the list needs the inventory even without a query.
     """
     fleet = FleetApp(node)
@@ -407,11 +405,7 @@ LEAST = [0, 0, 8, 9, 0, 0]
 
 
 async def follow(connect: Callable[[], Awaitable[KeyValue]], board: "Board") -> None:
-    """Show every change, without an end; note an outage once, and wait for its end.
-
-    Raises:
-        UnavailableError: The first connection to the bus failed.
-    """
+    """Show every change, without an end; note an outage once, and wait for its end."""
     kv = await connect()
     try:
         while True:
@@ -429,8 +423,6 @@ class Board:
     """Shows the reports of nodes, each change once.
 
     Args:
-        verifier: Verifies the reports' signatures.
-        clock: Time.
         as_json: Whether to show JSON lines instead of rows.
     """
 

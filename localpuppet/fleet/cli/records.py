@@ -69,12 +69,7 @@ SHOWN = 5
 
 
 def lines(collected: Sequence[CollectorRecord], exported: int) -> str:
-    """Return a paragraph with its heading; empty if the run exported and collected nothing.
-
-    Args:
-        collected: The run's collectors.
-        exported: How many resources its catalog exports.
-    """
+    """Return a paragraph with its heading; empty if the run exported and collected nothing."""
     shown = [] if not exported else [f"  exports {render.counted(exported, 'resource')}"]
     shown += collectors(collected)
     return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
@@ -121,12 +116,7 @@ def _answer(record: CollectorRecord) -> str:
 
 
 def check_fleet(node: NodeApp) -> CommandAddition:
-    """Return what the policies allow, and what collectors would take of other nodes now.
-
-    Raises:
-        InvalidInputError: A setting or policy is invalid, or the agent has two processes, and its
-            bus is a file.
-    """
+    """Return what the policies allow, and what collectors would take of other nodes now."""
     settings, site = FleetApp(node).settings, FleetApp(node).peers
     socket = settings.agent.network.socket
     if os.access(socket, os.F_OK):  # the run side or its socket unit made it
@@ -177,14 +167,7 @@ def _reacts(settings: FleetSettings, site: PeerSettings) -> list[str]:
 
 
 def show_histories(node: NodeApp, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
-    """Show what the bus has of the runs of nodes, and return the exit code.
-
-    Args:
-        node: The parts of this node.
-        nodes: The names of the nodes.
-        limit: How many runs of each node to show.
-        as_json: Whether to print JSON.
-    """
+    """Show what the bus has of the runs of nodes, and return the exit code."""
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     runs, problems = run(_read(FleetApp(node), names, as_json=as_json))
     if as_json:

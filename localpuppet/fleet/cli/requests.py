@@ -139,13 +139,7 @@ MARGIN = 2  # columns before each line below a node's name
 
 
 def shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    """Return a word for the result, and the lines below it, if any.
-
-    Args:
-        action: The requested action.
-        result: The result in the reply.
-        now: The time.
-    """
+    """Return a word for the result, and the lines below it, if any."""
     try:
         return _shown_reply(action, result, now)
     except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):

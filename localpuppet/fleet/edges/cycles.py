@@ -50,9 +50,6 @@ class RoleEdge(Value):
     """A role that makes another one run.
 
     Attributes:
-        start: The role that changes.
-        end: The role that runs then.
-        by: Why.
         texts: The first kicks or questions, up to `MAX_TEXTS`.
     """
 
@@ -66,7 +63,6 @@ class Relations(Value):
     """The roles that make other roles run.
 
     Attributes:
-        roles: By name.
         edges: By start, end and reason.
         cycles: Each once, the shortest first.
         notes: Errors of kicks and queries, each one line.
@@ -95,12 +91,7 @@ class Relations(Value):
 
 
 def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -> Relations:
-    """Return the roles that make other roles run.
-
-    Args:
-        links: The links between nodes.
-        by: The reasons to include.
-    """
+    """Return the roles that make other roles run."""
     names = {node: role_of(node, roles) for node, roles in links.nodes.items()}
     wanted = [link for link in links.links if link.by in by]
     members: dict[str, list[NodeName]] = {}
@@ -168,7 +159,6 @@ def closed_cycles(
     Args:
         reader: The inventory; it may hold either entry of the node, or none.
         before: The node's previous entry; `None` if it had none.
-        now: The node's new entry.
         enough: Returns whether to stop early; cycles may be missing then.
     """
     mine = role_of(now.node, now.roles)
@@ -201,7 +191,6 @@ def warn_of_cycles(
         note: Takes what a person should read.
         before: The node's entry of its last good run.
         now: The node's entry of this run.
-        reader: The inventory.
 
     Raises:
         StateError: The inventory cannot be read.
@@ -219,7 +208,6 @@ class CycleWatch:
     Args:
         outbox: The node's own entry.
         reader: The entries of other nodes.
-        log: The log for warnings.
     """
 
     def __init__(self, outbox: Outbox, reader: InventoryReader, log: Log) -> None:

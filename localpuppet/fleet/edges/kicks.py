@@ -102,10 +102,7 @@ class HeldKick(Value):
     """The kick of one run.
 
     Attributes:
-        run: The run.
-        uuid: The id of the trigger.
         at: When the first of its kicks was made: seconds since 1970, UTC.
-        call: The trigger to send.
         released_at: When the run was over and had published its entry; `None` before.
     """
 
@@ -150,11 +147,7 @@ class HeldKick(Value):
         }
 
     def with_more(self, call: "Outgoing") -> "HeldKick":
-        """Return the kick with the receivers of another one of the same run added.
-
-        Raises:
-            InvalidInputError: There are too many receivers.
-        """
+        """Return the kick with the receivers of another one of the same run added."""
         mine = self.call
         hosts = tuple(dict.fromkeys((*mine.hosts, *call.hosts)))
         if len(hosts) > MAX_RECEIVERS:
@@ -168,13 +161,7 @@ class HeldKick(Value):
 
 
 class HeldKicks:
-    """The stored kicks.
-
-    Args:
-        state: The state directory.
-        records: The runs.
-        clock: The node's clock.
-    """
+    """The stored kicks."""
 
     def __init__(self, state: Path, records: Records, clock: Clock) -> None:
         self._directory = state / "kicks"
@@ -194,8 +181,6 @@ class HeldKicks:
         """Store a kick until its run is over.
 
         Args:
-            run: The run.
-            call: The trigger to send.
             uuid: The id of the trigger, if this is the run's first kick.
 
         Raises:
@@ -318,11 +303,7 @@ class KickSending:
     """Sends stored kicks.
 
     Attributes:
-        held: The stored kicks.
-        signer: This node.
         store: Returns the connected bus; raises `UnavailableError` if it is unreachable.
-        clock: The node's clock.
-        log: The agent's log.
     """
 
     held: HeldKicks

@@ -81,12 +81,7 @@ class _Wrapped:
 
 
 class SubstitutedReader(_Wrapped):
-    """An inventory with one replaced entry; the exports of this node are not replaced.
-
-    Args:
-        reader: The inventory.
-        entry: The entry to return for its node.
-    """
+    """An inventory with one replaced entry; the exports of this node are not replaced."""
 
     def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
         super().__init__(reader)
@@ -108,12 +103,7 @@ class SubstitutedReader(_Wrapped):
 
 
 class BoundedReader(_Wrapped):
-    """An inventory that raises `EnoughError` to stop a long query.
-
-    Args:
-        reader: The inventory.
-        enough: Returns whether to stop reading.
-    """
+    """An inventory that raises `EnoughError` to stop a long query."""
 
     def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
         super().__init__(reader)
@@ -331,8 +321,6 @@ class NodeLink(Value):
     """Nodes that make other nodes run.
 
     Attributes:
-        by: Why.
-        starts: The nodes that change.
         ends: The nodes that run then; a node in both sets does not make itself run.
         text: The kick or question as written; empty for a trigger.
     """
@@ -360,8 +348,6 @@ class Links(Value):
     """All links of an inventory, and its nodes.
 
     Attributes:
-        nodes: The roles of each node in the inventory.
-        links: The links from a node to another one.
         lost: Kicks that match no node: the text, and the nodes that kick.
         notes: Errors of kicks and queries, each one line.
         unanswered: The number of questions not answered.
@@ -386,7 +372,6 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
     """Return the links of an inventory.
 
     Args:
-        reader: The inventory.
         enough: Returns whether to stop early, as questions of other nodes may take long.
     """
     texts = _read_texts(reader.entries())
@@ -486,12 +471,7 @@ _Steps = dict[str, dict[str, frozenset[LinkReason]]]
 
 
 class Cycle(Value):
-    """Roles that make each other run.
-
-    Attributes:
-        path: The roles in order; the first is repeated at the end.
-        by: The reasons of each step.
-    """
+    """Roles that make each other run."""
 
     path: tuple[str, ...]
     by: tuple[frozenset[LinkReason], ...]
@@ -516,12 +496,7 @@ class Cycle(Value):
 
 
 def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple[Cycle, ...]:
-    """Return the cycles of links, the shortest first.
-
-    Args:
-        links: The links between nodes.
-        names: The role of each node.
-    """
+    """Return the cycles of links, the shortest first."""
     nodes = list(names)
     place = {node: index for index, node in enumerate(nodes)}
     successors: list[list[int]] = [[] for _ in nodes]

@@ -55,8 +55,6 @@ class AnswerDigest(Value):
     """An answer, as far as the reactor compares it.
 
     Attributes:
-        digest: The digest of the answer.
-        revision: The revision of the bus up to which the answer is complete.
         parts: The part of the answer about each node; empty for a node whose part is unknown.
     """
 
@@ -82,8 +80,6 @@ class Dependency(Value):
     Attributes:
         source: The name of the `DependencySource` that can ask again.
         key: Identifies the query for that source: text of some KiB at most.
-        text: The query, for people.
-        answer: The answer.
     """
 
     source: str
@@ -98,13 +94,7 @@ class Dependency(Value):
 
 
 class FinishedRun(Value):
-    """A finished run of a complete release.
-
-    Attributes:
-        run: Its id.
-        good: Whether it succeeded.
-        dependencies: The answers that it received.
-    """
+    """A finished run of a complete release."""
 
     run: str
     good: bool
@@ -188,10 +178,6 @@ def changes(
     """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name.
 
     Args:
-        text: The query.
-        before: The answer before.
-        now: The answer now.
-        since: The nodes that have published an entry since.
         counts: Returns whether a node has an entry.
     """
     differ = {
@@ -235,8 +221,6 @@ class PastReaction(Value):
 
     Attributes:
         at: Its time in seconds since 1970, UTC.
-        nodes: The peers that caused it.
-        causes: The ids of its causes.
     """
 
     at: float
@@ -268,9 +252,6 @@ class WatchedQuery(Value):
     """A query of the last good run.
 
     Attributes:
-        question: The query, and the last answer that is dealt with.
-        base_digest: The digest of the answer that the last good run received.
-        answered_digests: Digests of the answers since that are dealt with.
         tried: Whether a run has received another answer since, or will.
     """
 
@@ -283,7 +264,6 @@ class WatchedQuery(Value):
         """Return the query with an answer that is dealt with.
 
         Args:
-            newest: The answer.
             tried: Whether a run received it, or will.
         """
         before = tuple(digest for digest in self.answered_digests if digest != newest.digest)
@@ -300,7 +280,6 @@ class ReactionState(JsonRecord):
 
     Attributes:
         run: The last run that was processed; `None` before the first.
-        queries: The queries of the last good run.
         reactions: The reactions of the last hour, oldest first.
         pending: The causes of a reaction that may not be in the inbox yet.
     """
@@ -333,11 +312,7 @@ class ReactionStorage(Protocol):
     """Stores the state."""
 
     def load(self) -> ReactionState:
-        """Return the state, empty before the first write.
-
-        Raises:
-            StateError: The state is damaged or unreadable.
-        """
+        """Return the state, empty before the first write."""
 
     def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
@@ -355,10 +330,8 @@ class ChangedPeer(Value):
     """A node that changed an answer.
 
     Attributes:
-        node: The node.
         paths: The chains that led to its entry; `()` for a chain that begins there.
         refusal: Why the policy forbids a reaction to it, or `None`.
-        change: What it changed.
     """
 
     node: NodeName
@@ -368,13 +341,7 @@ class ChangedPeer(Value):
 
 
 class NewAnswer(Value):
-    """An answer that is not dealt with.
-
-    Attributes:
-        watched: The query.
-        now: The answer.
-        peers: The nodes that changed it.
-    """
+    """An answer that is not dealt with."""
 
     watched: WatchedQuery
     now: AnswerDigest
@@ -390,8 +357,6 @@ class ReactionDecision(Value):
 
     Attributes:
         state: The state to store before anything else happens.
-        lines: Log lines, each to be written once.
-        waiting: Why a reaction has to wait; to be logged once per reason.
         due: When the wait ends, in seconds since 1970 UTC; `None` if no reaction waits.
     """
 
@@ -427,12 +392,9 @@ def decide(
     """Return what follows from changed answers.
 
     Args:
-        state: The stored state; no reaction is pending.
         seen: The answers that are not dealt with.
-        me: This node.
         now: Seconds since 1970, UTC.
         waits: Whether a reaction waits for its run to start.
-        new_id: Returns a new UUID.
     """
     dealt: dict[tuple[str, str], WatchedQuery] = {}
     lines: list[str] = []
@@ -553,11 +515,7 @@ FILE = Path("agent", "reactions.json")
 
 
 class ReactionMemory:
-    """The stored state.
-
-    Args:
-        state: The state directory.
-    """
+    """The stored state."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / FILE

@@ -67,8 +67,6 @@ class Questions:
     """A `DependencySource` of queries.
 
     Attributes:
-        reader: The entries.
-        records: The records of runs.
         now: Returns seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
     """
@@ -117,8 +115,6 @@ class Collectors:
 
     Attributes:
         reader: The entries and their age.
-        collecting: Answers collectors.
-        records: The records of runs.
         now: Returns seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
     """
@@ -164,12 +160,7 @@ class Collectors:
 
 
 class FinishedRuns:
-    """The recorded runs.
-
-    Args:
-        records: The records of runs.
-        sources: The kinds of dependencies.
-    """
+    """The recorded runs."""
 
     def __init__(self, records: Records, sources: Sequence[DependencySource]) -> None:
         self._records = records
@@ -218,11 +209,7 @@ RECHECK = 600.0
 
 
 class Pace:
-    """The times of the looks, in seconds of a clock that never goes back.
-
-    Args:
-        now: The current time.
-    """
+    """The times of the looks, in seconds of a clock that never goes back."""
 
     def __init__(self, now: float) -> None:
         self._due = now + DEBOUNCE
@@ -254,13 +241,7 @@ class Reactor:
     """Watches the answers and requests runs.
 
     Attributes:
-        host: The agent of this node.
-        runs: The finished runs.
-        sources: The kinds of dependencies.
-        peers: The entries of other nodes.
         refusal: Returns why the policy forbids a reaction to a peer, or `None`.
-        memory: Stores its state.
-        new_id: Returns a new UUID.
         again: Seconds until the next attempt after a disk error, or if no answer is known.
     """
 
@@ -284,7 +265,6 @@ class Reactor:
         Args:
             seen: Set when entries of other nodes may have changed.
             changed: Set when a run may have begun or ended.
-            leave: Ends the loop.
         """
         pace = Pace(self.clock.monotonic())
         while not leave.is_set():

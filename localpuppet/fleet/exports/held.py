@@ -67,8 +67,6 @@ class NodeExports(Value):
     """All exports of a node, as rows of the database.
 
     Attributes:
-        node: The node.
-        digest: The digest of its exports.
         rows: For each resource: type, title, tags, JSON.
     """
 
@@ -95,9 +93,6 @@ class RefusedExports(Value):
     """A node whose latest exports were rejected or could not be read; older ones remain stored.
 
     Attributes:
-        node: The node.
-        digest: The digest of the latest exports.
-        reason: Why, in one line.
         tries: How often they were rejected while the bus was reachable.
     """
 
@@ -163,9 +158,6 @@ class HeldExports:
         """Record that the latest exports of a node were rejected or not read; stored ones remain.
 
         Args:
-            node: The node.
-            digest: The digest of the latest exports.
-            reason: Why, in one line.
             tried: Whether the bus was reachable and the exports are invalid.
         """
         with self._database.transaction() as connection:
@@ -184,7 +176,6 @@ class HeldExports:
 
         Args:
             nodes: Node and digest; nodes with stored or rejected exports are skipped.
-            reason: Why, in one line.
         """
         with self._database.transaction() as connection:
             connection.executemany(
@@ -364,9 +355,6 @@ class ExportsFollower:
     """Stores the exports that the entries of the view name; the inventory's `Companion`.
 
     Attributes:
-        view: The accepted entries.
-        held: The stored exports.
-        log: The agent's log.
         at_once: The number of nodes to fetch from at the same time.
         together: The number of nodes to store in one transaction, so that a first listing does not
             wait for the disk once per node.
@@ -451,8 +439,6 @@ class ExportsFollower:
 
         Args:
             waiting: The exports not stored yet; the rest waits for the next call.
-            fetched: The new exports; unpacked one by one, as unpacking takes many times the memory.
-            last: Whether this is the last call of the round.
         """
         held = False
         for exports in fetched:

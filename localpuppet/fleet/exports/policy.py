@@ -87,14 +87,7 @@ class CollectMode(StrEnum):
 
 
 class CollectLine(Value):
-    """A line of the collect policy.
-
-    Attributes:
-        signers: The signers that it matches.
-        types: The types that it matches.
-        title: The pattern that the title must match.
-        how: The part of the resource that it takes.
-    """
+    """A line of the collect policy."""
 
     signers: Signers
     types: frozenset[str]
@@ -113,10 +106,6 @@ class CollectPolicy(Value):
 
         Args:
             data: UTF-8 text.
-            where: The file's name, for messages.
-
-        Raises:
-            InvalidInputError: A line is invalid.
         """
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
@@ -237,12 +226,7 @@ MAX_NAMED = 3
 
 @dataclass(slots=True)
 class _GuardLoss:
-    """What a guarded line takes away from the exports of one signer.
-
-    Attributes:
-        dropped: Names of dropped parameters.
-        left_out: Left-out resources, each with the reason, as text for a comment.
-    """
+    """What a guarded line takes away from the exports of one signer."""
 
     dropped: set[str] = field(default_factory=set)
     left_out: list[str] = field(default_factory=list)
@@ -252,9 +236,7 @@ def proposed(offers: Iterable[Offer], *, me: str, policy: CollectPolicy) -> list
     """Return the proposed lines, grouped by type.
 
     Args:
-        offers: The current exports.
         me: This node, whose own exports need no line.
-        policy: The current policy.
     """
     lacking: dict[str, dict[str, dict[str, _GuardLoss]]] = {}
     for offer in offers:

@@ -61,14 +61,7 @@ MAX_ASKED = 1000
 
 
 class CollectedResource(Value):
-    """A resource that a collector took.
-
-    Attributes:
-        node: The exporting node.
-        resource: Its type and title.
-        how: `guarded` or `as-is`.
-        dropped: Names of the dropped parameters.
-    """
+    """A resource that a collector took."""
 
     node: str
     resource: str
@@ -80,13 +73,11 @@ class CollectorRecord(JsonRecord):
     """A collector of a run and its result.
 
     Attributes:
-        type: The type.
         filter: Its condition in Puppet's JSON form; see `Search.parse`.
         at: The time of the request, ISO 8601, UTC.
         digest: The digest of the taken resources; `None` if the collector failed.
         revision: The bus revision of the answer; `None` if unknown.
         age: Seconds since the answer was last confirmed as current.
-        resources: The resources it took.
         parts: Short digests of the taken resources by node and reference.
         left_out: The first `MAX_LEFT_OUT` matching resources that it left out.
         more_left_out: The number of further resources left out.
@@ -245,9 +236,6 @@ def offer_exports(
     """Store a good run's exports, for publishing; return the summary for its entry, and them.
 
     Args:
-        outbox: Stores them.
-        run: The run.
-        before: The entry until now.
         now: Seconds since 1970, UTC.
 
     Raises:
@@ -278,7 +266,6 @@ class CollectorService:
 
     Args:
         held: The stored exports of other nodes.
-        me: This node.
         policy: The path of `policies/collect.policy`.
     """
 
@@ -289,10 +276,6 @@ class CollectorService:
 
     def collect(self, kind: str, search: Search) -> CollectorResult:
         """Return the result of a collector; see `choose`.
-
-        Args:
-            kind: The type.
-            search: The collector's condition.
 
         Raises:
             InvalidInputError: The policy is invalid or stops the run.
@@ -306,9 +289,6 @@ class CollectorService:
         """Return the results that the collectors of a past run would get now.
 
         A collector that fails now, or had no answer then, gets a `reason` and no digest.
-
-        Args:
-            before: The collectors as recorded in the run.
         """
         return [self._again(earlier) for earlier in before]
 

@@ -113,7 +113,6 @@ class ExportedResource(Value):
 
     Attributes:
         type: The type as Puppet writes it, `Concat::Fragment`.
-        title: The title.
         tags: The tags, sorted, in lower case.
         file: The manifest on the exporting node; `None` if unknown.
         line: The line of the manifest; `None` if unknown.
@@ -131,11 +130,7 @@ class ExportedResource(Value):
 
     @classmethod
     def parse(cls, fields: Fields) -> "ExportedResource":
-        """Return the resource in JSON fields.
-
-        Raises:
-            InvalidInputError: It is invalid or too large; the error names the field.
-        """
+        """Return the resource in JSON fields."""
         fields.only(_FIELDS)
         named = fields.parsed("type", parse_type), fields.parsed("title", parse_title)
         with errors_at(reference(*named)):
@@ -151,11 +146,7 @@ class ExportedResource(Value):
 
     @classmethod
     def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
-        """Return a resource that `parse` accepted before, in a tenth of its time.
-
-        Raises:
-            ValueError: The stored JSON is damaged.
-        """
+        """Return a resource that `parse` accepted before, in a tenth of its time."""
         try:
             return cls(**{**raw, "tags": tuple(raw["tags"])})
         except (KeyError, TypeError) as error:
@@ -192,8 +183,6 @@ class Offer(Value):
     """A resource and the node that exports it.
 
     Attributes:
-        node: The node, which signed the exports.
-        resource: The resource.
         size: Bytes of its stored JSON; 0 if not counted.
     """
 
@@ -284,7 +273,6 @@ class GuardedResource(Value):
     """A resource after a guarded line was applied.
 
     Attributes:
-        parameters: The remaining parameters.
         dropped: Names of the dropped parameters, sorted.
         reason: Why the resource is left out; `None` if the line takes it.
     """
@@ -295,12 +283,7 @@ class GuardedResource(Value):
 
 
 def guard(resource: ExportedResource, asked: Mapping[str, Json]) -> GuardedResource:
-    """Return what a guarded line takes of a resource.
-
-    Args:
-        resource: The resource as its node exports it.
-        asked: The values that the collector's condition requires, by parameter.
-    """
+    """Return what a guarded line takes of a resource."""
     dropped = tuple(
         sorted(
             name
@@ -317,7 +300,6 @@ def is_guarded(parameter: str, kind: str = "") -> bool:
     """Return whether a guarded line drops a parameter.
 
     Args:
-        parameter: The name of the parameter.
         kind: The type; empty for parameters dropped for every type.
     """
     return _GUARDED.match(parameter) is not None or parameter in OF_TYPES.get(kind, ())
@@ -358,7 +340,6 @@ class PackedResources(Value):
     Attributes:
         data: The packed bytes; empty for no resources.
         digest: Their SHA-256, hexadecimal; empty for no resources.
-        count: The number of resources.
     """
 
     data: bytes
@@ -420,8 +401,6 @@ def aged(
     """Return resources with the time at which the node first exported each.
 
     Args:
-        resources: The current exports.
-        before: The previous exports.
         now: Seconds since 1970, UTC.
     """
     known: Mapping[str, float] = {earlier.ref: earlier.since for earlier in before}

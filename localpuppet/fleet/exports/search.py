@@ -45,7 +45,6 @@ class Comparison(Value):
     Attributes:
         name: `tag`, `title`, or a parameter.
         equal: Whether the operator is `==`; otherwise `!=`.
-        value: The value.
     """
 
     name: str
@@ -65,12 +64,7 @@ class Comparison(Value):
 
 
 class JoinedConditions(Value):
-    """Two conditions joined by an operator.
-
-    Attributes:
-        left, right: The conditions.
-        join: The operator.
-    """
+    """Two conditions joined by an operator."""
 
     left: "Condition"
     join: Join
@@ -137,7 +131,6 @@ def as_query(kind: str, raw: Json) -> list[Json]:
     the nodes that a collector may take resources from.
 
     Args:
-        kind: The type.
         raw: A condition that `Search.parse` accepted.
     """
     whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
@@ -220,14 +213,7 @@ def _same(left: Json, right: Json) -> bool:
 
 
 class TakenResource(Value):
-    """A resource that a collector takes.
-
-    Attributes:
-        node: The exporting node.
-        resource: The resource with the parameters that count.
-        how: The mode of the matching line.
-        dropped: Names of the dropped parameters.
-    """
+    """A resource that a collector takes."""
 
     node: str
     resource: ExportedResource
@@ -236,13 +222,7 @@ class TakenResource(Value):
 
 
 class RejectedResource(Value):
-    """A resource that a collector leaves out.
-
-    Attributes:
-        node: The exporting node.
-        resource: Its type and title.
-        reason: Why, in one line.
-    """
+    """A resource that a collector leaves out."""
 
     node: str
     resource: str
@@ -270,14 +250,6 @@ def choose(
 
     Args:
         offers: Resources of the type; some may not match the search.
-        kind: The type.
-        search: The collector's condition.
-        me: This node; Puppet has its own exports in the catalog already.
-        policy: This node's collect policy.
-
-    Raises:
-        InvalidInputError: No line names the type, two nodes export one title, or the result is too
-            large.
     """
     taken: list[TakenResource] = []
     left_out: list[RejectedResource] = []

@@ -25,7 +25,6 @@ class AuditRecord(Value):
         caller: The name whose key signed the request, or `LOCAL` and a user of the node.
         action: The action of the policy, such as `run` or `disable`.
         subject: What the request is about, in one line: a release, the message of a hold, a run.
-        decision: The decision.
         reason: Why the node refused the request; empty if it accepted.
         request: The id of the request; empty without one.
         times: How many equal requests in a row the record means.
@@ -49,9 +48,6 @@ class AuditRecord(Value):
         """Return the record of a command that a user ran on the node.
 
         Args:
-            user: The user.
-            action: The action of the policy that the command is like.
-            subject: What the command is about.
             at: When it ran, in seconds since 1970, UTC.
         """
         return cls(

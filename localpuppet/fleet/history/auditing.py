@@ -39,7 +39,6 @@ class Auditor:
 
     Args:
         append: Stores a record; one with a known identity replaces the earlier one.
-        clock: The node's clock.
         log: Receives the problem if a record cannot be stored: the request is decided anyway.
     """
 

@@ -61,14 +61,7 @@ class HistoryKind(StrEnum):
 
 
 class HistoryForm(Value, Generic[R]):
-    """What distinguishes a kind of history.
-
-    Attributes:
-        kind: The kind.
-        record: The class of its records.
-        message: The kind of its signed messages.
-        days: How many days a node keeps on its disk.
-    """
+    """What distinguishes a kind of history."""
 
     kind: HistoryKind
     record: type[R]
@@ -96,7 +89,6 @@ class HistoryDay(Value, Generic[R]):
     """A day of a node's history.
 
     Attributes:
-        node: The node.
         day: The number of the day since 1970, UTC.
         records: The records, the oldest first.
         dropped: How many more did not fit.
@@ -139,11 +131,7 @@ class HistoryDay(Value, Generic[R]):
 
 
 def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
-    """Return the day in a payload.
-
-    Raises:
-        InvalidInputError: The bytes are no day, or a limit is exceeded.
-    """
+    """Return the day in a payload."""
     if len(payload) > MAX_PACKED_DAY:
         raise InvalidInputError(f"is larger than {MAX_PACKED_DAY} bytes", where=_WHERE)
     try:

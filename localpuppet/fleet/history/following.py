@@ -56,11 +56,7 @@ MOST = 20_000 * SLOTS * len(HistoryKind)
 
 
 class HistoryBacklog:
-    """Keys of days, by the slot that a day has on the bus.
-
-    Args:
-        most: Maximum number of keys.
-    """
+    """Keys of days, by the slot that a day has on the bus."""
 
     def __init__(self, most: int = MOST) -> None:
         self._slots: tuple[dict[str, None], ...] = tuple({} for _ in range(SLOTS))
@@ -86,7 +82,6 @@ class HistoryBacklog:
 
         Args:
             today: The number of the day since 1970, UTC.
-            most: Maximum number of keys.
         """
         by_age = ((today - age) % SLOTS for age in range(SLOTS))
         return [*islice(chain.from_iterable(self._slots[slot] for slot in by_age), most)]
@@ -173,10 +168,7 @@ class HistoryFollower:
     """Passes the verified days of all nodes to a board.
 
     Attributes:
-        board: The receiver.
-        verifier: Verifies signatures.
         store: Returns the connected bus; raises `UnavailableError` during an outage.
-        pauses: The waiting times.
     """
 
     board: HistoryBoard
@@ -296,13 +288,7 @@ def read_entry(
     """Return the verified day in a value of the bus.
 
     Args:
-        entry: The key and its value.
-        verifier: Verifies signatures.
         now: Seconds since 1970, UTC.
-
-    Raises:
-        IntegrityError: The signature is not trusted, or another node signed the value.
-        InvalidInputError: The value is no day, or not of this key or time.
     """
     name, _, rest = entry.key.removeprefix(HISTORY).partition("/")
     node = NodeName.parse(name)
@@ -339,9 +325,6 @@ async def read_runs(
     before, and an upgraded one another form. Then the second value is the reason, else it is empty.
 
     Args:
-        kv: The bus, connected.
-        node: The node.
-        verifier: Verifies signatures.
         now: Seconds since 1970, UTC.
 
     Raises:

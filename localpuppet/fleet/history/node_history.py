@@ -39,12 +39,8 @@ class NodeHistory:
     """The history of a node whose settings name a bus; other nodes have none.
 
     Args:
-        state: The state directory.
-        name: Returns the node's name.
-        records: The records of the node's runs.
         interval: Returns the seconds between the runs of the agent's timer; `None` while no agent
             is running.
-        clock: The clock.
     """
 
     def __init__(

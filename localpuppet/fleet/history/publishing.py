@@ -57,12 +57,7 @@ R = TypeVar("R", bound=HistoryRecord)
 
 
 class DayLog(Generic[R]):
-    """The days of one kind of history.
-
-    Args:
-        state: The state directory.
-        form: The kind.
-    """
+    """The days of one kind of history."""
 
     def __init__(self, state: Path, form: HistoryForm[R]) -> None:
         self.form = form
@@ -74,15 +69,7 @@ class DayLog(Generic[R]):
         return self.directory.is_dir()
 
     def append(self, node: NodeName, *records: R) -> None:
-        """Add records; one with a known identity replaces the other.
-
-        Args:
-            node: This node's name.
-            records: The records.
-
-        Raises:
-            BusyError: Another process writes for longer than `PATIENCE`.
-        """
+        """Add records; one with a known identity replaces the other."""
         with self._locked():
             make_private(self.directory)
             remove_half_written(self.directory)
@@ -90,11 +77,7 @@ class DayLog(Generic[R]):
             self._prune(max(day_of(record.at) for record in records))
 
     def begin(self, node: NodeName, records: Iterable[R]) -> None:
-        """Write the first records, all or none, unless the log is begun.
-
-        Raises:
-            BusyError: See `append`.
-        """
+        """Write the first records, all or none, unless the log is begun."""
         with self._locked():
             if self.is_begun:
                 return
@@ -160,11 +143,7 @@ _CHANCE = SystemRandom().random
 
 
 class PublishedDays:
-    """The digests of the days that the bus has, in `history/published.json`.
-
-    Args:
-        state: The state directory.
-    """
+    """The digests of the days that the bus has, in `history/published.json`."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / DIRECTORY / "published.json"
@@ -205,10 +184,6 @@ class HistoryPublisher:
     """Writes the last days of a node's history to the bus.
 
     Attributes:
-        node: The node.
-        logs: The node's history.
-        published: What the bus has.
-        signer: Signs as the node.
         store: Returns the connected bus; raises `UnavailableError` during an outage.
     """
 
@@ -244,11 +219,7 @@ class HistoryPublisher:
         self._reported = ""
 
     async def publish(self) -> None:
-        """Publish the days that changed.
-
-        Raises:
-            UnavailableError: The bus is unreachable, or denies the write.
-        """
+        """Publish the days that changed."""
         kv = await ours(self.store())
         if await self._change.noticed(kv) and self.published.begin(self._change.born):
             self._stamps.clear()

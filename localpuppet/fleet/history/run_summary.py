@@ -35,7 +35,6 @@ class ResourceSummary(Value):
     """A resource that failed, changed, would change or was skipped.
 
     Attributes:
-        type: The resource's type.
         title: The title if it is a plain name or path, else `…`.
         status: The result; never `unchanged`.
         file: The file that declares it, from the module's directory on; empty if unknown.
@@ -80,11 +79,7 @@ def place_of(file: str, line: int | None) -> str:
 
 
 class RunCounts(Resources):
-    """The numbers of resources by result.
-
-    Attributes:
-        corrective: Resources with a corrective change.
-    """
+    """The numbers of resources by result."""
 
     corrective: int = 0
 
@@ -101,7 +96,6 @@ class RunSummary(RunEnd):
         commit: The release's commit; `None` if unknown.
         environment: Puppet's environment, or empty.
         cause: What led to the run, in one line.
-        counts: Resources by result.
         resources: Resources that need attention, those that failed first.
         more: How many such resources are not listed.
     """

@@ -31,7 +31,6 @@ def last_end(records: Records, interval: float | None) -> RunEnd | None:
     """Return the end of a node's last finished run; `None` before the first one.
 
     Args:
-        records: The runs of the node.
         interval: See `RunEnd.run_interval`.
     """
     last = next(records.finished(), None)
@@ -44,9 +43,6 @@ def summarise_run(
     """Return the summary of a finished run.
 
     Args:
-        run: Its record; a part that cannot be read is left out.
-        status: Its status.
-        end: Its end.
         commit: The commit of its release; `None` if unknown.
     """
     request: Mapping[str, Any] = {}

@@ -58,7 +58,6 @@ class Tombstone(Message):
     """A forgotten node.
 
     Attributes:
-        node: The node.
         at: Entries up to this time are forgotten, in seconds since 1970, UTC; a later entry brings
             the node back.
     """
@@ -78,13 +77,7 @@ _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimLine:
-    """What the signers of one line may claim.
-
-    Attributes:
-        signers: The signers of the line.
-        roles: Roles; `None` for all.
-        addresses: Networks; `None` for all.
-    """
+    """What the signers of one line may claim."""
 
     signers: Signers
     roles: frozenset[str] | None
@@ -93,11 +86,7 @@ class ClaimLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPolicy:
-    """The claims that signers may make.
-
-    Attributes:
-        lines: The lines of the file.
-    """
+    """The claims that signers may make."""
 
     lines: tuple[ClaimLine, ...]
 
@@ -107,10 +96,6 @@ class ClaimPolicy:
 
         Args:
             data: UTF-8 text.
-            where: The file's name, for messages.
-
-        Raises:
-            InvalidInputError: A line is invalid.
         """
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
@@ -136,8 +121,6 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
     """Return why an entry is rejected, in one line; `None` if it is accepted.
 
     Args:
-        entry: The entry.
-        signer: The signer's name.
         policy: The policy; `None` without a file, which allows all roles and addresses.
     """
     if entry.node != signer:
@@ -233,25 +216,14 @@ def _network(word: str) -> IPv4Network | IPv6Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRefusal:
-    """A rejected entry or tombstone.
-
-    Attributes:
-        reason: Why, in one line.
-    """
+    """A rejected entry or tombstone."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedEntry:
-    """An entry from the bus.
-
-    Attributes:
-        node: The node at whose key it is.
-        token: The message.
-        found: Its rows, or why it was rejected.
-        revision: The bus's revision of it.
-    """
+    """An entry from the bus."""
 
     node: str
     token: bytes
@@ -264,8 +236,6 @@ class RefusedEntry:
     """A node whose entry on the bus was rejected.
 
     Attributes:
-        node: The node at whose key the entry is.
-        reason: Why, in one line.
         since: Since when, in seconds since 1970, UTC.
     """
 
@@ -279,7 +249,6 @@ class EntryAdmission:
     """Decides which entries this node accepts.
 
     Attributes:
-        verifier: Verifies signatures.
         claims: The path of `policies/inventory.policy`.
         policy: The path of `policies/puppet.policy`, which says who may forget nodes.
         now: Returns seconds since 1970, UTC.
@@ -330,7 +299,6 @@ class EntryAdmission:
 
         Args:
             name: The node at whose key the message was.
-            token: The message.
         """
         try:
             payload = self.verifier.verify(token, MessageKind.INVENTORY).payload
@@ -346,7 +314,6 @@ class EntryAdmission:
 
         Args:
             name: The node at whose key the message is.
-            token: The message.
         """
         try:
             signed = self.verifier.verify(token, MessageKind.TOMBSTONE)

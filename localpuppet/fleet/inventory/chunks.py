@@ -47,11 +47,7 @@ def digest_of(data: bytes) -> str:
 
 
 class ChunkOutbox:
-    """The data of one kind that this node offers, on disk.
-
-    Args:
-        directory: The directory of this kind in the state directory.
-    """
+    """The data of one kind that this node offers, on disk."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "offered"
@@ -106,8 +102,6 @@ class ChunkWriter:
     """Writes this node's chunks of one kind to the bus.
 
     Attributes:
-        prefix: The prefix of the chunks of this node.
-        outbox: The data to publish.
         named: Returns the digest that an entry names; `None` for none.
     """
 
@@ -122,8 +116,6 @@ class ChunkWriter:
         """Write the chunks that the bus lacks, before the entry is published.
 
         Args:
-            kv: The bus.
-            entry: The entry to publish.
             on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
 
         Raises:
@@ -173,9 +165,6 @@ async def fetch_chunks(
     """Return the data that a node's entry names.
 
     Args:
-        kv: The bus.
-        prefix: The prefix of the node's chunks.
-        digest: The digest in the entry.
         size: The number of bytes in the entry.
         most: The largest size that the caller accepts.
 

@@ -74,7 +74,6 @@ class NodeComponent(_Part):
         name: Its reference: `Lamp::Mysql[app1]`.
         application: Its application instance: `Lamp[app1]`.
         produces: The capabilities that other components may consume.
-        consumes: The capabilities that it needs.
     """
 
     name: _Line
@@ -138,7 +137,6 @@ class ExportedServer(_Part):
     """One server.
 
     Attributes:
-        role: Its role.
         ipaddress: Its address; `None` if the node publishes none.
         ports: The ports that it listens on, at most `MAX_PORTS`.
         since: When its node first exported it, in seconds since 1970, UTC.
@@ -150,11 +148,7 @@ class ExportedServer(_Part):
     since: float
 
     def facts(self, node: NodeName) -> dict[str, Json]:
-        """Return the facts of the server that a query receives.
-
-        Args:
-            node: The node of the server.
-        """
+        """Return the facts of the server that a query receives."""
         return {
             "role": self.role,
             "fqdn": str(node),
@@ -188,12 +182,7 @@ MAIN = "main"
 
 
 class CatalogQuery(_Part):
-    """A query of the node's catalog.
-
-    Attributes:
-        text: The query.
-        digest: The digest of the answer.
-    """
+    """A query of the node's catalog."""
 
     text: str
     digest: str
@@ -203,7 +192,6 @@ class ExportsSummary(_Part):
     """A summary of what the node exports; the chunks themselves have their own keys.
 
     Attributes:
-        count: The number of resources.
         digest: The digest over the packed bytes; `None` without exports.
         size: The number of packed bytes.
     """
@@ -258,19 +246,12 @@ class InventoryEntry(_Part):
     """What one node publishes about its last good run.
 
     Attributes:
-        node: The node.
         at: When the run ended by the node's clock, in seconds since 1970, UTC.
-        run: The run.
         release: The applied release, `foo/tags/r1`; `None` if the input has none.
         environment: Puppet's environment; `None` if the input has none.
         facts: Facts by name, structured as in Facter.
         roles: The node's roles, at most `MAX_ROLES`.
-        classes: The classes in its catalog.
-        components: The application parts on it.
         kicks: The roles and queries that its catalog kicks.
-        queries: The queries of its catalog.
-        exports: What it exports.
-        servers: The servers among its exports.
         catalog: Its whole catalog; `None` if the node does not publish it.
         paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
             began on this node. At most `MAX_PATHS`.
@@ -388,11 +369,7 @@ def json_texts(values: Collection[Json]) -> list[str]:
 
 
 def inflate(payload: bytes) -> bytes:
-    """Unpack a payload, never holding more than `MAX_INFLATED` bytes.
-
-    Raises:
-        InvalidInputError: The bytes are not one complete zlib stream, or the result is too large.
-    """
+    """Unpack a payload, never holding more than `MAX_INFLATED` bytes."""
     if len(payload) > MAX_PACKED:
         raise InvalidInputError(
             f"is too large: {len(payload)} bytes packed, the limit is {MAX_PACKED}", where=_WHERE

@@ -153,10 +153,6 @@ def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
     """Return the facts with the node's own name in all name facts.
 
     Other nodes reject an entry with another name: see `admission`.
-
-    Args:
-        facts: The facts.
-        node: The name that the node signs with.
     """
     label, _, domain = node.partition(".")
     named: dict[str, Json] = {**facts, **dict.fromkeys(_NAMES, str(node))}
@@ -181,15 +177,7 @@ def with_roles(facts: Mapping[str, Json], roles: tuple[str, ...]) -> dict[str, J
 
 
 def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return a node's roles: the parameter `role` of its node document, or else the fact.
-
-    Args:
-        parameters: The top-scope parameters of the node document.
-        facts: The facts.
-
-    Raises:
-        InvalidInputError: The value is neither a string nor a list of at most `MAX_ROLES` strings.
-    """
+    """Return a node's roles: the parameter `role` of its node document, or else the fact."""
     where, role = ("parameter", parameters.get("role"))
     if role is None:
         where, role = ("fact", facts.get("role"))
@@ -229,10 +217,6 @@ class PublishedRun:
 
 def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
     """Return the entry for a run.
-
-    Args:
-        run: The run.
-        selection: The facts to publish.
 
     Raises:
         InvalidInputError: The role is neither a string nor a list of strings.

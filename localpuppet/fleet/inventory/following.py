@@ -43,9 +43,6 @@ class Pauses:
     """The waiting times of a follower, in seconds.
 
     Attributes:
-        look: Between two checks of the trust files, which bring revocations into effect.
-        beat: Between two checks that the bus answers.
-        settle: Until a resumed watch counts as complete.
         again: Before the first new attempt to reach the bus.
         longest: Before any later attempt, at most.
         not_allowed: Before a node without read access tries again.
@@ -74,11 +71,7 @@ class Companion(Protocol):
         """Remove what is stored of a node that left the view."""
 
     async def update(self, kv: KeyValue) -> bool:
-        """Update the stored data to the view's entries; return whether it changed.
-
-        Raises:
-            StateError: A write failed; errors of the bus are ignored.
-        """
+        """Update the stored data to the view's entries; return whether it changed."""
 
 
 class _AgainError(Exception):
@@ -91,7 +84,6 @@ class Sources:
 
     Attributes:
         store: Returns the connected bus; raises `UnavailableError` during an outage.
-        admission: Accepts or rejects entries.
         trust: Returns a text that changes when the trust files change.
         probe: A readable key, to check that the bus answers.
         companion: Stores what entries point to.
@@ -111,10 +103,7 @@ class ViewFollower:
     """Keeps a view up to date.
 
     Attributes:
-        view: The view.
-        sources: The sources of the view.
         changed: Called after the view may have changed.
-        pauses: The waiting times.
     """
 
     view: View

@@ -29,7 +29,6 @@ def splay(node: NodeName, every: float) -> float:
     """Return the node's second of each period: constant per node, spread over the fleet.
 
     Args:
-        node: The node.
         every: The period in seconds.
     """
     digest = hashlib.sha256(node.encode()).digest()
@@ -40,7 +39,6 @@ def due(node: NodeName, every: float) -> float:
     """Return how many seconds after the end of a run the next one is late.
 
     Args:
-        node: The node.
         every: Seconds between its own runs.
     """
     return every + max(2 * splay(node, every), GRACE)
@@ -68,8 +66,6 @@ class HoldView:
     """A hold on a node.
 
     Attributes:
-        owner: The owner.
-        reason: The reason.
         until: The end, seconds since 1970; `None` for unlimited.
         since: The begin, seconds since 1970; `None` if unknown.
     """
@@ -91,11 +87,9 @@ class NodeRow:
     """The state of a node.
 
     Attributes:
-        node: Its name.
         state: One of `STATES`, or `UNKNOWN`.
         last: The end of its last run; `None` if unknown.
         problem: Why the node is not trusted; one line.
-        cause: The cause of the current run.
         blocked: Why the run that is due cannot start; empty if nothing blocks it.
         release_digest: The digest of the last run's release on the node, if staged; empty if
             unknown.
@@ -104,8 +98,6 @@ class NodeRow:
             empty.
         rolled_back_by: The user who decided on that rollback, or empty.
         run_interval: Seconds between runs of the node's timer.
-        holds: The holds on the node.
-        roles: The roles in its inventory entry.
         received_at: When its last presence arrived: seconds since 1970.
         in_inventory: Whether the inventory has an entry of it, or had one.
     """
@@ -131,7 +123,6 @@ class NodeRow:
         """Return the row of a verified presence entry.
 
         Args:
-            name: The node.
             status: The result of `inventory.presence.believe`.
             now: Seconds since 1970, UTC.
         """
@@ -285,7 +276,6 @@ def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) ->
     """Return rows in one of the orders of `NODE_ORDERS`; equal ones by name.
 
     Args:
-        rows: The rows.
         order: The order; `severity` is that of `NodeRow.severity`.
         down: Whether it is descending.
         now: Seconds since 1970, UTC.

@@ -32,7 +32,6 @@ class AwaitedEntry(Message):
     """A reference to an entry that a run waits for.
 
     Attributes:
-        node: The node of the entry.
         digest: Its digest, see `InventoryEntry`.
         at: Its time by that node's clock, in seconds since 1970, UTC.
     """
@@ -48,7 +47,6 @@ class ViewedNode(Value):
 
     Attributes:
         digest: Its digest; empty if it was not looked up.
-        at: Its time.
     """
 
     digest: str
@@ -63,8 +61,6 @@ def lacking(
     """Return the awaited entries that a view does not have as one line, empty if it has all.
 
     Args:
-        awaited: The awaited entries.
-        seen: The entries of these nodes in the view.
         refused: Why the newest entry of a node was rejected, by node.
     """
     missing = [entry for entry in awaited if not _has(seen.get(entry.node), entry)]
@@ -84,11 +80,7 @@ STEP = 0.001
 
 
 class Outbox:
-    """The entry to publish, on disk.
-
-    Args:
-        state: The state directory.
-    """
+    """The entry to publish, on disk."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / FILE
@@ -123,7 +115,6 @@ class Outbox:
         """Write an entry if it is new; return whether it was.
 
         Args:
-            entry: The entry, with its digest.
             refresh: Seconds after which an unchanged entry counts as new.
 
         Raises:

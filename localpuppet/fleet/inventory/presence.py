@@ -134,11 +134,6 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     """Return the state that a node published, or a state with the reason to reject it.
 
     Its `last_run` is a `RunEnd`, or `None`.
-
-    Args:
-        verifier: Verifies signatures.
-        name: The node of the entry.
-        token: The signed entry.
     """
     from localpuppet.base.errors import LocalpuppetError
     from localpuppet.base.formats.records import from_record
@@ -177,22 +172,13 @@ class PresenceBoard(Protocol):
         """Note that the bus has no room: entries that expire are no sign of their nodes."""
 
     def miss(self, names: AbstractSet[str], revision: int) -> None:
-        """Remove nodes that a listing lacks, unless their entry is newer.
-
-        Args:
-            names: The nodes in the listing.
-            revision: The revision of the listing.
-        """
+        """Remove nodes that a listing lacks, unless their entry is newer."""
 
 
 async def listen(kv: KeyValue, board: PresenceBoard) -> None:
     """Pass each change to a board, without end.
 
     Call it in a separate task: a failed group leaves its task marked as cancelled.
-
-    Args:
-        kv: The connected bus.
-        board: The receiver.
 
     Raises:
         ExceptionGroup: The bus is unreachable: a group of `UnavailableError`.

@@ -44,8 +44,6 @@ class PublisherIdentity:
     """The identity of a publishing node, and what accompanies its entry.
 
     Attributes:
-        node: The node.
-        signer: Signs.
         verifier: Verifies whether the entry on the bus is this node's.
         baggage: The writers of the data that the entry names.
     """
@@ -61,8 +59,6 @@ class Publisher:
     """Keeps the entry in the outbox on the bus while the agent runs.
 
     Attributes:
-        outbox: The outbox.
-        voice: The identity of the node.
         store: Returns the connected bus; raises `UnavailableError` during an outage.
         then: Called after each check with whether the bus has the entry.
     """
@@ -81,7 +77,6 @@ class Publisher:
 
         Args:
             changed: Set when a run may have ended.
-            leave: Ends the loop.
         """
         loop = asyncio.get_running_loop()
         published, due = 0, 0.0
@@ -121,11 +116,6 @@ class Publisher:
 
 async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> bool:
     """Publish an entry unless the bus has it; return whether it was written.
-
-    Args:
-        kv: The bus.
-        payload: The packed entry.
-        voice: The identity of the node.
 
     Raises:
         InvalidInputError: The identity is invalid.

@@ -30,11 +30,7 @@ class ExportsReader(Protocol):
     """The exports of nodes, as far as this node has them."""
 
     def attach(self, connection: Connection) -> None:
-        """Attach the exports to a connection as `held`, outside of a transaction.
-
-        Raises:
-            UnavailableError: A node's exports were never read from the bus.
-        """
+        """Attach the exports to a connection as `held`, outside of a transaction."""
 
 
 class InventoryReader(Protocol):
@@ -83,7 +79,6 @@ class InventoryAnswer(Generic[T]):
 
     Attributes:
         answer: The answer; an empty one means that no node matches.
-        revision: The revision of the bus that the answer is from.
         age: Seconds since the view was last current.
     """
 
@@ -94,11 +89,7 @@ class InventoryAnswer(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnansweredQuery:
-    """No answer, not even an empty one.
-
-    Attributes:
-        reason: Why, in one line.
-    """
+    """No answer, not even an empty one."""
 
     reason: str
 
@@ -126,7 +117,6 @@ def unlisted_nodes(
 
     Args:
         online: Node → what it published about itself; see `presence.believe`.
-        listed: The nodes of the view, and those that it rejects or that a tombstone names.
         born: When the bus began, in seconds since 1970; 0 if unknown.
         now: Seconds since 1970, UTC.
     """
@@ -154,11 +144,7 @@ def outlived(online: Mapping[str, Mapping[str, Json]], born: float) -> bool:
 
 
 def refuse_lost(unlisted: UnlistedNodes) -> None:
-    """Refuse a view that lacks nodes which had an entry.
-
-    Raises:
-        UnavailableError: There are such nodes.
-    """
+    """Refuse a view that lacks nodes which had an entry."""
     if unlisted.lost:
         raise UnavailableError(
             f"the bus lost its data, and has no entry yet of {shown_names(unlisted.lost)}",
@@ -177,8 +163,6 @@ def ask(
     """Return the answer to a query, or `UnansweredQuery`.
 
     Args:
-        reader: The entries.
-        question: Reads the entries and returns the answer.
         now: Seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
     """
@@ -213,8 +197,6 @@ def must_ask(
     """Return the answer to a query or raise an error; see `ask`.
 
     Args:
-        reader: The entries.
-        question: Reads the entries and returns the answer.
         now: Seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
         hint: The cure in the message of the error.

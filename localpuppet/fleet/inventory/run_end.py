@@ -140,13 +140,11 @@ class RunEnd:
         started_at: Seconds since 1970, UTC; of refusals in a row the first.
         finished_at: Seconds since 1970, UTC; of refusals in a row the last.
         outcome: How the run ended; `None` for a refused apply.
-        category: Why it ended so.
         refusal: The class of the refusal; `None` for a run.
         times: How often it was refused in a row; 1 for a run.
         noop: Whether the run changed nothing by request.
         corrective_change: Whether Puppet restored an earlier value.
         reason: A fixed sentence, which may end with the failure cause, or empty.
-        failure_cause: The failure cause, or `None`.
         failing_since: When the first run failed after the last good one, seconds since 1970;
             `None` if no run has failed since then.
         failed_runs: How many runs have failed since then, refusals included.
@@ -188,8 +186,6 @@ class RunEnd:
         """Return the end of a finished run.
 
         Args:
-            status: Its status.
-            streak: The failed runs up to it.
             interval: See `run_interval`.
         """
         begun = parse_time(status.started_at).timestamp()
@@ -219,7 +215,6 @@ class RunEnd:
         """Return the end of a refused apply; equal refusals in a row share an id.
 
         Args:
-            attempt: The refusal.
             before: The end of the node's last run.
             interval: See `run_interval`.
         """

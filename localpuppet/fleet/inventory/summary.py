@@ -19,7 +19,6 @@ def counts(reader: InventoryReader, path: str) -> list[tuple[str, int]]:
     """Return each value of a fact with its number of nodes, the most frequent first.
 
     Args:
-        reader: The entries.
         path: A dotted fact path (legacy names included, as in queries), or `role`, where a node
             counts once for each of its roles.
     """

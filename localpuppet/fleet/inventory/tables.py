@@ -110,11 +110,8 @@ class EntryRows:
     """The rows of an entry, which need less memory than the entry.
 
     Attributes:
-        certname: The name of the node.
         at: When it was published, in seconds since 1970, UTC.
         node: The other columns of its row in `nodes`.
-        facts: Names and values.
-        classes: Titles.
         servers: Roles, times of the first export, and facts of the exported servers.
         legacy: The names of its legacy facts; see `_legacy`.
     """
@@ -209,13 +206,7 @@ def remove(
 
 
 def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None = None) -> None:
-    """Define the names that queries use.
-
-    Args:
-        connection: A connection to the view, outside of a transaction.
-        oldest: Earlier entries are expired.
-        own: The rows that replace those of their node.
-    """
+    """Define the names that queries use."""
     connection.create_function("interface_facts", 1, interface_facts, deterministic=True)
     connection.create_function("legacy_names", 1, legacy_names, deterministic=True)
     connection.create_function("dig", 2, _dig, deterministic=True)
@@ -493,10 +484,7 @@ class NodeBrief:
     """A node of the inventory without its facts.
 
     Attributes:
-        node: Its name.
         at: When it published its entry, in seconds since 1970, UTC.
-        environment: Puppet's environment.
-        roles: Its roles.
         release: The applied release; `None` if its input has none.
     """
 

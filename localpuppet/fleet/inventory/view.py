@@ -257,12 +257,7 @@ class View:
                 return
 
     def forget(self, tombstone: Tombstone, *, by: str) -> bool:
-        """Remove a node until it publishes a newer entry; return whether it had one.
-
-        Args:
-            tombstone: The node, and the time of the tombstone.
-            by: The signer of the tombstone.
-        """
+        """Remove a node until it publishes a newer entry; return whether it had one."""
         node, at = tombstone.node, tombstone.at
         with self._database.transaction() as connection:
             connection.execute(
@@ -296,7 +291,6 @@ class View:
 
         Args:
             current: When the view was current, in seconds since 1970, UTC.
-            trust: The state of the trust files.
             revision: The revision of a complete listing. A bus that was set up again restarts its
                 revisions, and then no stored entry is newer than the listing.
         """

@@ -73,8 +73,6 @@ class LeaseRecord(Value):
     """A lease in the book.
 
     Attributes:
-        name: Its name.
-        value: Its value on the bus, unique for a session.
         ttl: Seconds for which a renewal is valid.
         until: Monotonic seconds until which the last renewal is valid; 0 after a reboot.
         user: The user of the lock; `None` for a leader's lease.
@@ -105,7 +103,6 @@ class LeaseBook:
 
     Args:
         path: The SQLite file; created at first use, 0600.
-        boot_id: The id of this boot of the machine.
     """
 
     def __init__(self, path: Path, *, boot_id: str) -> None:
@@ -181,13 +178,11 @@ class _Kept(Value):
     """A lease of this node.
 
     Attributes:
-        held: The lease, as last known.
         user: The user of the lock; `None` for a leader's lease.
         sure: Whether the store's revision is known: no write was left in doubt.
         confirmed: Whether this agent took it, or has verified that this node still has it.
         give_up_at: Monotonic seconds; without a renewal until then, it counts as lost.
         ending: Whether it is being released.
-        turn: Held while writing it on the bus.
     """
 
     held: HeldLease
@@ -208,11 +203,7 @@ class Keeper:
 
     Attributes:
         leases: Returns the leases of this node's session, on a connected store.
-        clock: The node's clock.
-        log: The agent's log.
-        book: The leases on disk.
         relies: Whether the user of a lock is still running.
-        lost: Called with the user of a lost lock: it must end.
     """
 
     leases: Callable[[], Awaitable[Leases]]
@@ -361,11 +352,7 @@ class Keeper:
                 self.log.warning(f"{kept} expires by itself: {error}")
 
     async def _let_go(self, name: str) -> bool:
-        """Release a lease; return whether this node held it to the end.
-
-        Raises:
-            UnavailableError: The store is unreachable: the lease is still to be released.
-        """
+        """Release a lease; return whether this node held it to the end."""
         before = self._kept.get(name)
         if before is None:
             return True
@@ -469,8 +456,6 @@ class LockUsers:
 
     Attributes:
         records: The records of this node's runs.
-        processes: The processes of the machine.
-        log: The agent's log.
         grace: Seconds between TERM and KILL.
     """
 

@@ -61,8 +61,6 @@ class HeldLease(Value):
     """A lease that this process holds.
 
     Attributes:
-        name: Its name.
-        value: Its value on the bus.
         revision: The revision of the last write: another revision means another holder.
         until: Monotonic seconds; from then on, the lease must not be relied on.
         ttl: Seconds for which a renewal is valid.
@@ -126,8 +124,6 @@ class Leases:
     `until` has passed, or that the store has another revision.
 
     Args:
-        kv: The store.
-        clock: The node's clock.
         holder: The holder's name, as other nodes see it.
         session: The id of this process, unique among those of the same name.
         stores: The stores before this one.
@@ -182,9 +178,7 @@ class Leases:
         """Take a lease; `None` if it is not free.
 
         Args:
-            name: Its name.
             ttl: Seconds.
-            use: Its use.
             over: Take over the lease of an earlier process of this holder, as a leader.
         """
         born = await self._kv.born(LEASES)
@@ -361,10 +355,7 @@ class LeasedCommand:
     """Runs a command under a lease.
 
     Attributes:
-        leases: Renews and releases the lease.
-        command: The command.
         program: The command's name in messages.
-        clock: The node's clock.
         fail: Reports an error that does not end the program.
         note: Reports what a person should read.
     """

@@ -45,20 +45,12 @@ class ChunkArguments(Message):
 
 
 class Compile(Message):
-    """The arguments of `compile`.
-
-    Attributes:
-        release: The candidate, a tag.
-    """
+    """The arguments of `compile`."""
 
     release: ReleasePath
 
     def __post_init__(self) -> None:
-        """Check the arguments before they are on the bus.
-
-        Raises:
-            InvalidInputError: The release is not a tag.
-        """
+        """Check the arguments before they are on the bus."""
         if not self.release.is_tag:
             raise InvalidInputError(
                 f"{self.release} is not a tag, and only tags are compared",
@@ -83,7 +75,6 @@ class RolloutReference(Message):
     """The rollout of a request that is not a run.
 
     Attributes:
-        id: The rollout.
         epoch: How often the rollout was begun or resumed, from 1: a node rejects requests of an
             epoch before the newest one that it knows.
         caller: The caller id of the rollout's owner, if the request comes from another caller that
@@ -95,11 +86,7 @@ class RolloutReference(Message):
     caller: Annotated[str, _caller] = ""
 
     def owner(self, caller: str) -> str:
-        """Return the owner of the rollout's holds.
-
-        Args:
-            caller: The caller id of the request.
-        """
+        """Return the owner of the rollout's holds."""
         return rollout_owner(self.caller or caller, self.id)
 
     def taken_over_by(self, caller: str) -> str:
@@ -122,7 +109,6 @@ def step_uuid(owner: str, step: int) -> str:
 
     Args:
         owner: The owner of the rollout's holds.
-        step: The step.
     """
     return str(uuid.uuid5(_NAMESPACE, f"{owner}/{step}"))
 
@@ -151,7 +137,6 @@ class StatusRequest(Message):
     Attributes:
         may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node returns those that its
             policy denies the caller.
-        rollout: The node returns the controller of this rollout.
     """
 
     may: Annotated[
@@ -188,8 +173,6 @@ class Deploy(Message):
     """The arguments of `deploy`.
 
     Attributes:
-        release: The release, a tag.
-        action: The action.
         serial: The serial of the assignment: one above that of the assignment in force on the node.
         layers: Layers of the release for the node; empty means the layers of its input.
         classes: Classes and parameters that override those of its input.
@@ -210,12 +193,7 @@ class Deploy(Message):
     nonce: Annotated[str, parse_uuid] = ""
 
     def __post_init__(self) -> None:
-        """Check the arguments before they are on the bus.
-
-        Raises:
-            InvalidInputError: The release is not a tag; the values are too large, one has the name
-                of a secret, or would interpolate data of the node's own input.
-        """
+        """Check the arguments before they are on the bus."""
         if not self.release.is_tag:
             raise InvalidInputError(
                 f"{self.release} is not a tag, and only tags are deployed",

@@ -55,8 +55,6 @@ class Replies:
     next request starts a new watch.
 
     Args:
-        kv: The store.
-        caller: The caller, as a part of the keys.
         node: Receive the replies of this node only; `None` for all nodes.
     """
 
@@ -84,10 +82,6 @@ class Replies:
         """Send a request to a node and yield its replies, which are not verified yet.
 
         Args:
-            token: The signed request.
-            at: The key of the request.
-            node: The receiver.
-            request: The id of the request.
             ttl: Seconds until the request expires on the bus.
         """
         key = replies_of(node, self._caller) + request
@@ -176,10 +170,7 @@ class RequestClient:
     """Sends requests signed with the caller's key.
 
     Attributes:
-        kv: The connected store.
-        signer: Signs as the caller.
         verifier: Verifies the signatures of replies.
-        clock: The caller's clock.
     """
 
     kv: KeyValue
@@ -232,9 +223,7 @@ class RequestClient:
         """Send a request to a node and return its answer.
 
         Args:
-            node: The receiver.
             action: One of `fleet.trust.policy.REQUESTS`.
-            args: The arguments of the action.
             patience: Seconds to wait for a reply.
         """
         if self._replies is not None:
@@ -281,14 +270,7 @@ REPLY_CHUNK = 192 * 1024
 
 
 class ChunkedReply(Value):
-    """Data of a node, or a part of it.
-
-    Attributes:
-        header: The header as the node sent it.
-        digest: The digest in it, of the whole data.
-        size: The size in it, of the whole data.
-        data: The data: complete, or one chunk.
-    """
+    """Data of a node, or a part of it."""
 
     header: Mapping[str, Json]
     digest: str
@@ -302,10 +284,7 @@ def reply_chunk(
     """Return the result of a request: the header and one chunk in base64.
 
     Args:
-        action: The action, which is the key of the header.
         header: The header, with `digest`.
-        data: The whole data.
-        args: The arguments of the request.
 
     Raises:
         InvalidInputError: There is no such chunk, or the data is not what the caller began with.
@@ -324,8 +303,6 @@ async def request_chunks(
     """Return the data of a node.
 
     Args:
-        client: Sends the requests.
-        node: The node.
         action: `capture` or `catalog`.
         most: The limit of the data, in bytes.
         patience: Seconds to wait for each reply.
@@ -393,10 +370,7 @@ async def until_over(
     """Return a node's answer after its action has ended or was rejected.
 
     Args:
-        client: Sends the requests.
-        node: The node.
         action: The action, for example `deploy`.
-        args: The arguments of the action.
         patience: Seconds within which it must end.
     """
     pause = FIRST_PAUSE

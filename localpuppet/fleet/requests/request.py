@@ -84,7 +84,6 @@ class Disable(Message):
     """The arguments of `disable`: put the node on hold.
 
     Attributes:
-        message: The reason, one line.
         length: The time until the hold ends, as people write it (`2h`); `None` for no end.
         rollout: The rollout that owns the hold instead of the caller; its hold has a length of at
             most `MAX_HOLD` seconds.
@@ -211,10 +210,7 @@ class Request(Message):
         caller: The sender (claim `iss`, its caller id).
         node: The receiver (claim `aud`).
         iat: When it was issued, seconds since 1970.
-        exp: When it expires.
-        jti: Its id, a UUID, accepted once.
         action: One of `fleet.trust.policy.REQUESTS`.
-        args: The arguments of the action.
     """
 
     SCHEMA: ClassVar = SCHEMA
@@ -239,8 +235,6 @@ def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
 
     Args:
         request: The request in the verified bytes.
-        signer: The signer of the bytes.
-        me: The node.
     """
     if request.caller != signer:
         return f"iss {request.caller.caller} is not the signer, {signer.caller}"
@@ -269,7 +263,6 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
     record.
 
     Args:
-        request: A request from its signer to this node.
         now: The node's clock, seconds since 1970.
         policy: The node's policy; `None` without one.
     """
@@ -310,8 +303,6 @@ class NodeReply(Message):
         node: The sender of the reply (claim `iss`, its caller id).
         caller: The receiver of the reply (claim `aud`, its caller id).
         iat: When it was issued, seconds since 1970.
-        exp: When it expires.
-        in_reply_to: The id of the request.
         ok: Whether the node executed the request.
         result: The result; empty after an error.
         error: The error as one line; `None` after success.
@@ -344,8 +335,6 @@ def reply_refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject
 
     Args:
         reply: The reply in the verified bytes.
-        signer: The signer of the bytes.
-        request: The request of this caller.
         now: The caller's clock, seconds since 1970.
     """
     if reply.node != signer:
@@ -376,11 +365,7 @@ def ask(
     """Return a new request and its signed message.
 
     Args:
-        signer: Signs as the caller.
-        node: The receiver.
         action: One of `fleet.trust.policy.REQUESTS`.
-        args: The arguments of the action.
-        clock: The caller's clock.
         life: The lifetime in seconds, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
@@ -406,10 +391,7 @@ def answer(
     """Return the signed reply to a request.
 
     Args:
-        signer: Signs as the node.
-        request: The request.
         outcome: The result, or the error as one line.
-        clock: The node's clock.
     """
     now = int(clock.now().timestamp())
     reply = NodeReply(

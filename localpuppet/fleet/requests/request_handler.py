@@ -58,7 +58,6 @@ class RequestRefusal(Value):
     """A rejected request.
 
     Attributes:
-        reason: Why, in one line, for the log.
         request: The request if its caller gets a reply: the caller signed it for this node, and it
             was not accepted before. A repeated message has its reply already, and a second one
             could overtake it.
@@ -75,11 +74,7 @@ class RequestAdmission(Value):
     """Checks the requests to this node.
 
     Attributes:
-        me: This node.
-        verifier: Verifies signatures.
         policy: The path of the policy file, read for each request; it may be missing.
-        seen: The ids of accepted requests.
-        clock: The node's clock.
     """
 
     me: NodeName
@@ -128,7 +123,6 @@ class Actions(Value):
     """The actions of a node, besides its holds.
 
     Attributes:
-        status: Returns the node's status.
         durations: Returns the seconds of the last successful runs, newest first.
         last_run: Returns the record of the last finished run, empty before the first.
         report: Returns the report of a run, or of the newest for `None`; blocks, and may raise.
@@ -145,7 +139,6 @@ class Actions(Value):
         confirm: Accepts a rollout's confirmation of its deployment; as `deploy`.
         compile: Compiles the catalog with another release for a caller; returns the progress, the
             changes, or the error; may raise.
-        rollout: The further actions of rollouts.
     """
 
     status: Callable[[], Mapping[str, Json]]
@@ -188,12 +181,7 @@ class RequestHandler(Value):
 
     Attributes:
         reception: Accepts or rejects them.
-        signer: Signs the replies.
-        holds: Returns the holds on this node.
-        actions: The node's actions.
         audit: Records what was decided.
-        clock: The node's clock.
-        log: The node's log.
     """
 
     reception: RequestAdmission

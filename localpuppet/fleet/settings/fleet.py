@@ -32,11 +32,9 @@ class BusSettings(Value):
     """The bus of a site.
 
     Attributes:
-        engine: The default engine.
         named: Whether the site names the engine; otherwise it is SQLite.
         sqlite: The file of the engine `sqlite`.
         servers: Engine → its servers, for the configured engines.
-        timeout: Seconds for each call.
     """
 
     engine: str
@@ -47,12 +45,7 @@ class BusSettings(Value):
 
     @classmethod
     def of(cls, file: SettingsFile) -> "BusSettings":
-        """Return the bus settings of a document.
-
-        Raises:
-            InvalidInputError: The settings contradict each other, or the engine's libraries are
-                missing.
-        """
+        """Return the bus settings of a document."""
         buses, where = file.full["buses"], str(file.path)
         servers = {}
         for name in ("etcd", "nats"):
@@ -80,13 +73,7 @@ class BusSettings(Value):
 
 
 class TwoSides(JsonRecord):
-    """The sockets and directories that connect the two sides of a split agent.
-
-    Attributes:
-        user: The network side's user.
-        socket: The run side's socket.
-        directory: The network side's own directory.
-    """
+    """The sockets and directories that connect the two sides of a split agent."""
 
     user: str
     socket: Path
@@ -124,16 +111,13 @@ class AgentSettings(JsonRecord):
 
     Attributes:
         run_interval: Seconds between runs without another cause; `None` for no timer.
-        run_cmd: The command that a cause runs instead of localpuppet's own supervisor.
         react: Whether the agent runs Puppet when an answer to a query of its catalog changes.
         warm: Whether the agent keeps a Puppet that has loaded its library, and forks it for each
             run.
-        keyprefix: The prefix of the bus keys of triggers.
         confirm: Seconds after its run within which a deployed release is to be confirmed; `None`
             for no confirmation.
         confirm_command: The argument vector of the command that decides whether this node is cut
             off.
-        network: How the two sides of a split agent connect.
     """
 
     run_interval: Annotated[float | None, JsonForm(_timer)]
@@ -151,8 +135,6 @@ class FleetSettings(Value):
 
     Attributes:
         node: The node's name, if a file sets it.
-        bus: The bus.
-        agent: The node's agent.
     """
 
     node: NodeName | None
@@ -223,7 +205,6 @@ def require_server_bus(bus: BusSettings, *, where: str) -> None:
     """Reject a bus in a file for an agent in two processes.
 
     Args:
-        bus: The bus of the site.
         where: What shows that the agent has two processes, for the message.
     """
     if bus.engine == "sqlite":

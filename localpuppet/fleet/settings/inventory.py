@@ -32,7 +32,6 @@ class InventorySettings(JsonRecord):
         refresh: Seconds after which an unchanged entry is published again.
         max_stale: Seconds for which a view counts after it was last current.
         expire: Seconds after which an entry no longer counts; `None` for never.
-        policy: The file with the allowed claims of each node.
     """
 
     facts: tuple[str, ...] = ()
@@ -52,11 +51,7 @@ class InventorySettings(JsonRecord):
 
 
 def inventory_settings(file: SettingsFile) -> InventorySettings:
-    """Return the settings below `inventory:`.
-
-    Raises:
-        InvalidInputError: A time is refused, or entries would expire before `refresh`.
-    """
+    """Return the settings below `inventory:`."""
     settings = file.section(InventorySettings, "inventory")
     if settings.expire is not None and settings.expire <= 2 * settings.refresh:
         raise InvalidInputError(

@@ -30,7 +30,6 @@ class IdentitySettings(JsonRecord):
 
     Attributes:
         name: The signer's name; `None` for the certificate's, or the node's.
-        key: The private key.
         certificate: The key's certificate by the site's CA; `None` for a key that others have
             pinned.
         ca: The CA whose certificates are identities; `None` for no CA.
@@ -48,7 +47,6 @@ class CaptureSettings(JsonRecord):
     """What a capture of this node contains.
 
     Attributes:
-        withhold: Patterns of names whose values are withheld, besides the default ones.
         show: Patterns of names whose values are not.
     """
 

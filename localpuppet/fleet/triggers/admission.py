@@ -68,7 +68,6 @@ class DroppedTrigger(Value):
     """A trigger that leads to no run.
 
     Attributes:
-        reason: One printable line.
         quiet: Whether it is normal and frequent: log it for debugging only.
         trigger: The trigger, if it could be read; not to be trusted unless `signed`.
         signed: Whether its sender signed it.
@@ -84,7 +83,6 @@ class Admission(Value):
     """The admission rules of one node.
 
     Attributes:
-        me: The node.
         trigger_refusal: Why the policy forbids a sender to trigger this node; `None` if it allows
             it.
         seen: Whether a cause's id is remembered.
@@ -197,11 +195,7 @@ def _path_problem(trigger: Trigger) -> str | None:
 
 
 class Loop(Value):
-    """No trigger is sent because the chain ends here; this is not a failure.
-
-    Attributes:
-        reason: One line.
-    """
+    """No trigger is sent because the chain ends here; this is not a failure."""
 
     reason: str
 
@@ -217,8 +211,6 @@ def next_path(
     Args:
         paths: The paths of the run's causes (`Batch.paths`); `[()]` for a trigger sent by hand,
             none for a run that must trigger no node.
-        me: This node.
-        receiver: The node to trigger.
     """
     if receiver == me:
         return Loop(reason=f"the loop ends here: {me} does not trigger itself")
@@ -243,8 +235,6 @@ class SignedAdmission:
 
     Attributes:
         admission: The rules for what the node accepts.
-        verifier: Verifies signatures.
-        clock: The node's clock.
         audit: Records what was decided.
     """
 

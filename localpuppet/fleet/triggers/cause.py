@@ -80,14 +80,9 @@ class Trigger(Message):
     """A trigger as sent: its types are valid, and nothing else is verified.
 
     Attributes:
-        hostname: The node that sent it.
-        tags: Tags of the resource that sent it, or the operator's words; they limit no run.
-        hosts: The nodes that are to run.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
-        uuid: Its id, the same for all receivers, canonical and in lower case.
         ttl: Seconds after `timestamp` for which it may be accepted.
         hops: Number of nodes that forwarded it before the sender: `len(path) - 1`.
-        path: The nodes along which it came, the first cause first, the sender last.
     """
 
     SCHEMA: ClassVar = SCHEMA
@@ -104,11 +99,7 @@ class Trigger(Message):
     path: Annotated[tuple[NodeName, ...], AllowedRange(maximum=2 * (MAX_HOPS + 1))]
 
     def to_payload(self) -> bytes:
-        """Return the bytes to sign and send.
-
-        Raises:
-            InvalidInputError: They are too large.
-        """
+        """Return the bytes to sign and send."""
         payload = super().to_payload()
         if len(payload) > MAX_PAYLOAD:
             raise InvalidInputError(
@@ -138,7 +129,6 @@ class RunCause(Value):
     """One reason to run.
 
     Attributes:
-        kind: The origin.
         sender: The node that sent the trigger, the caller of the request, or the owner of the
             rollout's hold; otherwise this node.
         uuid: Its id, unique for its sender.
@@ -233,8 +223,6 @@ class TriggerOutcome(JsonRecord):
     """The outcome of a cause.
 
     Attributes:
-        sender: The sender of the cause.
-        uuid: Its id.
         timestamp: When it was sent, by its sender's clock: seconds since 1970.
         run: The run that it led to, if that has an id.
         outcome: The outcome of that run; `DROPPED` without a run.
@@ -277,8 +265,6 @@ class TriggerOutcome(JsonRecord):
         which replaced the other until the node is idle and had the time to receive both.
 
         Args:
-            sender: Its sender.
-            uuid: Its id.
             sent: The seconds in which it may have been sent, by the sender's clock.
             idle: Whether the node has received and finished everything sent to it.
         """
@@ -300,7 +286,6 @@ def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[Tr
 
     Args:
         sent: Id of each cause → when it was sent.
-        run: The run's id.
         outcome: The run's outcome.
     """
     newest: dict[str, str] = {}

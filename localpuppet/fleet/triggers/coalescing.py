@@ -43,12 +43,7 @@ Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
 
 
 class DroppedCause(Value):
-    """A cause that leads to no run: log it once, then forget it.
-
-    Attributes:
-        id: The cause's id.
-        reason: One printable line.
-    """
+    """A cause that leads to no run: log it once, then forget it."""
 
     id: str
     reason: str
@@ -207,7 +202,6 @@ class CoalescerStep(Value):
 
     Attributes:
         start: Start a run for these causes, and report its result: `ended`, `put_back`, `give_up`.
-        dropped: Log these, then forget them.
     """
 
     start: Batch | None = None
@@ -295,11 +289,7 @@ class Coalescer:
         self.waiting = batch.before(self.waiting) if self.waiting else batch
 
     def give_up(self, reason: str) -> tuple[DroppedCause, ...]:
-        """Drop the causes of the run: it cannot be started.
-
-        Args:
-            reason: Why, for the user.
-        """
+        """Drop the causes of the run: it cannot be started."""
         batch, self.running = self._taken(), None
         text = f"no run could be started: {reason}"
         return tuple(DroppedCause(id=cause_id, reason=text) for cause_id in batch.ids)
@@ -324,12 +314,7 @@ PATIENCE = 120.0
 
 
 class StepAction(Value):
-    """The next actions.
-
-    Attributes:
-        due: Run this step.
-        dropped: Log these, then forget them.
-    """
+    """The next actions."""
 
     due: RunCause | None = None
     dropped: tuple[DroppedCause, ...] = ()
@@ -367,7 +352,6 @@ class Steps:
         """Return the next actions; call it while no run is active.
 
         Args:
-            held: Why the node is on hold.
             now: Seconds since 1970, UTC.
         """
         owners = frozenset() if held is None else held.rollouts

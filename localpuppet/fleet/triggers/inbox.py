@@ -53,7 +53,6 @@ class Step(Value):
     """A step, as the node knows it.
 
     Attributes:
-        state: Its state.
         run: The run that it led to, if that has an id.
         outcome: The outcome of that run; `DROPPED` without a run; empty before the end.
         reason: Why it did not succeed, one line.
@@ -73,8 +72,6 @@ class RolloutCaller(Value):
     """The controller of a rollout.
 
     Attributes:
-        owner: The owner of its holds.
-        epoch: Its epoch.
         speaker: The caller id that has taken it over; empty for its own caller.
     """
 
@@ -92,11 +89,7 @@ def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
 
 
 def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quota: Quota) -> None:
-    """Record the controller and the epoch of a rollout, as the reason of its step 0.
-
-    Raises:
-        BusyError: A newer epoch is known, another controller has this epoch, or the table is full.
-    """
+    """Record the controller and the epoch of a rollout, as the reason of its step 0."""
     owner, epoch = voice.owner, voice.epoch
     newest = newest_epoch(connection, owner)
     if newest > epoch:
@@ -159,11 +152,7 @@ def add(
     now: int,
     quota: Quota,
 ) -> None:
-    """Store a requested step, whose run has this cause.
-
-    Raises:
-        BusyError: The table is full.
-    """
+    """Store a requested step, whose run has this cause."""
     _add(connection, (cause.sender, step, epoch, now, cause.id, 0, None, None, ""), quota)
 
 
@@ -203,8 +192,6 @@ def end(
     """Record the end of a step, if the cause is one; its time replaces that of the request.
 
     Args:
-        connection: The file.
-        outcome: The outcome of the cause.
         reasons: Id of a cause → why it did not succeed.
         now: Seconds since 1970.
     """
@@ -242,7 +229,6 @@ class StepRequest(Value):
     """The answer to a request for a step.
 
     Attributes:
-        step: The state of the step.
         new: Whether to run the step: it was not requested before.
     """
 
@@ -319,8 +305,6 @@ class Inbox:
 
         Args:
             cause: The cause of its run; its sender is the owner of the rollout's hold.
-            number: The number of the step.
-            voice: The controller of the rollout.
             problem: Returns why a new step is rejected, or `None`.
 
         Raises:
@@ -368,7 +352,6 @@ class Inbox:
         """Delete causes, and store their outcomes.
 
         Args:
-            identifiers: The ids of the causes.
             outcomes: The outcomes to publish; the newest `MOST` are kept.
             reasons: Id of a cause → why it did not succeed, for steps of rollouts.
 

@@ -37,10 +37,7 @@ class Outgoing(Value):
     """A trigger to send.
 
     Attributes:
-        hosts: The nodes that are to run.
-        tags: What it is about.
         ttl: Seconds for which the trigger is valid.
-        keyprefix: Its prefix on the bus.
         keyttl: Seconds for which the store keeps it.
     """
 
@@ -55,8 +52,6 @@ class SendResult(Value):
     """The result of a call.
 
     Attributes:
-        uuid: The id of the trigger.
-        sent: The nodes whose trigger the store has.
         dropped: Node → why no trigger was sent: its chain ends here.
     """
 
@@ -77,11 +72,7 @@ async def send(
     """Send a trigger to each of its receivers.
 
     Args:
-        call: The trigger.
-        kv: The store.
-        signer: This node.
         paths: The paths of the run's causes; `[()]` for a trigger by hand.
-        clock: The node's clock.
         uuid: A new id, shared by all messages of the call.
 
     Raises:
@@ -169,8 +160,6 @@ class ExpectedTrigger(Value):
     """A trigger whose outcomes are awaited.
 
     Attributes:
-        sent: The trigger, as it was sent.
-        sender: The name that signed it.
         sent_in: The seconds in which it may have been sent.
         ttl: Seconds for which it is valid.
     """
@@ -195,8 +184,6 @@ async def ends(
     it has not accepted the trigger.
 
     Args:
-        expected: The trigger.
-        kv: The store.
         verifier: Verifies the nodes' signatures.
         patience: Seconds.
         on_end: Called with each outcome as it arrives.

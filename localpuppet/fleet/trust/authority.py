@@ -34,15 +34,7 @@ _HASHES = ("sha256", "sha384", "sha512")
 
 
 def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
-    """Reject a path that violates a constraint of one of its CAs.
-
-    Args:
-        path: The signer's certificate, then the CA that issued each, in order.
-        name: The CN of the signer's certificate.
-
-    Raises:
-        IntegrityError: A CA does not allow a certificate below it.
-    """
+    """Reject a path that violates a constraint of one of its CAs."""
     below = 0
     for index, authority in enumerate(path[1:], 1):
         problem = _authority_problem(authority, below) or _names_problem(
@@ -147,12 +139,7 @@ def _shown(name: "GeneralName") -> str:
 
 
 class RevocationLists:
-    """The revocation lists in a file.
-
-    Args:
-        path: The PEM file.
-        lists: The lists in the file.
-    """
+    """The revocation lists in a file."""
 
     def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
         self._path = path
@@ -175,18 +162,7 @@ class RevocationLists:
     def check(
         self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
     ) -> None:
-        """Reject a certificate that is revoked or whose status is unknown.
-
-        Args:
-            certificate: The certificate, of a signer or of a CA.
-            issuer: The CA that issued it.
-            name: The signer whose path it is on, for messages.
-            now: The time, aware.
-
-        Raises:
-            IntegrityError: The certificate is revoked.
-            NotInForceError: No complete list is in force.
-        """
+        """Reject a certificate that is revoked or whose status is unknown."""
         own = self._signed_by(issuer)
         for entry, _ in own:
             revoked = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
@@ -274,16 +250,7 @@ class Authority:
         self._renew = ReloadedFiles([path for path in (ca, crl) if path is not None], self._load)
 
     def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
-        """Verify a certificate; return its name and public key.
-
-        Args:
-            der: The certificate.
-            now: The time at which it must be in force, aware.
-
-        Raises:
-            IntegrityError: The CA did not issue it, or it is revoked or not in force.
-            InvalidInputError: The CA file or the CRL file is invalid.
-        """
+        """Verify a certificate; return its name and public key."""
         from cryptography import x509
         from cryptography.exceptions import UnsupportedAlgorithm
 

@@ -29,13 +29,8 @@ class SignerIdentity(Value):
 
     Attributes:
         node: Returns the node's name, which signs if neither `named` nor a certificate says more.
-        named: The signer's name by the settings.
-        key: The file of the private key.
         certificate_file: The key's certificate; `None` for a key that other nodes have pinned.
         ca: The CA whose certificates are identities; `None` for no CA.
-        crl: Its revocation list.
-        pinned: The directory of pinned keys.
-        clock: The clock.
     """
 
     node: Callable[[], NodeName]

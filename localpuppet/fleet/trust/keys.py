@@ -114,7 +114,6 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
     """Return the bytes of a private key that other users cannot read.
 
     Args:
-        path: The file.
         of_puppet: Whether it is the key of Puppet's certificate. In each run, Puppet sets its mode
             to 0640 and its owner to its service user, so user and group may be `puppet`.
 
@@ -173,14 +172,7 @@ class OwnKey:
         return key
 
     def make(self, *, replace: bool = False) -> "Ed25519PrivateKey":
-        """Create and return a new key.
-
-        Args:
-            replace: Whether to replace an existing key.
-
-        Raises:
-            InvalidInputError: A key exists and `replace` is false.
-        """
+        """Create and return a new key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
@@ -213,22 +205,14 @@ class OwnKey:
 
 
 class TrustedKeys:
-    """Pinned public keys of other signers, `NAME.pem` in one directory.
-
-    Args:
-        directory: The directory; it may be missing.
-    """
+    """Pinned public keys of other signers, `NAME.pem` in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._read: dict[SignerName, tuple[object, Ed25519PublicKey]] = {}
 
     def get(self, name: SignerName) -> "Ed25519PublicKey | None":
-        """Return a signer's pinned key, cached until its file changes; `None` if none is pinned.
-
-        Raises:
-            InvalidInputError: The file is invalid, or other users can write to the directory.
-        """
+        """Return a signer's pinned key, cached until its file changes; `None` if none is pinned."""
         path = self._path(name)
         with input_errors(path):
             try:
@@ -246,12 +230,7 @@ class TrustedKeys:
         return key
 
     def names(self) -> list[SignerName]:
-        """Return the signers whose keys are pinned.
-
-        Raises:
-            InvalidInputError: The directory is unreadable, or the name of a file is not a signer's
-                name.
-        """
+        """Return the signers whose keys are pinned."""
         files: list[str] = []
         with input_errors(self.directory), suppress(FileNotFoundError):
             files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
@@ -264,12 +243,7 @@ class TrustedKeys:
         return names
 
     def pin(self, name: SignerName, key: "Ed25519PublicKey", *, replace: bool = False) -> bool:
-        """Pin a signer's key; return whether anything changed.
-
-        Raises:
-            IntegrityError: Another key is pinned and `replace` is false.
-            InvalidInputError: The pinned key is unreadable.
-        """
+        """Pin a signer's key; return whether anything changed."""
         path = self._path(name)
         pem = public_pem(key)
         self._make_directory()

@@ -363,7 +363,6 @@ def read_policy_file(path: Path, parse: Callable[..., Parsed]) -> Parsed | None:
     """Return what `parse` makes of a policy file; `None` if there is no file.
 
     Args:
-        path: The file.
         parse: Gets the bytes, and the file as `where`.
 
     Raises:
@@ -400,8 +399,6 @@ def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
     differ: without a policy, they are denied (`requests.admission`).
 
     Args:
-        path: The policy file.
-        peer: The other node.
         action: `trigger` or `react`.
     """
     try:

@@ -56,7 +56,6 @@ class SeenIds:
 
     Args:
         path: The SQLite file; created on first use, mode 0600.
-        clock: The time for expiry.
         limit: The number of ids kept, and a fifth more for owners with fewer than `FEW`. When it is
             reached, new ids are rejected until some expire: removing the oldest would allow
             replays.
@@ -87,7 +86,6 @@ class SeenIds:
 
         Args:
             owner: The owner of the id; different owners may have the same id.
-            identifier: The id.
             until: The earliest expiry time, seconds since 1970.
 
         Raises:

@@ -71,12 +71,7 @@ class MessageKind(StrEnum):
 
 
 class Signed(Value):
-    """The content of a verified message.
-
-    Attributes:
-        signer: The name of the signer.
-        payload: The signed bytes.
-    """
+    """The content of a verified message."""
 
     signer: SignerName
     payload: bytes
@@ -93,7 +88,6 @@ class MessageSigner:
     """Signs messages under one name.
 
     Args:
-        name: The name.
         key: Its private key: Ed25519, or the key of the certificate.
         certificate: The certificate, DER; `None` for a key that others have pinned.
 
@@ -127,7 +121,6 @@ class Verifier:
     """Verifies messages.
 
     Attributes:
-        trusted: Pinned keys.
         authority: The CA whose certificates are trusted; `None` to reject certificates.
         clock: The time at which certificates must be in force.
         own: This node's name and public key, trusted without a pinned file.
@@ -141,10 +134,6 @@ class Verifier:
 
     def verify(self, token: bytes, kind: MessageKind) -> Signed:
         """Verify a message; return its signer and payload.
-
-        Args:
-            token: The message.
-            kind: The required kind.
 
         Raises:
             IntegrityError: The message is invalid, or its signature is invalid or not trusted.
@@ -191,9 +180,6 @@ class Verifier:
 
     def holder(self, der: bytes) -> SignerName:
         """Return the name in a certificate whose key the caller of this function has verified.
-
-        Args:
-            der: The certificate.
 
         Raises:
             IntegrityError: The certificate is not trusted, or a key is pinned for its name.

@@ -50,11 +50,7 @@ class RestCommand(Command):
 
 
 def rest(ctx: click.Context) -> tuple[str, ...]:
-    """Return the options for Puppet after `--`.
-
-    Raises:
-        InvalidInputError: An option conflicts with localpuppet's own.
-    """
+    """Return the options for Puppet after `--`."""
     from localpuppet.node.puppet.command import check_extra
 
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
@@ -147,10 +143,7 @@ class RunDisplay(Value):
     """How `apply` shows a run.
 
     Attributes:
-        verbose: Show the whole command, even on a terminal.
         as_json: Show only the run's status, as JSON.
-        detach: Show the run's id at once.
-        detailed: Use Puppet's exit codes.
     """
 
     verbose: bool
@@ -160,11 +153,7 @@ class RunDisplay(Value):
 
 
 def supervise(node: NodeApp, prepared: "PreparedRun", shown: RunDisplay) -> Status:
-    """Run a prepared run, show its progress, and return its final status.
-
-    Raises:
-        LocalpuppetError: The run was refused, without a record.
-    """
+    """Run a prepared run, show its progress, and return its final status."""
 
     def announce(run: RunId) -> None:
         if shown.as_json:
@@ -211,7 +200,6 @@ def exit_code(status: Status, *, detailed: bool) -> int:
     """Return the exit code for a finished run.
 
     Args:
-        status: The run.
         detailed: Use Puppet's 0/2/4/6 if Puppet returned one that its report confirms.
     """
     if detailed and status.exit_code in ((0, 2) if status.succeeded else (4, 6)):

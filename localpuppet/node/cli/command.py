@@ -57,7 +57,6 @@ class Command(click.Command):
 
     Args:
         exits: Exit code → meaning; empty text takes it from `EXITS`. 0 and 2 need no entry.
-        arguments: Arguments for click.Command.
     """
 
     def __init__(
@@ -121,8 +120,6 @@ def command(name: str, form: type[Command] = Command, **attributes: Any) -> Deco
     """Return the decorator that makes a function a command.
 
     Args:
-        name: The word on the command line.
-        form: The class of the command.
         attributes: Its exit codes (`exits`), and arguments for `click.command`.
     """
     return click.command(name, form, **attributes)
@@ -134,7 +131,6 @@ def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa:
     Args:
         words: Its names, and perhaps the name of the parameter and, in capitals, of the value:
             `-o --output FILE`, `--type kind TYPE`.
-        text: Its help.
         attributes: Arguments for `click.option`.
     """
     names: list[str] = []
@@ -162,11 +158,7 @@ def nodes_argument(*, required: bool) -> Decorator:
 
 
 def only_here(nodes: Sequence[str], **options: object) -> None:
-    """Reject options that apply only to this node if other nodes are named.
-
-    Raises:
-        click.UsageError: Such an option is given.
-    """
+    """Reject options that apply only to this node if other nodes are named."""
     given = [name for name, value in options.items() if value]
     if nodes and given:
         raise click.UsageError(
@@ -183,7 +175,6 @@ class CommandGroup(Command, click.Group):
     Args:
         sections: Title in the help → command → module in `localpuppet`, in which the command is
             named `COMMAND_command`.
-        arguments: Arguments for click.Group.
     """
 
     def __init__(

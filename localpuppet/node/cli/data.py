@@ -226,12 +226,7 @@ def _classify(
 def _collect_facts(
     node: NodeApp, name: "NodeName | None", file: Path | None
 ) -> "FactOverrides | None":
-    """Return the facts of a node, overridden by those of a file; `None` for this machine's.
-
-    Raises:
-        InvalidInputError: The file is invalid, or the node has published no facts.
-        UnavailableError: The inventory is unreachable.
-    """
+    """Return the facts of a node, overridden by those of a file; `None` for this machine's."""
     from localpuppet.node.runs.puppet_calls import FactOverrides, read_values
 
     _, values = ({}, {}) if file is None else read_values(file)

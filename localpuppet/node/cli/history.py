@@ -73,9 +73,7 @@ def sections(
     """Yield a paragraph with its heading for each result of resources.
 
     Args:
-        resources: The resources.
         limit: Maximum number of resources of a kind.
-        shorten: Makes a path shorter.
         margin: Blanks that the caller puts before each line.
     """
     for result, word, color in SECTIONS:

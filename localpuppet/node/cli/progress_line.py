@@ -40,15 +40,7 @@ class _Unbreakable(io.StringIO):
 
 
 class ProgressLine:
-    """A progress line.
-
-    Args:
-        stream: The terminal.
-        title: The current activity.
-
-    Attributes:
-        title: Returns the current activity, whenever the line is drawn again.
-    """
+    """A progress line."""
 
     def __init__(self, stream: TextIO, title: str) -> None:
         self.title: Callable[[], str] = lambda: title

@@ -39,11 +39,7 @@ _LEVELS = {
 
 
 class CommandFreeStream:
-    """A stream on which no text of strangers is a command for the runner of a CI job.
-
-    Args:
-        stream: Where the text goes.
-    """
+    """A stream on which no text of strangers is a command for the runner of a CI job."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -124,7 +120,6 @@ def hanging(head: str, text: str, margin: int = 0) -> str:
 
     Args:
         head: The start of the first line; it may be styled.
-        text: The text; it may be styled.
         margin: Blanks that the caller puts before each line.
     """
     indent = len(click.unstyle(head))
@@ -170,8 +165,6 @@ def table(
     """Return aligned columns under a head; cells may be styled.
 
     Args:
-        head: The column headings.
-        rows: The cells.
         width: Maximum width; by default the terminal's, unlimited without one. The last, unstyled
             cells are cut first; if that is not enough, columns of `spare` are left out in order,
             then the longest cells are cut.
@@ -231,8 +224,6 @@ def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = No
     """Return a table row with these column widths; cells may be styled.
 
     Args:
-        cells: The cells.
-        widths: The column widths.
         end: The maximum width, see `table`.
     """
     *others, last = cells
@@ -355,7 +346,6 @@ def observer(*, quiet: bool, title: str, short: str = "") -> QuietObserver:
 
     Args:
         quiet: Whether a program reads the output.
-        title: The current activity.
         short: A short form of the command line for people; empty for the whole line.
     """
     if quiet:

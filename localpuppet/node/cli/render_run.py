@@ -50,7 +50,6 @@ def resource_counts(resources: "Resources", *, reached: str = "") -> str:
     """Return counts of resources in one phrase.
 
     Args:
-        resources: The counts.
         reached: Text behind the total.
     """
     parts = [f"{render.counted(resources.total, 'resource')}{reached}"]
@@ -107,7 +106,6 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
     """Return what a run applied, labelled: a release or a work tree.
 
     Args:
-        status: The run.
         noop: Whether to add that it changed nothing.
     """
     marks = filter(None, ["noop" if noop and status.noop else "", show_part(status)])

@@ -40,7 +40,6 @@ class Assignment(JsonRecord):
     """A release that a signed request gave to a node.
 
     Attributes:
-        release: The release, a tag.
         layers: Its layers that the node takes; none for those that the input names.
         classes: Classes and parameters over those of the input.
         serial: One more than that of the node's assignment before; 1 for the first.
@@ -105,7 +104,6 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
     A serial that jumps is rejected: after the highest possible serial no assignment could follow.
 
     Args:
-        new: The assignment.
         held: The one in force, if any.
 
     Raises:
@@ -124,11 +122,7 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
 
 
 class AssignedRelease:
-    """Reads and writes the assignment in force.
-
-    Args:
-        state: The state directory.
-    """
+    """Reads and writes the assignment in force."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

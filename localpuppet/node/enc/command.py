@@ -21,7 +21,6 @@ class EncCommand(Value):
     Attributes:
         argv: Absolute program and arguments; the node's name is appended.
         timeout: Seconds.
-        env: Its environment.
         note: Takes warnings about its answer.
     """
 
@@ -45,7 +44,6 @@ class EncCommand(Value):
         Args:
             text: The setting: words as in a shell.
             timeout: Seconds.
-            env: The command's environment.
             where: File and key of the setting, for messages.
             note: Takes warnings about its answers.
 

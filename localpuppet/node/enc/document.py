@@ -35,12 +35,7 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
     (https://www.puppet.com/docs/puppet/7/hiera_merging.html#interpolation_functions).
 
     Args:
-        value: Any JSON value; keys of mappings stay.
-        lookup: Called with the name and the breadcrumb; returns the text.
         where: The breadcrumb of `value`.
-
-    Raises:
-        InvalidInputError: The text in the braces is not a name, or `lookup` rejects it.
     """
     if isinstance(value, str):
         return _interpolate_text(value, lookup, where) if "%{" in value else value
@@ -106,11 +101,7 @@ class ParameterResolver:
         self._size = 0
 
     def parameter(self, name: str) -> Json:
-        """Return the parameter `name` with its own references replaced.
-
-        Raises:
-            InvalidInputError: References are circular, too deep, or grow too large.
-        """
+        """Return the parameter `name` with its own references replaced."""
         if name in self._resolved:
             return self._resolved[name]
         if name in self._open or len(self._open) >= MAX_CHAIN:
@@ -126,11 +117,7 @@ class ParameterResolver:
         return value
 
     def __call__(self, name: str, where: str) -> str:
-        """Return the text of `name`.
-
-        Raises:
-            InvalidInputError: The parameter is unknown, not a scalar, null, or refers to itself.
-        """
+        """Return the text of `name`."""
         head, *rest = name.split(".")
         if head not in self._parameters:
             raise InvalidInputError(

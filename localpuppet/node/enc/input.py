@@ -73,8 +73,6 @@ class InputReader(Value):
     """Reads inputs.
 
     Attributes:
-        documents: Reads documents.
-        fetch: The https client.
         user_data: Returns the input in the cloud's user data for this machine.
         assigned: Returns the assignment in force, if any.
     """
@@ -158,7 +156,6 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
 
     Args:
         directory: The directory of inputs, `inputs/` in the root, which need not exist.
-        name: The node; `None` for this one.
 
     Raises:
         InvalidInputError: The directory exists without the input.
@@ -199,7 +196,6 @@ def node_document(
     Each overrides the ones before it.
 
     Args:
-        loaded: The input.
         offered: The `enc.yaml` of the input's release.
         answer: The answer of the site's ENC command, if any.
 

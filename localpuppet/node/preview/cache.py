@@ -57,7 +57,6 @@ def evict(connection: sqlite3.Connection, *, limit: int) -> None:
     """Remove the oldest entries if the file exceeds its limit, within a transaction.
 
     Args:
-        connection: The file.
         limit: Bytes that it may use.
     """
     if _used(connection) <= limit:
@@ -160,15 +159,8 @@ class CacheEntry(Value):
     """A stored result of a node.
 
     Attributes:
-        number: Its number in the cache.
         source: The digest of the capture and the `enc.yaml` that the node was compiled from.
-        values: The digest of what the compile read of the node.
-        paths: The digest of the names of what it read.
-        parts: The digest of the list of shared parts.
-        own: The node's own parts.
-        outcome: The result.
         body: The bytes of all this but its source.
-        day: The day when it was last used.
         scope: The only revision that it serves; empty for every one.
     """
 
@@ -188,7 +180,6 @@ class NodeCompile(Value):
     """A compile of a node, to store.
 
     Attributes:
-        node: The node.
         source: The digest of the capture and the `enc.yaml` that it was compiled from.
         reads: Its read-set; `None` if no later preview may use the result.
         catalog: The catalog; `None` if it did not compile.
@@ -211,12 +202,7 @@ class PreviewCache(TreeStates):
 
     Args:
         directory: The directory; created 0700 if missing.
-        platform: The versions of all programs that a catalog depends on.
         limit: Bytes of the file.
-
-    Raises:
-        InvalidInputError: Another user can write to the directory.
-        StateError: The disk fails.
     """
 
     def __init__(self, directory: Path, *, platform: str, limit: int = LIMIT) -> None:
@@ -251,11 +237,7 @@ class PreviewCache(TreeStates):
             yield entry
 
     def _entry(self, node: str, row: Sequence[Any]) -> CacheEntry:
-        """Return the entry in a row; see `CacheEntry`.
-
-        Raises:
-            DamagedEntryError: Its checksum differs.
-        """
+        """Return the entry in a row; see `CacheEntry`."""
         number, source, catalog, body, expected, day, scope = row
         if checksum(node.encode(), scope.encode(), source, catalog, body) != expected:
             raise DamagedEntryError("an entry has another checksum")
@@ -276,11 +258,7 @@ class PreviewCache(TreeStates):
         )
 
     def part(self, name: bytes) -> ReadPart:
-        """Return a shared part of a read-set.
-
-        Raises:
-            DamagedEntryError: It is damaged or missing.
-        """
+        """Return a shared part of a read-set."""
         with entry_damage():
             return self._part(loads_again(self._blob(name)))
 
@@ -292,20 +270,12 @@ class PreviewCache(TreeStates):
         return tuple(loads_again(self._blob(bytes.fromhex(name))))
 
     def parts(self, name: bytes) -> list[bytes]:
-        """Return the digests in a list of parts.
-
-        Raises:
-            DamagedEntryError: It is damaged or missing.
-        """
+        """Return the digests in a list of parts."""
         data = self._blob(name)
         return [data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)]
 
     def paths(self, name: bytes) -> NodeReads:
-        """Return what was read of a node.
-
-        Raises:
-            DamagedEntryError: It is damaged or missing.
-        """
+        """Return what was read of a node."""
         with entry_damage():
             raw = loads_again(self._blob(name))
             for kind in ("facts", "trusted"):
@@ -317,11 +287,7 @@ class PreviewCache(TreeStates):
             return read_blob(connection, name)
 
     def store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
-        """Store results, all or none; return each with the digest of its catalog.
-
-        Raises:
-            StateError: The disk is full, or fails.
-        """
+        """Store results, all or none; return each with the digest of its catalog."""
         try:
             return self._store(compiles)
         except DamagedEntryError:  # the file was removed

@@ -63,10 +63,6 @@ class CatalogHead(Value):
     """What a catalog has as a whole.
 
     Attributes:
-        certname: The node.
-        environment: Puppet's environment.
-        classes: The names of its classes.
-        types: The types of its resources.
         sources: Reference of a resource → path below `modules` of its sources, of files and
             directories; types of modules, such as `Concat_fragment`, have them as well.
     """
@@ -102,11 +98,7 @@ class CatalogHead(Value):
 
     @classmethod
     def parse(cls, own: bytes, shared: bytes) -> "CatalogHead":
-        """Return the head in bytes of `parts`.
-
-        Raises:
-            ValueError: They are damaged.
-        """
+        """Return the head in bytes of `parts`."""
         (certname, environment), (classes, types, sources) = loads_again(own), loads_again(shared)
         return cls(
             certname=certname,
@@ -137,11 +129,7 @@ def items_of(catalog: CanonicalCatalog) -> Iterator[bytes]:
 
 
 def catalog_of(head: CatalogHead, items: Iterable[bytes]) -> CanonicalCatalog:
-    """Return the catalog of items, or a part of it with some of its items.
-
-    Raises:
-        ValueError: An item is damaged.
-    """
+    """Return the catalog of items, or a part of it with some of its items."""
     resources, edges = [], []
     for data in items:
         kind, title, exported, file, line, tags, parameters, leading = loads_again(data)
@@ -196,13 +184,7 @@ def digest(data: bytes) -> bytes:
 
 
 def catalog_digest(own: bytes, shared: bytes, items: Sequence[bytes]) -> bytes:
-    """Return the digest of a catalog.
-
-    Args:
-        own: The own bytes of its head.
-        shared: The digest of the shared bytes of its head.
-        items: The digests of its items, in any order.
-    """
+    """Return the digest of a catalog."""
     return digest(b"".join(chain((digest(own), shared), sorted(items))))
 
 
@@ -264,10 +246,6 @@ class CacheFile:
 
     Args:
         directory: The directory of the cache, 0700; created if missing.
-        platform: The versions of all programs that a catalog depends on.
-
-    Raises:
-        InvalidInputError: Another user can write to the cache.
     """
 
     def __init__(self, directory: Path, *, platform: str) -> None:
@@ -281,23 +259,13 @@ class CacheFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection; remove a damaged file, which holds nothing that cannot be remade.
-
-        Raises:
-            DamagedEntryError: The file was damaged.
-            StateError: The disk fails.
-        """
+        """Yield the connection; remove a damaged file: all of it can be remade."""
         with self._removing_damage(), self.database.use() as connection:
             yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction, all of which another process sees or nothing.
-
-        Raises:
-            DamagedEntryError: The file was damaged.
-            StateError: The disk is full, or fails.
-        """
+        """Yield the connection in a transaction, all of which another process sees or nothing."""
         with self._removing_damage(), self.database.use() as connection:
             # Losing the last results in a power cut costs less than a sync for each.
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -337,9 +305,6 @@ def refuse_foreign_cache(path: Path) -> None:
     """Reject a directory or file of a cache that another user can write.
 
     Its catalogs would be used as if this user had compiled them.
-
-    Raises:
-        InvalidInputError: It is a link, has another owner, or its mode lets others write.
     """
     try:
         status = os.lstat(path)
@@ -368,11 +333,7 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(data: object) -> bytes:
-    """Return the data in compressed bytes.
-
-    Raises:
-        DamagedEntryError: They are damaged, or too large.
-    """
+    """Return the data in compressed bytes."""
     with entry_damage():
         return unpacked(data, most=MAX_UNPACKED)  # type: ignore[arg-type]
 
@@ -394,11 +355,7 @@ class _StoredCatalog:
 
 
 class CatalogStore:
-    """The catalogs of a cache.
-
-    Args:
-        file: The file of the cache.
-    """
+    """The catalogs of a cache."""
 
     def __init__(self, file: CacheFile) -> None:
         self._file = file
@@ -440,21 +397,13 @@ class CatalogStore:
         return row[0] if row is not None and 0 < row[0] <= _MAX_NUMBER else None
 
     def head(self, name: bytes) -> CatalogHead:
-        """Return the head of a catalog.
-
-        Raises:
-            DamagedEntryError: It is damaged or missing.
-        """
+        """Return the head of a catalog."""
         with self._file.reading() as connection:
             stored = self._stored(connection, name)
             return _head(connection, stored)
 
     def differing(self, before: bytes, after: bytes) -> tuple[CanonicalCatalog, CanonicalCatalog]:
-        """Return the parts of two catalogs that differ, whose difference is that of the wholes.
-
-        Raises:
-            DamagedEntryError: One is damaged or missing.
-        """
+        """Return the parts of two catalogs that differ, whose difference is that of the wholes."""
         with self._file.reading() as connection:
             first, second = (self._stored(connection, name) for name in (before, after))
             both = {*first.own, *first.shared} & {*second.own, *second.shared}
@@ -492,11 +441,7 @@ def add_blob(connection: sqlite3.Connection, data: bytes) -> bytes:
 
 
 def read_blob(connection: sqlite3.Connection, name: bytes) -> bytes:
-    """Return the bytes of a digest.
-
-    Raises:
-        DamagedEntryError: They are damaged or missing.
-    """
+    """Return the bytes of a digest."""
     row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (name,)).fetchone()
     if row is None:
         raise DamagedEntryError("no such blob")
@@ -546,11 +491,7 @@ def _delta(numbers: "array[int]") -> bytes:
 
 
 def shared_numbers(data: object) -> list[int]:
-    """Return the numbers of a catalog's shared items.
-
-    Raises:
-        DamagedEntryError: They are damaged.
-    """
+    """Return the numbers of a catalog's shared items."""
     steps = array("I")
     with entry_damage():
         steps.frombytes(unpack(data))

@@ -71,7 +71,6 @@ class WithheldKeys:
 
     Attributes:
         patterns: Shell globs of keys; case, `_`, `-`, `.` and blanks do not count.
-        shown: Globs of exceptions.
     """
 
     patterns: tuple[str, ...] = DEFAULT_PATTERNS
@@ -136,15 +135,7 @@ def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def with_stand_ins(value: Json, *, where: str) -> Json:
-    """Return a value for Puppet: each placeholder becomes a value of its type.
-
-    Args:
-        value: The value.
-        where: Its path, on which the values depend.
-
-    Raises:
-        InvalidInputError: A placeholder names no type of a value.
-    """
+    """Return a value for Puppet: each placeholder becomes a value of its type."""
     if isinstance(value, dict):
         if value.get(TYPE_KEY) == WITHHELD:
             return _stand_in(value, where)
@@ -183,7 +174,6 @@ class NodeCapture(Value):
     """What a node's catalog depends on besides the release.
 
     Attributes:
-        node: The node.
         facts: The facts as Puppet saw them, structured, by name.
         trusted: `$trusted`; empty for Puppet's defaults for the name.
         layers: The layers of the release's `enc.yaml` that the input names, lowest first.
@@ -205,11 +195,6 @@ class NodeCapture(Value):
     @classmethod
     def parse(cls, data: bytes, *, node: NodeName, where: str) -> "NodeCapture":
         """Return the capture in JSON from outside.
-
-        Args:
-            data: JSON.
-            node: The node of which the capture must be.
-            where: Its name in messages.
 
         Raises:
             InvalidInputError: It exceeds a limit, is malformed, or is of another node.
@@ -295,9 +280,7 @@ class CapturedNode(Value):
     """A node of a preview.
 
     Attributes:
-        name: Its name.
         capture: The digest of its capture's bytes.
-        load: Parses the capture.
     """
 
     name: str

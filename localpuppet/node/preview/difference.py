@@ -50,8 +50,6 @@ class ResourcePattern(Value):
     """A pattern for resources, or for parameters of them.
 
     Attributes:
-        type: A pattern for types.
-        title: A pattern for titles.
         parameter: A pattern for parameters; `None` for whole resources.
     """
 
@@ -97,8 +95,6 @@ class ForbiddenChange(Value):
 
     Attributes:
         action: `added`, `removed` or `changed`; empty for each of them.
-        pattern: The resources.
-        text: The option's text.
     """
 
     action: str
@@ -153,7 +149,6 @@ class ParameterChange(Value):
     """A parameter whose value differs.
 
     Attributes:
-        name: The parameter.
         before: Its value; `None` if it is not set.
         after: Its value; `None` if it is not set.
     """
@@ -188,8 +183,6 @@ class ResourceChange(Value):
 
     Attributes:
         action: `ADDED`, `REMOVED` or `CHANGED`.
-        type: The type as Puppet writes it.
-        title: The title.
         parameters: The parameters that differ, sorted by name; all of an added or removed resource.
     """
 
@@ -210,9 +203,7 @@ class RelationshipChange:
 
     Attributes:
         action: `ADDED` or `REMOVED`.
-        source: The reference of the resource that Puppet manages first, or of the container.
         relationship: `contains`, `before` or `notifies`.
-        target: The reference of the other resource.
     """
 
     action: Action
@@ -280,7 +271,6 @@ def difference(
     """Compare two catalogs.
 
     Args:
-        before: The first catalog.
         after: The second.
         ignore: Resources and parameters that are left out.
     """
@@ -380,7 +370,6 @@ def _parameters(
     """Yield the parameters that are compared.
 
     Args:
-        resource: The resource; `None` for a missing one.
         edges_tell: Whether the relationships of the catalog replace those of metaparameters.
     """
     if resource is None:

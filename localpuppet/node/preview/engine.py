@@ -93,12 +93,7 @@ class CompilerProcess:
         """Start the process, and wait until it has loaded Puppet.
 
         Args:
-            isolated: Yields the command.
-            env: Its whole environment.
             setup: What `main.rb` reads first.
-
-        Raises:
-            StateError: It cannot be started.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -136,11 +131,7 @@ class CompilerProcess:
         return compiler
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message.
-
-        Raises:
-            CompilerDeathError: The process has ended.
-        """
+        """Send a message."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         deadline = time.monotonic() + SILENCE
         while data:
@@ -156,11 +147,7 @@ class CompilerProcess:
                     raise CompilerDeathError("it has ended") from error
 
     def receive(self) -> tuple[int, dict[str, Any], int]:
-        """Return the number of a request, the answer to it, and the bytes of the answer.
-
-        Raises:
-            CompilerDeathError: The process has ended, does not answer, or breaks the protocol.
-        """
+        """Return the number of a request, the answer to it, and the bytes of the answer."""
         deadline = time.monotonic() + SILENCE
         head = self._parse(self._line(deadline))
         number, length = head.get("id"), head.get("bytes", 0)
@@ -252,13 +239,8 @@ class PuppetCompileEngine(Value):
         store: Directories that have the modules of releases.
         compilation: Returns the compilation of a release in an environment below a directory.
         command: Returns the command that starts Ruby with Puppet's library.
-        version: Returns the version of the Puppet of runs.
-        ruby: Returns the directories of Ruby and its libraries.
-        env: Its environment.
         own_modules: The directory of localpuppet's own modules.
         site_manifest: The site manifest for a release that has none.
-        isolation: Isolates it.
-        processes: Catalogs that are compiled at a time.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
         asks: Whether query functions ask the agent of this node; otherwise a request has answers.
         limits: The limits of a compile; see `LIMITS`.
@@ -318,8 +300,6 @@ class ReleaseCompiler:
     """Compiles the catalogs of one release.
 
     Args:
-        engine: The engine.
-        release: The release.
         directory: A directory for its files, with `root` and `environments`.
     """
 

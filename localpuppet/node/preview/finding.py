@@ -42,11 +42,7 @@ class PreviewSide(Value):
     """A release that a preview compiles.
 
     Attributes:
-        revision: Its revision.
-        release: The release.
-        index: The states of its names.
         is_stable: Whether its files stay the same; results of another are not stored.
-        warnings: What in it no catalog depends on, and its author may think so.
         scope: The key of an untrusted revision, whose results serve it alone; empty for a trusted
             one, whose results serve every revision for which their read-sets hold.
     """
@@ -64,11 +60,7 @@ class PreviewSide(Value):
 
 
 def request_of(capture: NodeCapture, enc: ReleaseEnc) -> CompileRequest:
-    """Return the request to compile a node with a release.
-
-    Raises:
-        InvalidInputError: A layer or a `%{…}` is unknown.
-    """
+    """Return the request to compile a node with a release."""
     values = capture.values_for_puppet()
     with errors_at(f"node document of {capture.node}", LocalpuppetError):
         document = classify([*enc.select(capture.layers), values.data])
@@ -85,12 +77,7 @@ def request_of(capture: NodeCapture, enc: ReleaseEnc) -> CompileRequest:
 
 @dataclass(slots=True, eq=False)
 class CacheSearch:
-    """Looks for results of nodes that hold for releases.
-
-    Attributes:
-        cache: The cache.
-        sides: The releases.
-    """
+    """Looks for results of nodes that hold for releases."""
 
     cache: PreviewCache
     sides: Sequence[PreviewSide]
@@ -190,8 +177,6 @@ class CacheFiller:
     """Compiles nodes.
 
     Attributes:
-        cache: Takes the results.
-        engine: Compiles.
         advance: Called after each result.
     """
 
@@ -203,12 +188,7 @@ class CacheFiller:
     def compile(
         self, side: PreviewSide, nodes: Sequence[CapturedNode]
     ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
-        """Yield the compile of each node with what was stored of it, in any order.
-
-        Raises:
-            StateError: The disk is full, or the engine cannot work.
-            PuppetMissingError: Puppet is not installed.
-        """
+        """Yield the compile of each node with what was stored of it, in any order."""
         sources = {node.name: side.source(node) for node in nodes}
         invalid: list[tuple[NodeCompile, CompileOutcome]] = []
         batch: list[NodeCompile] = []

@@ -44,7 +44,6 @@ class NodeFile(Value):
 
     Attributes:
         node: The node; the name of the file if no node can have that name.
-        path: The file.
         status: Its device, number, size and times. While they are the same, so are its bytes: only
             root can set the time of a change of metadata.
         changed: The last of its times, in nanoseconds since 1970.
@@ -62,12 +61,8 @@ class NodesDirectory:
     """The captures of nodes.
 
     Args:
-        path: The directory.
         inside: A directory that a link on the way to it must not leave; `None` for any way.
         limit: Bytes of a file.
-
-    Attributes:
-        path: The directory.
     """
 
     def __init__(self, path: Path, *, inside: Path | None = None, limit: int = MAX_BYTES) -> None:
@@ -77,14 +72,7 @@ class NodesDirectory:
         self._captures = lru_cache(_CAPTURES)(self.read)
 
     def nodes(self, known: TreeStates) -> list[CapturedNode]:
-        """Return the nodes; only files that changed are read.
-
-        Args:
-            known: Remembers the digests of files by their status.
-
-        Raises:
-            InvalidInputError: The directory is unreadable, or has no files of nodes, or too many.
-        """
+        """Return the nodes; only files that changed are read."""
         name = f"captures {self.path}"
         before = known.get(name) or {}
         settled = time.time_ns() - _SETTLED
@@ -102,11 +90,7 @@ class NodesDirectory:
         return nodes
 
     def files(self) -> list[NodeFile]:
-        """Return the files, sorted by node; nothing is read.
-
-        Raises:
-            InvalidInputError: The directory is unreadable, or has no files of nodes, or too many.
-        """
+        """Return the files, sorted by node; nothing is read."""
         files: dict[str, NodeFile] = {}
         for file in self._listed():
             if (other := files.get(file.node)) is not None:
@@ -129,11 +113,7 @@ class NodesDirectory:
         return [files[node] for node in sorted(files)]
 
     def read(self, file: NodeFile) -> NodeCapture:
-        """Return the capture in a file.
-
-        Raises:
-            InvalidInputError: The file is unreadable, too large or malformed.
-        """
+        """Return the capture in a file."""
         data, where = self._bytes(file), _shown(file.path)
         node, suffix = NodeName.parse(file.node), file.path.suffix
         if suffix in _YAML:

@@ -52,13 +52,9 @@ class CompileRequest(Value):
     """A catalog to compile.
 
     Attributes:
-        node: The node's name.
-        facts: Its facts.
         trusted: Its trusted facts; empty for those that Puppet makes of the name.
         parameters: The top-scope parameters of its final node document.
         classes: The classes of the document with their parameters.
-        environment: Puppet's environment.
-        queries: The answers to query functions.
     """
 
     node: str
@@ -97,18 +93,13 @@ class RawReads(Value):
     """What a compile read, without the contents; all lists are sorted and unique.
 
     Attributes:
-        files: Files whose whole content counts.
         absent: Paths that did not exist.
         present: Paths that existed, whose kind counts (file, directory), but not the content.
         listed: Directories whose names of entries count. `**/x` after a directory (`data/**`)
             means the names of everything below it.
         keys: Data file → its root keys that Hiera looked up, whether the file has them or not.
-        facts: Paths of facts.
-        trusted: Paths of trusted facts.
         parameters: Top-scope variables that were looked up, except `facts` and `trusted`: legacy
             facts, parameters of the node document, undefined ones. `ALL` means every one of them.
-        queries: Query functions that were called, with arguments, and the answers they had.
-        impure: Why the same reads may give another catalog; such a compile is always repeated.
     """
 
     files: tuple[str, ...] = ()
@@ -163,9 +154,6 @@ def release_roots(
     """Return the directories and files of a release → their names; see `ports`.
 
     Args:
-        release: The release.
-        own_modules: The directory of localpuppet's own modules.
-        site_manifest: The site manifest for a release that has none.
         environments: The directory of environments with links to its code, if there is one.
     """
     roots = {str(release.directory): "", str(own_modules): OWN_PREFIX.rstrip("/")}

@@ -67,8 +67,6 @@ class BlindChange(Value):
     """A changed file whose effect no catalog shows.
 
     Attributes:
-        file: The file.
-        reason: What it is.
         types: The types that it concerns, in lower case; `None` for all nodes.
     """
 
@@ -100,7 +98,6 @@ def blind_spots(
     """Yield the blind spots with their nodes; none for a file that concerns no node.
 
     Args:
-        changes: The changed files.
         types: Node → the types of its resources before and after the change.
     """
     for change in changes:
@@ -147,12 +144,7 @@ MAX_TEXTS = 64 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class ServedFiles:
-    """The files of modules that differ between two releases.
-
-    Attributes:
-        before: The first release.
-        after: The second.
-    """
+    """The files of modules that differ between two releases."""
 
     before: PreviewSide
     after: PreviewSide
@@ -244,7 +236,6 @@ class PreviewOptions(Value):
 
     Attributes:
         ignore: Resources and parameters that are no difference.
-        forbidden: Differences that fail the preview.
         tolerates: Whether nodes that fail as before do not fail the preview.
         shard: The part of the nodes that was chosen, for the result: `2/8`.
     """
@@ -256,14 +247,7 @@ class PreviewOptions(Value):
 
 
 class PreviewPorts(Value):
-    """What a preview works with.
-
-    Attributes:
-        cache: Stored results.
-        engine: Compiles.
-        clock: The time.
-        progress: Shows progress.
-    """
+    """What a preview works with."""
 
     cache: PreviewCache
     engine: CompileEngine
@@ -281,13 +265,6 @@ def preview(
 
     Args:
         sides: The releases before and after the change.
-        nodes: The nodes.
-        ports: The cache, the engine and the like.
-        options: What the user asked for.
-
-    Raises:
-        StateError: The disk is full, or the engine cannot work.
-        PuppetMissingError: Puppet is not installed.
     """
     return _Preview(sides, nodes, ports, options).result()
 

@@ -46,7 +46,6 @@ class ReadPart(Value):
             name.
         listings: Directory → digest of its names.
         keys: The root keys that were looked up in a data file; `None` if whole files count.
-        values: The digest of the values of these keys.
     """
 
     states: Mapping[str, str | None]
@@ -86,9 +85,6 @@ class NodeReads(Value):
 
     Attributes:
         facts: Paths of facts; an empty path means all.
-        trusted: Paths of trusted facts.
-        parameters: Top-scope variables: facts and parameters of the node document.
-        queries: Query functions with their arguments, as JSON.
     """
 
     facts: tuple[FactPath, ...]
@@ -116,13 +112,7 @@ class NodeReads(Value):
 
 
 class ReadSet(Value):
-    """What one compile read.
-
-    Attributes:
-        parts: The reads of each directory, and of each data file.
-        node: What was read of the node.
-        values: The digest of what was read of the node.
-    """
+    """What one compile read."""
 
     parts: tuple[ReadPart, ...]
     node: NodeReads
@@ -130,13 +120,7 @@ class ReadSet(Value):
 
     @classmethod
     def of(cls, reads: RawReads, request: CompileRequest, index: ReleaseIndex) -> "ReadSet | str":
-        """Return the read-set of a compile, or a reason why its result must not be kept.
-
-        Args:
-            reads: What the compile read.
-            request: What it was asked.
-            index: The release that it read.
-        """
+        """Return the read-set of a compile, or a reason why its result must not be kept."""
         states: dict[str, str | None] = {}
         expected = ((reads.absent, False), (reads.present, True), (reads.files, True))
         for names, exists in expected:

@@ -66,12 +66,7 @@ class _WholeError(ValueError):
 
 
 def key_digests(name: str, data: bytes) -> Mapping[str, str] | None:
-    """Return root key → digest of its value; `None` if the file counts as a whole.
-
-    Args:
-        name: The file's name, whose suffix tells its format.
-        data: Its bytes.
-    """
+    """Return root key → digest of its value; `None` if the file counts as a whole."""
     kind = _SUFFIXES.get(name.rpartition(".")[2])
     if kind is None or len(data) > MAX_BYTES:
         return None
@@ -88,11 +83,7 @@ class _Members(list[tuple[str, object]]):
 
 
 def missing_digests(name: str) -> Mapping[str, str] | None:
-    """Return what `key_digests` returns for a missing file; `None` if only its absence counts.
-
-    Args:
-        name: The file's name.
-    """
+    """Return what `key_digests` returns for a missing file; `None` if only its absence counts."""
     return {MODULE: _module_digest([])} if name.rpartition("/")[2] == METADATA else None
 
 
@@ -119,9 +110,6 @@ def _module_digest(members: Sequence[tuple[str, object]]) -> str:
 
     Puppet takes an empty object as no metadata, and both as no dependencies. These decide only
     which modules it searches first.
-
-    Raises:
-        _WholeError: Puppet rejects the metadata, or they have a form that it does not expect.
     """
     metadata = dict(members)
     required = [metadata.get(key) for key in _REQUIRED]
@@ -285,7 +273,6 @@ class IndexRoot(Value):
 
     Attributes:
         prefix: What its names start with: empty, or a name.
-        path: Its path.
         digest: The digest or commit of a tree that never changes; empty for any other.
         is_base: Whether it is the machine's own, in which a link may lead out.
     """
@@ -300,11 +287,9 @@ class ReleaseIndex:
     """The states of all names of a release.
 
     Args:
-        states: Name → state.
         read: Returns the first bytes of a file by its name, `MAX_BYTES` and one.
 
     Attributes:
-        states: Name → state.
         read: Returns the first bytes of a file by its name.
     """
 
@@ -322,11 +307,7 @@ class ReleaseIndex:
         """Return the index of a release on this machine.
 
         Args:
-            roots: Its directories; a later one hides names of an earlier one.
             known: Remembers the states of trees that never change.
-
-        Raises:
-            InvalidInputError: A file cannot be read, or there are too many.
         """
         states: dict[str, str] = {".": DIRECTORY}
         paths = {root.prefix: root.path for root in roots}
@@ -366,11 +347,7 @@ class ReleaseIndex:
         return self._listings[key]
 
     def keys(self, file: str) -> Mapping[str, str] | None:
-        """Return root key → digest of a data file; `None` if it counts as a whole, or is missing.
-
-        Raises:
-            InvalidInputError: The file cannot be read.
-        """
+        """Return root key → digest of a data file; `None` if it is missing or counts as a whole."""
         return self._keys(file) if self.states.get(file) not in (None, DIRECTORY, BROKEN) else None
 
     def _parse_keys(self, file: str) -> Mapping[str, str] | None:
@@ -396,7 +373,6 @@ def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list
     """Return the directories of a release whose contents catalogs depend on.
 
     Args:
-        release: The release.
         site_manifest: The site manifest of the root, for a release that has none.
         own: The key by which the states of its tree are remembered; empty if they are not.
     """
@@ -427,12 +403,7 @@ def tree_states(top: Path, *, leaving: str = "", shown: Path | None = None) -> d
     """Return the states of everything in a directory, or of a file, by the name relative to it.
 
     Args:
-        top: The directory or file.
         leaving: The state of a link that leads out; empty to refuse it.
-        shown: Its path in messages; the path by default.
-
-    Raises:
-        InvalidInputError: A file cannot be read, a link leads out, or there are too many files.
     """
     with input_errors(top):
         if not top.is_dir():

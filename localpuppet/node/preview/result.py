@@ -77,9 +77,6 @@ class NodeFailure(Value):
     """A node whose catalog does not compile.
 
     Attributes:
-        node: The node.
-        kind: why it counts.
-        message: Puppet's error in one line.
         file: The file in the release; `None` if unknown.
         line: The line; `None` if unknown.
     """
@@ -109,7 +106,6 @@ class RevisionWarning(Value):
     """A part of a revision that no catalog depends on, and its author may think so.
 
     Attributes:
-        revision: The name of the revision.
         text: The part, and why it is not used.
     """
 
@@ -121,7 +117,6 @@ class ImpureNode(Value):
     """A node whose catalog depends on more than its capture and the release.
 
     Attributes:
-        node: The node.
         reasons: What the compilation used: `Time.now`, sorted.
     """
 
@@ -130,13 +125,7 @@ class ImpureNode(Value):
 
 
 class ForbiddenDifference(Value):
-    """A difference that `--fail-on` forbids.
-
-    Attributes:
-        rule: The option's text.
-        reference: The resource, with placeholders for names and addresses.
-        nodes: The nodes, sorted.
-    """
+    """A difference that `--fail-on` forbids."""
 
     rule: str
     reference: str
@@ -144,13 +133,7 @@ class ForbiddenDifference(Value):
 
 
 class PreviewStatistics(Value):
-    """What a preview did.
-
-    Attributes:
-        compiled: How many catalogs it compiled.
-        cached: How many catalogs it took from the cache.
-        seconds: How long it took.
-    """
+    """What a preview did."""
 
     compiled: int = 0
     cached: int = 0
@@ -166,10 +149,8 @@ class PreviewResult(Value):
         nodes: How many nodes were compared.
         groups: Groups of nodes with equal differences, the largest first.
         failures: Nodes that do not compile: new failures first, then by name.
-        violations: Differences that the user forbids.
         blind_spots: Changes whose effect is unknown, sorted by file.
         impure: Nodes whose catalogs depend on more than their input, sorted.
-        statistics: What the preview did.
         warnings: What `release check` warns of, too: those of HEAD, and what BASE has besides.
         tolerates: Whether nodes that fail as before do not fail the preview.
         shard: Which part of the nodes: `2/8`; `None` for all.
@@ -265,12 +246,7 @@ class NodePlaceholders:
 
     @classmethod
     def of(cls, node: str, facts: Mapping[str, Json]) -> "NodePlaceholders":
-        """Return the placeholders of a node.
-
-        Args:
-            node: Its certname.
-            facts: Its facts, structured and legacy ones.
-        """
+        """Return the placeholders of a node."""
         words: dict[str, str] = {}
         networking = mapping_of(facts.get("networking"))
         for word, name in (
@@ -371,7 +347,6 @@ class NodeFailureGroup(Value):
     """Nodes that fail with the same error.
 
     Attributes:
-        kind: a `FailureKind`.
         message: Puppet's error; with placeholders for the name if there are several nodes.
         file: The file in the release; `None` if unknown.
         line: The line; `None` if unknown.
@@ -415,11 +390,7 @@ class _OpenGroup:
 
 @dataclass(slots=True, eq=False)
 class DifferenceGrouping:
-    """Groups the differences of nodes.
-
-    Attributes:
-        forbidden: Changes that the user forbids.
-    """
+    """Groups the differences of nodes."""
 
     forbidden: Sequence[ForbiddenChange] = ()
     _groups: dict[bytes, _OpenGroup] = field(default_factory=dict, init=False)
@@ -437,9 +408,6 @@ class DifferenceGrouping:
         """Add the difference of a node; an empty one adds nothing.
 
         Args:
-            node: The node.
-            difference: Its difference, with its own names and addresses.
-            placeholders: Replaces these names and addresses.
             role: The role of the node; `None` if it has none.
         """
         if not difference:

@@ -71,13 +71,7 @@ class RevisionRange(Value):
 
 
 class RevisionTree(Value):
-    """The files of a revision in the cache.
-
-    Attributes:
-        revision: The revision.
-        directory: The directory, which nothing changes.
-        key: The name by which the states of its files are remembered.
-    """
+    """The files of a revision in the cache."""
 
     revision: PreviewRevision
     directory: Path
@@ -85,16 +79,7 @@ class RevisionTree(Value):
 
 
 class Checkouts(Value):
-    """The checkouts of a repository in a cache.
-
-    Attributes:
-        work_tree: The top of the repository.
-        directory: The directory of the cache.
-        git: Git.
-        states: Remembers the files of commits.
-        budget: Returns what one checkout may write.
-        own: Directories of localpuppet, which are no files of the work tree.
-    """
+    """The checkouts of a repository in a cache."""
 
     work_tree: Path
     directory: Path
@@ -104,13 +89,7 @@ class Checkouts(Value):
     own: tuple[Path, ...] = ()
 
     def trees(self, revisions: RevisionRange) -> tuple[RevisionTree, RevisionTree]:
-        """Return the files of both revisions.
-
-        Raises:
-            InvalidInputError: There is no such revision, or a file cannot be used.
-            IntegrityError: A commit holds a submodule, or is too large.
-            BusyError: Another preview checks out for a long time.
-        """
+        """Return the files of both revisions."""
         with Flock.need(
             self.directory / "checkout.lock",
             "another preview checks out its revisions",

@@ -42,9 +42,6 @@ class PreviewOrder(Value):
     """What a preview compares.
 
     Attributes:
-        work_tree: The top of the git work tree.
-        revisions: The revisions.
-        nodes: The directory of captures.
         cache: The directory of the cache; `None` for the one in the state directory.
         shard: Number and count of a part of the nodes; `None` for all.
         trusted: Whether the user trusts the code of the second revision, too.
@@ -64,16 +61,8 @@ class PreviewWorkspace:
 
     Attributes:
         state: The state directory, which the user can write.
-        site_manifest: The site manifest.
-        own_modules: localpuppet's own modules.
-        files: Reads manifests and locks.
-        git: git for the clone.
         work_tree: Returns the code of a work tree: see `MutableCode.work_tree`.
         engine: Returns the engine that compiles, for the key with which it marks secrets.
-        puppet: Returns the installed Puppet.
-        path: PATH.
-        clock: The time.
-        observe: Returns a progress display with a title.
     """
 
     state: Path
@@ -220,8 +209,6 @@ class PreviewWorkspace:
         """Return the release of a revision, with its modules on this machine.
 
         Args:
-            tree: The files of the revision.
-            cache: The cache.
             scope: See `PreviewSide`.
             work_trees: Whether its lock may name work trees of modules on this machine.
             base: The lock of the base, if the revision is not trusted.

@@ -61,12 +61,9 @@ class CatalogResource(Value):
 
     Attributes:
         type: The type as Puppet writes it: `Concat::Fragment`.
-        title: The title.
-        exported: Whether it is exported.
         file: The file of its declaration, relative to the release; `None` if unknown.
         line: The line; `None` if unknown.
         tags: The tags, sorted.
-        parameters: The parameters by name.
     """
 
     type: str
@@ -91,15 +88,7 @@ def _relationship(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CatalogEdge:
-    """A relationship: Puppet manages the source before the target.
-
-    Attributes:
-        source_type: The type of the source.
-        source_title: Its title.
-        target_type: The type of the target.
-        target_title: Its title.
-        relationship: One of `RELATIONSHIPS`.
-    """
+    """A relationship: Puppet manages the source before the target."""
 
     source_type: str
     source_title: str
@@ -112,8 +101,6 @@ class CanonicalCatalog(JsonRecord):
     """A catalog in its canonical form.
 
     Attributes:
-        certname: The node.
-        environment: Puppet's environment.
         classes: The names of its classes, sorted.
         resources: The resources, sorted by type and title.
         edges: The relationships, sorted.

@@ -58,7 +58,6 @@ class PropertyChange(NamedTuple):
     """A property that would change.
 
     Attributes:
-        type: The resource's type.
         title: Its title, cut if long.
         property: The property; empty if Puppet names none, as for a refresh.
         mark: The keyed hash, hexadecimal.
@@ -78,7 +77,6 @@ class PredictedChanges(Message):
     """The changes that a node's noop run foresees.
 
     Attributes:
-        release: The release of that run.
         total: How many properties would change.
         changes: The changes, sorted; empty if they exceed the limit.
     """
@@ -135,7 +133,6 @@ def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> PredictedCh
 
     Args:
         raw: Puppet's JSON report.
-        release: The release of the run.
         key: See `key_of`.
 
     Raises:

@@ -94,10 +94,8 @@ class Compilation(Value):
         enc_script: The script that prints the node document.
         environments: The directory of environments, which Puppet requires. The site's own is not
             used, because it would be one more input. See `puppet.own_environment`.
-        environment: Puppet's environment.
         environment_code: Directories of the release from which Puppet loads functions and data
             types as if from the environment.
-        modulepath: Absolute directories.
         hiera_config: The release's `hiera.yaml`, if it has one.
         site_manifest: The `.pp` file, or a directory of them. The option for it depends on Puppet's
             subcommand.

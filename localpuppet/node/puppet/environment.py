@@ -17,12 +17,7 @@ _GC = {
 
 
 class FacterConf(Value):
-    """A configuration of Facter that replaces the machine's.
-
-    Attributes:
-        file: The facter.conf.
-        cache: Facter's cache directory.
-    """
+    """A configuration of Facter that replaces the machine's."""
 
     file: Path
     cache: Path
@@ -67,8 +62,6 @@ def environment(
     environment.
 
     Args:
-        base: The caller's environment.
-        lean: How Ruby starts.
         more: More variables for Puppet and its children.
         lock: The descriptor that Puppet inherits and its children do not: the lean start sets
             close-on-exec.

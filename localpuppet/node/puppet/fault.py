@@ -140,7 +140,6 @@ class FailureCause(JsonRecord):
 
         Args:
             status: The resource in Puppet's report.
-            message: Puppet's message.
         """
         line = status.get("line")
         return cls(

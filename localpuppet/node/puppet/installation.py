@@ -53,7 +53,6 @@ class Installation(JsonRecord):
     """An installed Puppet.
 
     Attributes:
-        command: Absolute path.
         version: The output of `puppet --version`.
         settings: The values of `ASKED` and `OF_RUNS`.
         lean: Ruby flags that its interpreter accepts; empty if it ignores RUBYOPT.
@@ -194,10 +193,6 @@ def find_ruby(command: Path, path: str) -> Path | None:
 def ruby_state(ruby: Path, gem_directories: Sequence[str] = GEM_DIRECTORIES) -> str:
     """Return a text that differs if the interpreter or an installed gem has another version.
 
-    Args:
-        ruby: The interpreter.
-        gem_directories: Where gems are installed.
-
     Raises:
         OSError: It is gone.
     """
@@ -220,10 +215,8 @@ class PuppetProbe:
     """Finds the installed Puppet, and remembers its settings.
 
     Attributes:
-        memory: The file of the answer.
         command: The site's setting; `None` to look for Puppet in the usual places.
         directories: `confdir` and `vardir`, if the site sets them.
-        lean_start: The Ruby file of the lean start.
         env: The environment of `puppet config print`.
     """
 

@@ -83,12 +83,8 @@ class PuppetLaunch(Value):
     """The arguments for starting a run's Puppet.
 
     Attributes:
-        installation: The Puppet to start.
-        argv: Its arguments.
         base: The caller's environment.
-        more: More variables for Puppet and its children.
         lock: The descriptor of the node's lock.
-        group: The name for its cgroup.
         environment: The key of the environment whose code the fork server may have read in advance;
             empty if it may not.
     """
@@ -106,7 +102,6 @@ class LaunchedPuppet(Value):
     """A started Puppet.
 
     Attributes:
-        child: The process.
         warm: Whether the fork server made it.
         cold_reason: Why a warm start failed, in one line, or empty.
     """
@@ -126,7 +121,6 @@ def launch(
     """Start a run's Puppet: warm if a fork server accepts it, else cold.
 
     Args:
-        run: The arguments.
         processes: Starts Puppet cold.
         lean: How Ruby starts cold, and Facter's configuration in both cases.
         fork_server: Starts Puppet warm, or `None`.
@@ -174,13 +168,8 @@ def server_command(
     Ruby does not load localpuppet's file, Puppet prints its version and ends.
 
     Args:
-        installation: The Puppet to use.
-        base: The environment of runs.
-        lean: How Ruby starts.
         script: The server's program: `base/share/fork_server.rb`.
-        socket: The socket on which it listens.
         names: The file in which runs leave the names of what they read.
-        limits: The server's limits.
 
     Raises:
         UnavailableError: This Puppet cannot run a fork server.
@@ -206,14 +195,10 @@ class CompiledRuby:
 
     Attributes:
         directory: Its directory; the first run that lacks compiled code creates it.
-        script: The Ruby file that compiles.
         command: Returns Puppet's command, whose interpreter compiles.
         start: Starts a detached command in the environment of runs.
         path: The directories to search for an interpreter, like `PATH`.
         min_free: Bytes that must stay free on the disk.
-
-    Attributes:
-        directory: See above.
     """
 
     directory: Path
@@ -246,9 +231,6 @@ def make_environment(compilation: Compilation) -> None:
     """Create the environment directory of a compilation, with links to its code.
 
     The caller holds the node's lock if others compile in the same directory.
-
-    Args:
-        compilation: The compilation.
     """
     directory = compilation.environments / compilation.environment
     make_private(directory)
@@ -270,7 +252,6 @@ class PuppetRunLock:
 
     Args:
         path: Puppet's `agent_catalog_run_lockfile`.
-        processes: Describes the process with a pid.
     """
 
     def __init__(self, path: Path, processes: ProcessTable) -> None:

@@ -44,7 +44,6 @@ class PuppetReport(Value):
         noop: Whether noop was in force, also from puppet.conf.
         noop_pending: Whether a noop run found something to change.
         time: When Puppet began, ISO 8601.
-        resources: Counts of resources.
         seconds: Durations by name (`config_retrieval`, `total`, …).
         first_failed: The first failed resource with its place and message, in one line, or empty.
         failure_cause: The failure cause, which may leave the node.
@@ -164,9 +163,6 @@ MAX_FACTS = 2 * 1024 * 1024
 def read_facts(public: Path) -> Mapping[str, Json]:
     """Return the facts of a run, structured, by name.
 
-    Args:
-        public: The public directory of the run.
-
     Raises:
         StateError: Puppet stored no facts.
         InvalidInputError: The facts exceed `MAX_FACTS` bytes, or are malformed.
@@ -185,10 +181,6 @@ def read_facts(public: Path) -> Mapping[str, Json]:
 def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
     """Return the facts in a document of Puppet: `{"values": {NAME: VALUE}}`.
 
-    Args:
-        data: JSON.
-        where: The document, for messages.
-
     Raises:
         InvalidInputError: The document exceeds `MAX_FACTS`, or has no facts.
     """
@@ -197,9 +189,6 @@ def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
 
 def read_classes(public: Path) -> list[str]:
     """Return the classes in the catalog of a run.
-
-    Args:
-        public: The public directory of the run.
 
     Raises:
         StateError: Puppet left no classes.
@@ -222,7 +211,6 @@ def read_noted(public: Path, name: str) -> list[Fields]:
     """Return the notes of a run's catalog; empty if the file is missing.
 
     Args:
-        public: The public directory of the run.
         name: `KICKS` or `COMPONENTS`.
 
     Raises:

@@ -42,13 +42,11 @@ class ReportedResource(JsonRecord):
 
     Attributes:
         resource: Type and title, `File[/etc/motd]`.
-        result: The result.
         file: The file that declares it; empty if unknown.
         line: The line; `None` if unknown.
         place: File and line in the release: `profile/manifests/db.pp:3`.
         seconds: The evaluation time; `None` if it was not evaluated.
         time: When it was evaluated, ISO 8601.
-        events: Its events.
     """
 
     resource: str

@@ -63,7 +63,6 @@ class CodeSupply(Value):
     """One way of bringing code.
 
     Attributes:
-        supply: Provides code.
         repository: Provides git, under a title for progress.
     """
 
@@ -78,17 +77,7 @@ class LockedModules(CodeSupply):
         """Bring the trees of a lock into the store, and link its modules.
 
         Args:
-            lock: The lock.
             moduledir: The directory of its modules; empty for the top of the release.
-            title: The purpose, for the progress line.
-            file: The lock's file, for messages.
-
-        Raises:
-            InvalidInputError: The forge has no such release, or an untrusted lock names code of a
-                place that is not listed.
-            IntegrityError: A tag moved, or bytes or a signature are wrong.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
         """
         wanted = wanted_of(lock, self.supply.sources, file=str(file))
         ways = [*self.ways(lock.pins, str(file))]
@@ -110,15 +99,7 @@ class LockedModules(CodeSupply):
 
 
 class UntrustedModules(LockedModules):
-    """Brings the modules of an untrusted revision.
-
-    Attributes:
-        base: The pins of the base's lock, which are on the node.
-        named: The URLs of the repositories that the settings name.
-        known: Brings other versions of known code.
-        public: Brings what everybody can get.
-        hosts: The hosts of public code: HOST or HOST:PORT, in lower case.
-    """
+    """Brings the modules of an untrusted revision."""
 
     base: frozenset[ModulePin]
     named: frozenset[str]
@@ -129,11 +110,7 @@ class UntrustedModules(LockedModules):
     def ways(
         self, pins: Mapping[str, ModulePin], file: str
     ) -> Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]:
-        """Yield how to bring pins; see `LockedModules.ways`.
-
-        Raises:
-            InvalidInputError: A pin is of a place that is not listed.
-        """
+        """Yield how to bring pins; see `LockedModules.ways`."""
         same = {key: pin for key, pin in pins.items() if pin in self.base}
         names = self.named | {pin.place for pin in self.base}
         known = {key: pin for key, pin in pins.items() if pin.place in names and key not in same}
@@ -165,13 +142,7 @@ SCHEMA = 1
 
 
 class StagedBranch(JsonRecord):
-    """A branch at its last fetch.
-
-    Attributes:
-        release: Its name.
-        commit: The commit.
-        tree_sha256: Digest of its tree.
-    """
+    """A branch at its last fetch."""
 
     SCHEMA: ClassVar = SCHEMA
     release: ReleasePath
@@ -180,11 +151,7 @@ class StagedBranch(JsonRecord):
 
 
 class BranchRecords:
-    """The branches of this node at their last fetch.
-
-    Args:
-        state: The state directory.
-    """
+    """The branches of this node at their last fetch."""
 
     def __init__(self, state: Path) -> None:
         self._directory = state / "branches"
@@ -199,11 +166,7 @@ class BranchRecords:
         write_json(self._file(staged.release), staged.to_dict())
 
     def fetched(self) -> dict[StagedBranch, float]:
-        """Return every record, and when it was written, in seconds since 1970.
-
-        Raises:
-            StateError: A record is damaged.
-        """
+        """Return every record, and when it was written, in seconds since 1970."""
         return {
             StagedBranch.from_dict(read_json(path)): path.stat().st_mtime
             for path in sorted(self._directory.glob("*.json"))
@@ -222,11 +185,9 @@ class MutableCode(LockedModules):
 
     Attributes:
         public: Returns what brings code as everybody can get it.
-        modules: The directory of all modules.
         hosts: The hosts of public code: see `UntrustedModules`.
         immutable_only: Whether the site allows only tags.
         ignored: Returns what git ignores in a directory.
-        note: Takes messages for people.
     """
 
     public: Callable[[], CodeSupply]
@@ -394,7 +355,6 @@ class MutableCode(LockedModules):
         """Return a work tree as a release, with its modules on this node.
 
         Args:
-            directory: The top of the work tree.
             name: The name of the release; by default that of the directory.
             work_trees: Whether the lock may name work trees of modules on this machine.
             warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.

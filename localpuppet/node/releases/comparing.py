@@ -24,9 +24,7 @@ def differences(
     """Return how two releases differ: `dependencies` by their locks, and `files`.
 
     Args:
-        before: The first release.
         after: The second.
-        reader: Reads locks.
 
     Raises:
         InvalidInputError: A lock is invalid.
@@ -44,9 +42,6 @@ def files(release: Release) -> dict[str, str]:
 
     Names are paths in the release: `data/common.yaml`, `modules/ntp/manifests/init.pp`. Those of a
     collection begin with its source.
-
-    Raises:
-        IntegrityError: A tree has a forbidden member.
     """
     return {
         _joined(prefix, entry.path.decode("utf-8", "backslashreplace")): (
@@ -63,7 +58,6 @@ def texts(
     """Return differing files as unified diffs, by name; see `unified` for omissions.
 
     Args:
-        before: The first release.
         after: The second.
         names: The names of the files, as `files` returns them.
         most: After this number of characters, further diffs are omitted.
@@ -99,11 +93,7 @@ def _content(release: Release, name: str) -> bytes:
 
 
 def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:
-    """Return what a release's lock pins: name → tag and commit; empty without a lock.
-
-    Raises:
-        InvalidInputError: The lock is invalid.
-    """
+    """Return what a release's lock pins: name → tag and commit; empty without a lock."""
     lock = files.lock(release.directory) or EMPTY
     pins_by_name = {
         f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()

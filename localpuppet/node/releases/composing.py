@@ -78,7 +78,6 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
     """Return the settings of an `environment.conf`; an empty one has Puppet's defaults.
 
     Args:
-        text: The file.
         moduledir: The directory of single modules; on the modulepath if the file names none.
     """
     settings: dict[str, str] = {}
@@ -160,7 +159,6 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
     """Return the layout of a release.
 
     Args:
-        directory: The release.
         moduledir: The directory for single modules in its manifest; empty for its top.
         site_manifest: The site manifest that its manifest names; empty for none.
 
@@ -214,7 +212,6 @@ class Compositions:
 
     Args:
         directory: `STATE/releases`.
-        store: The trees.
     """
 
     def __init__(self, directory: Path, store: "Store") -> None:
@@ -271,7 +268,6 @@ class Compositions:
         """Return the modulepath of a composed release, and its code outside of modules.
 
         Args:
-            staged: The release.
             name: The release's path on the node.
 
         Returns:
@@ -368,11 +364,7 @@ _MODULES, _RELEASE = "modules", "release"
 
 
 class ModuleLinks:
-    """The link directories on this node.
-
-    Args:
-        state: The state directory.
-    """
+    """The link directories on this node."""
 
     def __init__(self, state: Path) -> None:
         self._directory = state / "links"
@@ -429,11 +421,7 @@ class ModuleLinks:
         return [path for path in self._all() if path.stat().st_mtime < since]
 
     def needed(self, *, but: list[Path]) -> set[str]:
-        """Return the digests of the trees that the directories name.
-
-        Args:
-            but: Directories to ignore.
-        """
+        """Return the digests of the trees that the directories name."""
         return {
             link.readlink().name
             for path in self._all()
@@ -452,7 +440,6 @@ def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> 
     """Return the links for a release whose modules are outside of it, for `ModuleLinks`.
 
     Args:
-        directory: The release.
         moduledir: The directory for single modules in its manifest; empty for its top.
         trees: By module name: a digest, or the absolute path of a work tree.
     """

@@ -102,7 +102,6 @@ def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
     Args:
         before: The first content; empty for a new file.
         after: The second content; empty for a removed file.
-        labels: The names of both.
     """
     if before == after:
         return "no difference in content"
@@ -118,11 +117,7 @@ def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Return the lines of a text.
-
-    Raises:
-        ValueError: The data are not UTF-8, or have a NUL.
-    """
+    """Return the lines of a text."""
     if b"\0" in data:
         raise ValueError("a NUL")
     *lines, last = data.decode("utf-8").split("\n")

@@ -56,11 +56,7 @@ class WantedTag(Value):
     """A tag whose tree the store needs.
 
     Attributes:
-        url: The repository.
-        tag: The tag.
-        where: Where the tag is named, for messages.
         source: The source whose rules apply to the tag, or `None`.
-        pinned: The pin of the tag, or `None`.
         tree_sha256: The expected digest of its tree; `None` if unknown.
         hint: The cure in the message if the tree differs.
     """
@@ -80,7 +76,6 @@ def wanted_of(
     """Return the tags that a lock pins, with their pins, by their key in the lock.
 
     Args:
-        lock: The lock.
         sources: The site's sources by name.
         file: Where the lock is, for messages.
         hint: The cure in the message if a tree differs.
@@ -105,8 +100,6 @@ class Fetcher:
     """Fetches and verifies trees.
 
     Args:
-        repository: Git.
-        store: Takes the trees.
         proves: Whether each tree is written again, even if the store has it: then the repository
             has it, too.
     """
@@ -122,12 +115,7 @@ class Fetcher:
         """Return a tag that passed every check that needs no tree.
 
         Args:
-            wanted: The tag.
             refresh: Ask the repository even if the tag was fetched before.
-
-        Raises:
-            IntegrityError: The tag moved, is malformed, or lacks a required signature.
-            UnavailableError: The tag cannot be fetched.
         """
         self._repository.fetch([(wanted.url, wanted.tag)], refresh=refresh)
         tag_object = self._repository.tag(wanted.url, wanted.tag)
@@ -147,17 +135,8 @@ class Fetcher:
         A tree that the store has is not fetched, unless its tag must be verified.
 
         Args:
-            wanted: Tags, by names for messages.
-            judged: Tags that `judge` has verified.
-            ask_all: Ask the repositories even for tags whose trees are in the store.
             budget: The limits of the release that the trees belong to; trees in the store count,
                 too. `None` for separate limits for this call.
-
-        Raises:
-            IntegrityError: A tag moved, is malformed, or lacks a required signature; a tree differs
-                from its pin, is too large, or has a forbidden member.
-            UnavailableError: A repository or tag cannot be fetched.
-            StateError: The disk refused; the store is unchanged.
         """
         tags = dict(judged or {})
         noted = self._verified.noted()
@@ -244,12 +223,6 @@ class Fetcher:
         """Fetch and check tags; yield URLs, trees and keys of those that have arrived.
 
         Tags that were judged before come with the first batch, because each checkout is expensive.
-
-        Args:
-            wanted: Tags by key.
-            asked: Keys of those to fetch.
-            absent: Keys of tags whose trees the store lacks.
-            tags: Known tags by key; arriving tags are added.
         """
         waiting: list[tuple[str, str, str]] = [
             (wanted[key].url, tags[key].tree, key) for key in sorted(absent & set(tags))
@@ -297,11 +270,7 @@ def _pin(item: WantedTag, tag: TagObject | None, sha256: str | None) -> Pin:
 
 
 def refuse_other_bytes(expected: str | None, sha256: str, *, where: str, hint: str) -> None:
-    """Reject a tree with another digest than the lock's; a lock may have none yet.
-
-    Raises:
-        IntegrityError: The digest differs.
-    """
+    """Reject a tree with another digest than the lock's; a lock may have none yet."""
     if expected and sha256 != expected:
         raise IntegrityError(
             f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…",
@@ -311,11 +280,7 @@ def refuse_other_bytes(expected: str | None, sha256: str, *, where: str, hint: s
 
 
 def refuse_moved(pin: Pin, tag_object: TagObject, *, where: str) -> None:
-    """Reject a tag that differs from its pin.
-
-    Raises:
-        IntegrityError: The tag moved; the message has both commits.
-    """
+    """Reject a tag that differs from its pin."""
     if (tag_object.id, tag_object.commit) != (pin.tag_object, pin.commit):
         raise IntegrityError(
             f"the tag {pin.tag} has moved: it was {pin.commit[:12]}"
@@ -334,7 +299,6 @@ def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[s
         accepted: one node with a stolen key could otherwise block every release on new nodes.
 
     Args:
-        app: The release.
         pin: The tag as this node has just fetched it.
         commits: Commit -> nodes whose last good run was of the release with that commit.
 
@@ -369,7 +333,6 @@ class ModuleFetcher(Value):
 
     Attributes:
         source: Returns the source of a kind of modules; called only if it is needed.
-        store: Takes the trees.
         proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """
 
@@ -389,14 +352,7 @@ class ModuleFetcher(Value):
 
         Args:
             pins: By key. Empty digests are filled in.
-            file: The file that has them, for messages.
-            ask_all: Ask the source even about archives whose trees are in the store.
             budget: As for `Fetcher.bring`: all parts of one release are counted together.
-
-        Raises:
-            InvalidInputError: The source has no such version.
-            IntegrityError: A tree differs from its pin, is too large, or has a forbidden member.
-            UnavailableError: A server is unreachable.
         """
         wanted = {key: pin for key, pin in pins.items() if not pin.is_tag}
         present = {key: pin for key, pin in wanted.items() if self._has(pin)}
@@ -448,9 +404,7 @@ class Supply(Value):
     """Provides code from sources, and stores it.
 
     Attributes:
-        store: The trees.
         sources: The site's sources by name.
-        files: Reads manifests and locks.
         access: How the places of modules are reached.
         proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """

@@ -28,13 +28,7 @@ class Removal(Value):
     """The paths that gc removes.
 
     Attributes:
-        releases: Names of staged releases.
-        compositions: Link directories, including those that a moved tag left behind.
-        trees: Digests of trees.
-        remaining: Names of staged releases that stay.
-        links: Link directories of modules, for mutable code.
         branches: Branches that were not fetched for a while.
-        archives: Archives of modules that were unpacked a while ago.
         mirrors: Unused mirrors of repositories that are not sources.
     """
 
@@ -52,10 +46,7 @@ class GarbageCollector(Value):
     """Decides what gc removes, and removes it.
 
     Attributes:
-        staging: Releases on this node.
         ledger: What was applied.
-        named: Returns the releases that inputs and the assignment name.
-        good: Returns the releases that a rollback can return to.
         in_use: Returns release and modulepath of each running run.
         forget: Forgets what is known about a composition that was removed.
         urls: The URLs of the site's sources.
@@ -76,7 +67,6 @@ class GarbageCollector(Value):
 
         Args:
             now: Seconds since 1970.
-            dry_run: Remove nothing.
 
         Raises:
             BusyError: Another process stages, or a run is being prepared.

@@ -25,7 +25,6 @@ class AppliedElsewhere(Value):
     """The release that other nodes report for a reinstalled node without a ledger.
 
     Attributes:
-        release: The release that the node applied last.
         tagged_at: The time in its tag, in seconds since 1970; `None` if unknown, so that no order
             follows.
     """
@@ -38,13 +37,9 @@ class Rollback(JsonRecord):
     """A decision to run an earlier release with its earlier node document.
 
     Attributes:
-        release: The release.
         run: The good run whose node document is used.
-        node_document: The node document of that run.
         input_sha256: The input that it overrules; a changed input ends it.
-        user: The user who decided.
         since: When, ISO 8601.
-        input_release: The release that the input names.
         serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """
@@ -63,7 +58,6 @@ class Rollback(JsonRecord):
         """Return whether the decision is in force for an input; a changed input ends it.
 
         Args:
-            input_sha256: The digest of the input.
             serial: The serial of the assignment in force; 0 without one.
         """
         return self.input_sha256 == input_sha256 and self.serial in (0, serial)
@@ -81,11 +75,7 @@ class Rollback(JsonRecord):
 
 
 class Ledger:
-    """The releases that were applied on this node, in order.
-
-    Args:
-        state: The state directory.
-    """
+    """The releases that were applied on this node, in order."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -141,7 +131,6 @@ class Ledger:
         Otherwise the order of the first runs on this node decides.
 
         Args:
-            app: The release.
             before: What other nodes report as applied on this node, for a source that the ledger
                 does not know; it can only lead to a rejection.
 

@@ -20,7 +20,6 @@ class Limits(Value):
     Attributes:
         file: Bytes of a pack itself, or of all archives of the Forge.
         unpacked: Bytes of all files.
-        members: Number of files, links and directories.
     """
 
     file: int = 1024**3
@@ -36,9 +35,6 @@ class Budget:
 
     One budget counts all parts of a release: its own tree, its modules and its collections,
     including those that the store has already.
-
-    Args:
-        limits: The limits.
     """
 
     def __init__(self, limits: Limits = LIMITS) -> None:
@@ -80,11 +76,7 @@ class Budget:
 
 
 def refuse_too_many(pinned: int, *, where: str) -> None:
-    """Reject a release that needs too many modules and collections.
-
-    Raises:
-        InvalidInputError: The number exceeds `MAX_PINNED`.
-    """
+    """Reject a release that needs too many modules and collections."""
     if pinned > MAX_PINNED:
         raise InvalidInputError(
             f"exceed the limit: {pinned}, at most {MAX_PINNED} for one release",

@@ -31,8 +31,6 @@ class Manifest(Value):
     """The dependencies of a release, besides its own modules.
 
     Attributes:
-        modulepath: Collections, in modulepath order.
-        modules: Single modules by name.
         moduledir: The directory of single modules inside the release; empty for its top. If set,
             the release is a control repository and its `environment.conf` applies.
         site_manifest: Its own site manifest, a file or directory inside the release; empty for the
@@ -129,15 +127,7 @@ def parse_inner_path(text: str, *, where: str) -> str:
 
 
 def refuse_untagged(manifest: Manifest, *, because: str) -> None:
-    """Reject single modules that are not tags.
-
-    Args:
-        manifest: The manifest.
-        because: The rule that requires tags, for the message.
-
-    Raises:
-        InvalidInputError: A module is not.
-    """
+    """Reject single modules that are not tags."""
     for name, module in manifest.modules.items():
         if not module.is_tag:
             raise InvalidInputError(
@@ -151,14 +141,8 @@ def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -
     """Reject directories that must not share a modulepath.
 
     Args:
-        app: The release that the manifest belongs to.
-        manifest: Its manifest.
         tags_only: Reject everything but tags: the site sets `immutable_only`, or the release is
             locked.
-
-    Raises:
-        InvalidInputError: Too many directories, one twice, the app itself, two releases of one
-            source, or something mutable under `tags_only`.
     """
     count = 1 + len(manifest.modulepath)
     if count > MAX_DIRECTORIES:
@@ -197,7 +181,6 @@ class Lock(Value):
     """Every pin of a release.
 
     Attributes:
-        modules: Single modules by name.
         sources: Entries of the modulepath (`dist/tags/r7`) by name.
         paths: Work trees that replace single modules on the maker's machine: absolute directories
             by name. The lock of a release has none.

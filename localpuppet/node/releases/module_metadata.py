@@ -41,11 +41,7 @@ class ModuleVersion(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "ModuleVersion":
-        """Return the version.
-
-        Raises:
-            InvalidInputError: The text is not MAJOR.MINOR.PATCH, with or without a pre-release.
-        """
+        """Return the version."""
         if len(text) > MAX_TEXT or not _VERSION.match(text):
             raise InvalidInputError(
                 f"{text[:40]!r} is not a version",
@@ -80,8 +76,6 @@ class Range:
     """A range of versions.
 
     Attributes:
-        text: The original text.
-        alternatives: Lists of conditions; in one of them, all must be true.
         names_prerelease: Whether it names a pre-release, so that pre-releases count.
     """
 
@@ -91,11 +85,7 @@ class Range:
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Range":
-        """Return the range.
-
-        Raises:
-            InvalidInputError: The text is not a range.
-        """
+        """Return the range."""
         try:
             if len(text) > MAX_TEXT:
                 raise ValueError("too long")
@@ -216,9 +206,6 @@ def read_metadata(module: Path) -> dict[str, object] | None:
     """Return the metadata of a module, in any form that Puppet reads.
 
     `None` if its file is missing or larger than 1 MiB.
-
-    Raises:
-        InvalidInputError: The file is not a JSON object.
     """
     file = module / METADATA
     if not file.is_file() or file.stat().st_size > MAX_METADATA:

@@ -26,11 +26,7 @@ GIT = "git"
 
 
 class Module(Value):
-    """A single module, as a manifest names it.
-
-    Attributes:
-        kind: The name of its kind.
-    """
+    """A single module, as a manifest names it."""
 
     kind: ClassVar[str]
 
@@ -67,7 +63,6 @@ class ModulePin(Value):
     """A locked module, or a draft of that without digests.
 
     Attributes:
-        kind: The name of its kind.
         is_tag: Whether it is a tag, which can be signed.
         cure: What in `localpuppet.yaml` makes its place known, for messages; or empty.
         tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
@@ -116,9 +111,7 @@ class ModuleAccess(Value):
     """How the places of modules are reached.
 
     Attributes:
-        state: The state directory.
         settings: The settings of kinds, by the kind's name.
-        address: Returns the address of a repository, by its URL.
         patience: Seconds without a byte from a server.
         timeout: Seconds for one transfer.
         public: Whether a server is asked as everybody can: directly, and without a token.
@@ -146,17 +139,7 @@ class ModuleSource(Protocol):
 
     @classmethod
     def module(cls, name: str, raw: Mapping[str, str], *, where: str, allow_file: bool) -> Module:
-        """Return a module of a manifest.
-
-        Args:
-            name: Its name in the manifest.
-            raw: Its fields, all text.
-            where: Its location, for messages.
-            allow_file: Whether `file://` URLs are allowed.
-
-        Raises:
-            InvalidInputError: Fields are missing, contradictory, or do not match their grammar.
-        """
+        """Return a module of a manifest."""
 
     @classmethod
     def pin(cls, raw: Mapping[str, Json], *, where: str, allow_file: bool) -> ModulePin:
@@ -164,11 +147,7 @@ class ModuleSource(Protocol):
 
     @classmethod
     def of_puppetfile(cls, name: str, version: str) -> Module | None:
-        """Return the module of an entry without a repository; `None` if it is of another kind.
-
-        Raises:
-            InvalidInputError: The name or the version is invalid.
-        """
+        """Return the module of an entry without a repository; `None` if it is of another kind."""
         return None
 
     @classmethod
@@ -176,7 +155,6 @@ class ModuleSource(Protocol):
         """Return the files in the state directory that were written before a moment.
 
         Args:
-            state: The state directory.
             since: The moment, in seconds since 1970.
         """
         return []
@@ -187,57 +165,27 @@ class ModuleSource(Protocol):
 
     @classmethod
     def open(cls, access: ModuleAccess, repository: object) -> "ModuleSource":
-        """Return the source.
-
-        Args:
-            access: How the places of modules are reached.
-            repository: Git.
-
-        Raises:
-            InvalidInputError: A file that the settings name cannot be read.
-        """
+        """Return the source."""
 
     def resolve(self, modules: Mapping[str, Module]) -> dict[str, ModulePin]:
-        """Return drafts of modules without exact version.
-
-        Raises:
-            InvalidInputError: A branch, module or version does not exist.
-            UnavailableError: A server is unreachable.
-        """
+        """Return drafts of modules without exact version."""
 
     def write(self, pins: Mapping[str, ModulePin], directory: Path, budget: "Budget") -> Trees:
         """Write the trees of pins below an empty directory.
 
         Args:
-            pins: By key.
-            directory: The directory.
             budget: The limits; each tree is counted before any of it is written.
 
         Yields:
             Key, the pin with the digest of an archive, and its directory, when it is complete.
-
-        Raises:
-            InvalidInputError: The source has no such version.
-            IntegrityError: An archive differs from its pin, is too large, or has a forbidden
-                member.
-            UnavailableError: A server is unreachable.
         """
 
     def confirm(self, pins: Iterable[ModulePin]) -> None:
-        """Reject pins whose bytes the source has replaced.
-
-        Raises:
-            IntegrityError: The source reports another digest.
-        """
+        """Reject pins whose bytes the source has replaced."""
         return
 
     def newer(self, pins: Mapping[str, ModulePin]) -> dict[str, str]:
-        """Return the newer version of each pin in words, by key; or empty text.
-
-        Raises:
-            InvalidInputError: The source no longer has a module.
-            UnavailableError: A server is unreachable.
-        """
+        """Return the newer version of each pin in words, by key; or empty text."""
 
 
 _sources: dict[str, type[ModuleSource]] = {}
@@ -289,11 +237,7 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> Modul
 def check_fields(
     raw: Mapping[str, Json], form: str, fields: Sequence[str], *optional: str, where: str
 ) -> None:
-    """Reject a pin that lacks a field of its form, or has one of another.
-
-    Raises:
-        InvalidInputError: A field is missing, or does not belong to the form.
-    """
+    """Reject a pin that lacks a field of its form, or has one of another."""
     for name in fields:
         if name not in raw:
             raise InvalidInputError(

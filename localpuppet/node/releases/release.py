@@ -27,7 +27,6 @@ class Release(Value):
 
     Attributes:
         name: Its name, or the name of a work tree for people.
-        directory: Its path.
         modulepath: Absolute directories, the app's own first; for a staged release the unchanging
             ones in its record.
         names: The names of the same directories below `modules/`.
@@ -98,7 +97,6 @@ def resolve(
 
     Args:
         app: Its name, relative to `modules`.
-        modules: The directory of all modules.
         store: The state directory, the target of a staged release's links.
         files: Reads `manifest.yaml`.
         sources: The site's sources by name: staged tags of one that requires signatures must be
@@ -158,13 +156,9 @@ class ReleaseLocation(Value):
     """The location of a release's parts.
 
     Attributes:
-        directory: The release.
         own: Its own tree if the directory consists of links, else `None`.
-        name: The name of that directory in messages.
-        inside: Directories that contain all its files.
         single: Links to its single modules; `None` if they are in the release itself.
         hiera: The directory in which its `hiera.yaml` finds data.
-        collections: The name and path of each entry of its modulepath.
     """
 
     directory: Path
@@ -179,17 +173,7 @@ class ReleaseLocation(Value):
 def assemble(
     app: str, manifest: Manifest, place: ReleaseLocation, *, files: ReleaseFiles
 ) -> Release:
-    """Return the release whose parts are at a location.
-
-    Args:
-        app: Its name.
-        manifest: Its manifest.
-        place: The location of its parts.
-        files: Reads documents.
-
-    Raises:
-        InvalidInputError: A part leaves the location, is duplicated, or is invalid.
-    """
+    """Return the release whose parts are at a location."""
     directory, inside = place.directory, place.inside
     where = layout(directory, manifest.moduledir, manifest.site_manifest)
     directories = [_inner(directory, part, inside) for part in where.modulepath]
@@ -260,13 +244,7 @@ def _single(
     There are no links if the modules are in the release.
 
     Args:
-        manifest: The manifest.
-        directory: The release.
-        files: Reads its lock.
         store: The state directory; `None` for a staged release, which has its modules in itself.
-
-    Raises:
-        InvalidInputError: The modules are in neither place.
     """
     missing = missing_modules(manifest, directory)
     if not missing:

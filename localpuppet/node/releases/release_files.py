@@ -53,8 +53,6 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
     """Reject a lock that does not fit its manifest.
 
     Args:
-        manifest: The manifest.
-        lock: Its lock.
         where: The lock's location, for messages.
         work_trees: Allow modules that are work trees of this machine, for a run of an unreleased
             work tree.
@@ -116,7 +114,6 @@ class ReleaseFiles(Value):
     """Reads manifests and locks.
 
     Attributes:
-        documents: Reads documents.
         allow_file: Whether `file://` URLs are allowed.
         tags_only: Whether the site takes single modules at tags only.
         basemodulepath: The site's `$basemodulepath` for `environment.conf`.
@@ -186,7 +183,6 @@ class ReleaseFiles(Value):
         """Return the lock of a release, checked against its manifest.
 
         Args:
-            app: The release.
             read: Returns the bytes of a file at the top of the release's tree, or `None`.
 
         Raises:
@@ -216,7 +212,6 @@ class ReleaseFiles(Value):
 
         Args:
             directory: A work tree, or `trunk`.
-            manifest: Its manifest.
             work_trees: Whether its lock may name work trees of modules on this machine: only if
                 its user is the one who wrote it.
 

@@ -25,11 +25,9 @@ class ReleaseSource(Value):
 
     Attributes:
         name: `foo` in `foo/tags/r1`.
-        url: Its repository.
         signers: Pinned keys that must sign every tag, or `None`.
         signatures: How many people must have signed a tag.
         unnamed_tags: Whether a signed tag may name no source.
-        access: The access settings of its repository.
         fresh: Maximum age of a tag at installation, in seconds; `None` for no limit.
     """
 
@@ -48,7 +46,6 @@ class ReleaseSource(Value):
         """Return the source.
 
         Args:
-            name: Its name.
             raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
                 "unnamed_tags": "accept", "fresh": "30d"}` and the keys of `GitAccess.from_dict`,
                 shape-checked.
@@ -88,15 +85,7 @@ class ReleaseSource(Value):
 
 
 def source_of(app: ReleasePath, sources: Mapping[str, ReleaseSource]) -> ReleaseSource:
-    """Return the source of a release.
-
-    Args:
-        app: The release.
-        sources: The site's sources by name.
-
-    Raises:
-        InvalidInputError: The site declares no such source.
-    """
+    """Return the source of a release."""
     source = sources.get(app.source)
     if source is None:
         raise InvalidInputError(
@@ -112,12 +101,6 @@ def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) 
 
     Args:
         source: The source; without signers it accepts any tag.
-        tag: The tag, whose signature was verified.
-        where: The tag's location, for messages.
-
-    Raises:
-        IntegrityError: The tag names another source, several, or (unless the source allows that)
-            none.
     """
     if source.signers is None or tag.sources == (source.name,):
         return
@@ -143,12 +126,7 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
 
     Args:
         source: The source; without `fresh` it accepts tags of any age.
-        tag: The tag, whose signature was verified: it covers the time.
         now: Seconds since 1970.
-        where: The tag's location, for messages.
-
-    Raises:
-        IntegrityError: The tag is too old, has no time, or one in the future.
     """
     if source.fresh is None:
         return

@@ -24,7 +24,6 @@ class StagedRelease(JsonRecord):
     """The record of a staged release: its trees by digest.
 
     Attributes:
-        release: Its name.
         pin: The pin of the release's tag, with the digest of its tree.
         composition: The name of its link directory.
         modules: Digests of its single modules by name.
@@ -65,11 +64,7 @@ def composition(links: Mapping[str, str]) -> str:
 
 
 class StagedRecords:
-    """The records on this node.
-
-    Args:
-        state: The state directory.
-    """
+    """The records on this node."""
 
     def __init__(self, state: Path) -> None:
         self._directory = state / "staged"

@@ -57,19 +57,13 @@ class ReleaseStaging:
     """The releases on this node.
 
     Attributes:
-        records: The records of the staged releases.
         compositions: Their link directories.
         repaired: The repaired damage of the last staged release, or empty.
 
     Args:
-        state: The state directory.
-        modules: The directory of all modules.
-        supply: Provides code.
-        repository: Git.
         approve: Called before a release gets its name, with its record, its modulepath and its code
             outside of modules (final names → current paths). Raises to reject. `None` approves
             everything.
-        clock: The clock, for the age of tags.
     """
 
     def __init__(
@@ -102,7 +96,6 @@ class ReleaseStaging:
         """Return the pin of a release at its staging, even if `gc` removed it since.
 
         Args:
-            app: The release.
             known: Its record, if any.
         """
         return self._memory.pin(app) if known is None else known.pin
@@ -111,7 +104,6 @@ class ReleaseStaging:
         """Return the problems of a staged release.
 
         Args:
-            staged: The release.
             full: Hash every byte instead of comparing sizes, times and modes.
 
         Raises:
@@ -182,7 +174,6 @@ class ReleaseStaging:
         Args:
             app: `foo/tags/r2` of a declared source.
             refresh: Ask the repository even about a staged release.
-            accept_moved: Accept a moved tag.
 
         Raises:
             InvalidInputError: The source is unknown, or manifest and lock are invalid.
@@ -209,7 +200,6 @@ class ReleaseStaging:
         """Link the name of a release, under the staging lock.
 
         Args:
-            app: The release.
             obtain: Called with the current record; brings the trees into the store and returns the
                 new record, or the current one if it is complete.
             accept_moved: Switch the name of a collection that another release pins differently.
@@ -236,7 +226,6 @@ class ReleaseStaging:
         Its link directory stays for running runs: see `releases.garbage`.
 
         Args:
-            staged: The release.
             kept: Releases that stay, with their names.
         """
         needed = {path for release in kept for path in self._switches(release)}

@@ -54,12 +54,7 @@ def digest(entries: Iterable[TreeEntry]) -> str:
 
 
 def check_path(path: bytes, *, where: str) -> None:
-    """Reject a path that must not be in a tree.
-
-    Raises:
-        IntegrityError: The path has control or bidirectional characters, a component `.git` or
-            `..`, or is too long or too deep.
-    """
+    """Reject a path that must not be in a tree."""
     problem = size_problem(path)
     if problem:
         place = path[:120].decode("utf-8", "backslashreplace")
@@ -73,11 +68,7 @@ def check_path(path: bytes, *, where: str) -> None:
 
 
 def check_link(path: bytes, target: bytes, *, where: str) -> None:
-    """Reject a symlink that leads out of its tree.
-
-    Raises:
-        IntegrityError: Its target is absolute, climbs out, or has a control character.
-    """
+    """Reject a symlink that leads out of its tree."""
     shown = path.decode("utf-8", "backslashreplace")
     if target.startswith(b"/"):
         raise IntegrityError("an absolute symlink", where=f"{where}: {shown!r}")
@@ -92,11 +83,7 @@ CHUNK = 1024 * 1024
 
 
 class StoreLocks:
-    """The locks of a content store. The caller releases a lock.
-
-    Raises:
-        BusyError: Another process holds a lock that excludes the wanted one.
-    """
+    """The locks of a content store. The caller releases a lock."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -137,7 +124,6 @@ class Store:
     """The trees on this machine.
 
     Args:
-        directory: The state directory.
         note: Takes messages about files that could not be removed.
         limits: Limits of all trees of one release together.
     """
@@ -255,7 +241,6 @@ class Store:
         """Return the problem of a tree, or empty.
 
         Args:
-            sha256: The tree.
             full: Hash every byte; otherwise only names, sizes, times and modes are compared.
         """
         path = self.path(sha256)
@@ -400,13 +385,7 @@ def _hash(fd: int, size: int) -> str:
 
 
 def _line(path: bytes, status: os.stat_result, *, mode: int | None = None) -> bytes:
-    """Return the metadata line of a file: cheap to read, changed by edits.
-
-    Args:
-        path: Its name in the tree.
-        status: The file's status.
-        mode: The mode set since.
-    """
+    """Return the metadata line of a file: cheap to read, changed by edits."""
     fields = (status.st_size, status.st_mtime_ns, status.st_ino, mode or status.st_mode)
     return b"%s %d %d %d %o\n" % (path, *fields)
 
@@ -423,24 +402,11 @@ def sha256_of(file: Path) -> str:
 
 
 def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[TreeEntry]:
-    """Yield the checked entries of any tree on disk; read every byte.
-
-    Args:
-        root: The tree.
-        where: Its name in messages.
-        leave_out: A name at its top to ignore.
-
-    Raises:
-        IntegrityError: The tree has a forbidden member.
-    """
+    """Yield the checked entries of any tree on disk; read every byte."""
     files = (file for file in _walk(root) if file[0].partition(b"/")[0] != leave_out)
     return _entries(root, files, where=where, budget=Budget())
 
 
 def tree_digest(root: Path, *, where: str) -> str:
-    """Return the digest of any tree on disk; read every byte.
-
-    Raises:
-        IntegrityError: The tree has a forbidden member.
-    """
+    """Return the digest of any tree on disk; read every byte."""
     return digest(entries(root, where=where))

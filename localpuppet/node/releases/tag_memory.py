@@ -21,11 +21,7 @@ SCHEMA = 1
 
 
 class TagMemory:
-    """Tags that this node has seen.
-
-    Args:
-        state: The state directory.
-    """
+    """Tags that this node has seen."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "tags.json"

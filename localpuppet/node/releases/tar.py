@@ -41,8 +41,6 @@ class TarRules(Value):
     """The allowed form of a tar file.
 
     Attributes:
-        top: The one name at its top.
-        hint: The origin of such files, for messages.
         foreign: Whether other programs write such files. Then directories need no members, names
             may start with `./`, extended headers (pax) are read, and symlinks are left out, as r10k
             leaves them out.
@@ -64,20 +62,11 @@ def unpack(
     """Unpack a tar file, compressed by gzip or plain, into an empty directory.
 
     Args:
-        file: The file.
         target: An empty directory.
-        rules: The allowed form.
-        limits: The limits of this file.
         budget: The limits that this file shares with others; `None` for none.
 
     Returns:
         The directory below `target` that has the one name at its top.
-
-    Raises:
-        InvalidInputError: The file cannot be read, is not a regular file, or is writable by other
-            users.
-        IntegrityError: The file is not a tar file, is damaged or too large, or holds a forbidden
-            member.
     """
     where = str(file)
     with open_user_file(file, limit=limits.file) as raw:

@@ -46,11 +46,7 @@ class VerificationRecord:
         self._rules: dict[ReleaseSource, str] = {}
 
     def accepts(self, source: ReleaseSource, pin: Pin) -> bool:
-        """Return whether a pin was verified, or needs no verification.
-
-        Raises:
-            StateError: The signers file cannot be read.
-        """
+        """Return whether a pin was verified, or needs no verification."""
         if source.signers is None:
             return True
         return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
@@ -62,10 +58,6 @@ class VerificationRecord:
 
         Args:
             staged: The release; of its dependencies only the trees are known.
-            sources: The site's sources by name.
-
-        Raises:
-            StateError: As `accepts`.
         """
         for name, sha256 in staged.named.items():
             source = sources.get(name.source)
@@ -74,16 +66,7 @@ class VerificationRecord:
         return None
 
     def refuse(self, staged: StagedRelease, sources: Mapping[str, ReleaseSource]) -> None:
-        """Reject a release with a tag that lacks a required verification.
-
-        Args:
-            staged: The release.
-            sources: The site's sources by name.
-
-        Raises:
-            IntegrityError: A tag is not verified, for example because a signer was removed.
-            StateError: As `accepts`.
-        """
+        """Reject a release with a tag that lacks a required verification."""
         name = self.unverified(staged, sources)
         if name is not None:
             raise IntegrityError(
@@ -115,11 +98,7 @@ class VerificationRecord:
 
 
 class VerificationCache:
-    """The verifications of this node.
-
-    Args:
-        state: The state directory.
-    """
+    """The verifications of this node."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "verified.json"
@@ -214,10 +193,7 @@ def signed_by(repository: "Git", source: ReleaseSource, *, url: GitUrl, tag: Tag
     """Return the people who have signed a tag, without fetching anything.
 
     Args:
-        repository: Git.
         source: The source; without signers it requires no signature.
-        url: The repository.
-        tag: A fetched tag.
 
     Raises:
         IntegrityError: The tag's own signature does not count.
@@ -231,17 +207,6 @@ def refuse_unsigned(
     """Reject a tag that too few people have signed.
 
     The mirror's signatures are judged first; the repository is asked only if they are too few.
-
-    Args:
-        repository: Git.
-        source: The source, which has signers.
-        url: The repository.
-        tag: A fetched tag.
-        where: The tag's location, for messages.
-
-    Raises:
-        IntegrityError: Too few people have signed.
-        UnavailableError: The mirror has too few signatures, and the repository is unreachable.
     """
     names: list[str] = []
     problems: list[str] = []

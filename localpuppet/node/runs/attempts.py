@@ -36,9 +36,6 @@ class Attempts:
 
     Attributes:
         directory: `attempts/` in the state directory.
-        records: The runs of this node.
-        metrics: The Prometheus textfile.
-        clock: The clock.
         system_log: Takes a line about an attempt that cannot be written.
         after_refusal: Called with each recorded attempt; raises nothing.
     """
@@ -58,7 +55,6 @@ class Attempts:
         Yields a function that takes the release's name when it is known.
 
         Args:
-            options: How it is to be run.
             source: Where the input comes from.
         """
         known: list[str] = []
@@ -145,10 +141,6 @@ class Attempts:
 
 
 def write_system_log(text: str) -> None:
-    """Write an error to the system log; without a running log, the error is dropped.
-
-    Args:
-        text: One line.
-    """
+    """Write an error to the system log; without a running log, the error is dropped."""
     syslog.openlog("localpuppet", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(syslog.LOG_ERR, text)

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class Classification(Value):
-    """The result of classifying an input.
-
-    Attributes:
-        loaded: The checked input.
-        release: The input's release.
-        document: The node document.
-    """
+    """The result of classifying an input."""
 
     loaded: LoadedInput
     release: Release
@@ -36,9 +30,7 @@ class Classifier:
     """Computes node documents.
 
     Attributes:
-        inputs: Reads inputs.
         documents: Reads the answer of the site's ENC command.
-        resolve: Returns a release that is on the node.
         enc_command: The site's ENC command, if it has one.
         certname: Returns the name of this node for that command.
         processes: Returns what starts that command.
@@ -72,9 +64,6 @@ class Classifier:
 
     def answer(self, node: NodeName | None) -> EncData | None:
         """Return the answer of the site's ENC command for a node; `None` without a command.
-
-        Args:
-            node: The node; `None` for this one.
 
         Raises:
             EncError: The command failed.

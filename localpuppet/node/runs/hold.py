@@ -48,7 +48,6 @@ class Hold(JsonRecord):
     Attributes:
         owner: The owner, who has at most one hold on a node. A rollout owns its hold as
             `CALLER/rollout/ID`.
-        reason: One printable line.
         since: ISO 8601, UTC; empty if unknown, as with `puppet agent --disable`.
         until: When the hold expires; `None` for never.
     """
@@ -92,7 +91,6 @@ class HoldStatus(Value):
 
     Attributes:
         reason: The oldest hold, in one line; a hold of a person comes before those of rollouts.
-        rollouts: The owners of the holds of rollouts.
         alone: Whether only rollouts hold the node: a step of the rollout may run, and other
             requests wait until the rollout is over, whatever their ttl.
     """
@@ -121,7 +119,6 @@ def rollout_owner(caller: str, rollout: str) -> str:
 
     Args:
         caller: The caller id of the rollout's operator, without `/`.
-        rollout: The rollout's id.
     """
     return f"{caller}{_ROLLOUT}{rollout}"
 
@@ -148,7 +145,6 @@ class Holds:
     Args:
         directory: `holds/` in the state directory.
         disable_file: Puppet's `agent_disabled_lockfile`; `None` if Puppet is not found.
-        clock: Decides which holds have expired.
     """
 
     def __init__(self, directory: Path, disable_file: Path | None, clock: Clock) -> None:
@@ -270,12 +266,7 @@ INTRODUCTION = 2.0
 
 
 class NodeLock:
-    """The right to run on this node.
-
-    Args:
-        path: The lock file; it stays.
-        processes: Knows which processes live.
-    """
+    """The right to run on this node."""
 
     def __init__(self, path: Path, processes: Processes) -> None:
         self._path = path
@@ -291,12 +282,7 @@ class NodeLock:
         return self._flock.fd
 
     def take(self, run: RunId, clock: Clock) -> None:
-        """Take the lock for `run`.
-
-        Raises:
-            BusyError: Another run has it; the message names that run.
-            StateError: The lock file cannot be written.
-        """
+        """Take the lock for `run`."""
         deadline = clock.monotonic() + INTRODUCTION
         while (flock := Flock.take(self._path)) is None:
             holder = self._holder()

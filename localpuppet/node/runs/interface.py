@@ -39,9 +39,7 @@ class Parameter(Value):
     """A parameter of a class.
 
     Attributes:
-        type: The text of its type; or `None`.
         required: Whether it has no default.
-        default: The text of its default.
     """
 
     type: str | None
@@ -69,9 +67,7 @@ class InterfaceNeed(Value):
 
     Attributes:
         kind: `class`, `type`, `function`, `data type`; `query` for a function that asks the bus.
-        name: The name.
         module: `puppetlabs/MODULE`, where Puppet's own packages bundle it; else empty.
-        place: Where a module, or code outside of modules, first uses it.
     """
 
     kind: str
@@ -84,13 +80,9 @@ class Interface(Value):
     """The interface of the directories of a modulepath.
 
     Attributes:
-        puppet: The version of the Puppet that read them.
         modulepath: The names of the directories, and of code outside of modules, in messages; not
             in the JSON form.
         modules: Every module, and whether it may hold Hiera data.
-        problems: The parse errors.
-        classes: Every class by name.
-        needs: What the code uses and some nodes lack.
     """
 
     puppet: str
@@ -109,7 +101,6 @@ class Interface(Value):
                 [{…place, "message"}], "classes": {name: {…place, "parameters": {name: {"type",
                 "required", "default"}}}}, "needs": [{"kind", "name", "module", "place"}]}`; a place
                 is `directory`, `file`, `line`.
-            modulepath: The names of the directories in messages.
         """
         with damage_errors():
             check_schema(raw, SCHEMA)
@@ -169,10 +160,8 @@ class Interface(Value):
         """Return what the code needs and a node lacks, a line for each name or module.
 
         Args:
-            bus: Whether the node has a bus.
             locked: Single modules of the release. `metadata.json` says what these need, except
                 for what Puppet's own packages bundle.
-            modules: The node's own modules.
         """
         lines: dict[str, str] = {}
         for need in self.needs:
@@ -195,11 +184,7 @@ class Interface(Value):
         return f"{self.show(need.place)}: {problem} ({cure})"
 
     def refuse_problems(self) -> None:
-        """Reject a release that Puppet cannot parse.
-
-        Raises:
-            InvalidInputError: The first problem, with its file and line.
-        """
+        """Reject a release that Puppet cannot parse."""
         if self.problems:
             first, more = self.problems[0], len(self.problems) - 1
             raise InvalidInputError(
@@ -235,15 +220,8 @@ def check(
     """Check a node document against the interface of its release.
 
     Args:
-        document: The document, complete.
-        interface: The interface of its release.
         data_elsewhere: Whether Hiera data outside of modules may give a class its parameters.
-        other_classes: Last components of names of classes that are defined outside of modules.
         other_modules: Modules outside of the release, whose classes only Puppet knows.
-
-    Raises:
-        InvalidInputError: A class or parameter is unknown, a required parameter is missing, or a
-            value clearly has the wrong type.
     """
     known = {
         name: body
@@ -276,11 +254,6 @@ def check_classes(
 
     Args:
         classes: Classes with their parameters; `None` and `%{…}` in values are ignored.
-        interface: The interface of the release.
-        other_classes: See `check`.
-
-    Raises:
-        InvalidInputError: A class or parameter is unknown, or a value clearly has the wrong type.
     """
     for name, body in classes.items():
         class_interface = interface.classes.get(name)
@@ -301,11 +274,6 @@ def only_in_other(
 
     Classes, and parameters of shared classes, that only the other release has are left out. Names
     that neither has stay, so that the compilation rejects them.
-
-    Args:
-        document: The node document, written for the other release.
-        own: The interface of the release.
-        other: The interface of the other.
     """
     classes: dict[str, Mapping[str, Json]] = {}
     left = []

@@ -17,10 +17,7 @@ class RunOptions(Value):
     Attributes:
         noop: Change nothing (`--noop`).
         tags: Only resources with these tags.
-        extra: More options for Puppet.
         timeout: Seconds.
-        user: The user who asks.
-        cause: What led to it.
         document: An earlier node document to use unchanged (a rollback).
         despite_hold: Run while a hold is in force; only a noop run may.
         through: The owner of a hold that does not stop this run: the rollout that requests the run.
@@ -58,25 +55,15 @@ class RunRequest(JsonRecord):
     """`request.json`: the request for a run.
 
     Attributes:
-        id: The run.
         requested_at: ISO 8601, UTC.
         user: The login of the user (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
-        release: The release, or the name of a work tree.
-        modulepath: Absolute directories, in order.
-        environment: Puppet's environment.
         input: Where the input came from (a path, `-`, a URL).
         input_sha256: SHA-256 of the input's bytes.
-        layers: The layers that the input names.
         data: The ENC data of the input over the answer of the site's ENC, before the release's.
-        noop: Whether noop was requested.
-        timeout: Seconds.
-        command: The whole argument vector of Puppet.
-        node_document: The ENC output.
         causes: For a run of the agent: its first causes (`causes`), the number of all (`count`),
             and the paths of triggers (`paths`).
         work_tree: The directory of an unreleased work tree; empty for a release.
-        instance_facts: Names of the facts that the cloud's instance data gave to the run.
         assignment: For a run of an assigned release: `release`, `serial`, `by`, `at` and `rollout`;
             else empty.
     """

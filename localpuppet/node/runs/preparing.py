@@ -39,19 +39,12 @@ class AssignmentService(Value):
 
     Attributes:
         own: The node's own input.
-        inputs: Reads it.
-        assigned: The assignment in force.
         ledger: What was applied, and an operator's rollback.
-        records: The runs of this node.
-        good_runs: The good runs that a rollback can return to.
-        releases: Provides releases.
         reader: Reads the interface of a release with Puppet's parser.
         answer: Returns the answer of the site's ENC command, if the site has one.
         keep: Keeps `gc` away from releases.
-        clock: The node's clock.
         confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
         confirmed: Returns whether an assignment was confirmed.
-        note: Takes messages for people.
     """
 
     own: Path
@@ -104,7 +97,6 @@ class AssignmentService(Value):
         If another assignment or none is in force, nothing changes.
 
         Args:
-            left: The assignment to leave.
             by: The user who decides; the default is the user who assigned the release.
 
         Raises:
@@ -206,9 +198,7 @@ class PreparedRun(Value):
     """A run that is ready for the supervisor.
 
     Attributes:
-        loaded: The input.
         release: The input's release, on the node.
-        options: How to run Puppet.
         ends_rollback: Whether an operator's rollback ends when this run begins, because the input
             has changed. A run that is refused earlier leaves the rollback in force.
         document: The node document; `None` if the site's ENC command adds to it: the supervisor
@@ -242,7 +232,6 @@ class PreparedRun(Value):
         """Return the request as the record has it.
 
         Args:
-            run: The run's id.
             now: UTC.
             command: The whole argument vector of Puppet; empty if Puppet is not started.
             document: The node document; empty without one.
@@ -278,8 +267,6 @@ class NodeInput(Value):
     """The sources of a node's input.
 
     Attributes:
-        own: The node's own input.
-        reader: Reads inputs.
         instance_facts: Returns the facts from the cloud's instance data.
         asks_enc: Whether the site has its own ENC command.
     """
@@ -310,10 +297,7 @@ class RunPreparation(Value):
     """Prepares runs of a node.
 
     Attributes:
-        node_input: The node's input.
         ledger: What was applied, and an operator's rollback.
-        releases: Provides releases.
-        note: Takes messages for people.
         applied_elsewhere: Returns the release that this node last published on the bus as applied;
             used if the ledger does not know the source.
         keep: Keeps `gc` away from releases; the lock is released when the run is on record.
@@ -340,11 +324,9 @@ class RunPreparation(Value):
         Until the caller calls `on_record`, `gc` removes no release.
 
         Args:
-            options: How to run Puppet.
             source: The input; the node's own for `None`.
             package: A package to install first, and to take the release from.
             allow_older: Whether the input may name an older release.
-            named: Takes the release, as soon as it is known.
 
         Raises:
             LocalpuppetError: The input is invalid, or the release cannot be provided. Nothing is
@@ -423,7 +405,6 @@ class TrialPreparation(Value):
         node_input: The node's input, which may be missing.
         release: Returns the work tree in a directory, ready to be run.
         immutable_only: Whether the site runs tags only.
-        note: Takes messages for people.
     """
 
     node_input: NodeInput
@@ -442,8 +423,6 @@ class TrialPreparation(Value):
         """Read the input, provide the modules, and refuse the run if it cannot succeed.
 
         Args:
-            options: How to run Puppet.
-            directory: The work tree.
             source: The input; the node's own, if it has one, for `None`.
             named: Takes the name of the work tree, as soon as it is known.
 

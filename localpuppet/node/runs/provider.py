@@ -45,10 +45,7 @@ class ReleaseProvider:
 
     Attributes:
         offered: Whether a source, a package or a pack has a release.
-        resolve: Returns a release that is on the node.
         staging: Provides staging, under a title for progress.
-        tools: Returns the package tools.
-        reader: Reads the interfaces of staged releases.
         mutable: Brings the modules of mutable code; `None` if the site forbids it.
     """
 
@@ -63,7 +60,6 @@ class ReleaseProvider:
         """Stage a release again if this node had it and lost it.
 
         Args:
-            path: Its name.
             note: Called before a release is staged, with a line for the user.
 
         Raises:
@@ -85,7 +81,6 @@ class ReleaseProvider:
         """Return a release, after staging it if any source offers it.
 
         Args:
-            path: Its name.
             package: A package to install first, and to stage the release from.
 
         Raises:
@@ -133,12 +128,9 @@ class Parser:
 
     Attributes:
         ruby: Puppet's own interpreter.
-        load_path: Directories from which it loads Puppet.
         script: `base/share/interface.rb`; `hiera_data.rb` is beside it.
         own_modules: localpuppet's own modules, which every run has.
-        env: The environment for it.
         version: The installed Puppet's version.
-        processes: Starts it.
     """
 
     ruby: Path
@@ -155,8 +147,6 @@ class Parser:
         """Return the interface of the modules in `directories`.
 
         Args:
-            directories: A modulepath.
-            names: The names of the directories in messages.
             own_code: Directories and files with code outside of modules, by their names in
                 messages. The code must parse, and adds nothing to the interface.
 
@@ -223,11 +213,7 @@ class Parser:
 
 
 class Interfaces:
-    """The interfaces of the staged releases on this node.
-
-    Args:
-        state: The state directory.
-    """
+    """The interfaces of the staged releases on this node."""
 
     def __init__(self, state: Path) -> None:
         self._releases = state / "releases"
@@ -245,7 +231,6 @@ class Interfaces:
         """Return the interface of `release`; ask Puppet if none is kept.
 
         Args:
-            release: The release.
             parser: Used if no interface is kept, or one of another Puppet version.
             keep: Keep the interface of a staged release, problems included. The caller then holds
                 the store's lock.
@@ -274,7 +259,6 @@ class Interfaces:
         """Keep the interface of a release that is not yet named on this node.
 
         Args:
-            staged: Its record.
             modulepath: Directories by their later names on the node.
             own_code: See `Parser.ask`.
             parser: Used if no interface is kept, or one of another Puppet version.
@@ -332,9 +316,6 @@ def check_document(
     """Check the node document of a run against the interface of its release.
 
     Args:
-        document: The document.
-        interface: The interface.
-        release: The release.
         elsewhere: What else may define classes or hold data.
         extra: Options for Puppet from the command line.
 
@@ -398,10 +379,7 @@ def check_kept(
     Without a kept interface Puppet finds the errors.
 
     Args:
-        interfaces: The interfaces of the staged releases.
         elsewhere: What else may define classes or hold data; read only if it matters.
-        document: The document.
-        release: The release.
         extra: Options for Puppet from the command line.
 
     Raises:
@@ -417,12 +395,9 @@ class InterfaceReader:
     """Reads the interfaces of releases with Puppet's parser.
 
     Attributes:
-        interfaces: Keeps interfaces.
         store: Locked while an interface is written.
         installed: Returns the installed Puppet, or raises `PuppetMissingError`.
-        parser: Returns the parser of an installed Puppet.
         elsewhere: What else may define classes or hold data.
-        observe: Returns a progress display with a title.
     """
 
     interfaces: Interfaces
@@ -476,8 +451,6 @@ class InterfaceReader:
 
         Args:
             release: The release, staged or not.
-            document: The node document.
-            where: The input, for messages.
 
         Raises:
             InvalidInputError: The document does not fit, or Puppet cannot parse the release.
@@ -513,11 +486,7 @@ class InterfaceReader:
 
 
 class ParseBeforeSwitch:
-    """Approves a release for `ReleaseStaging` if Puppet's parser can read it.
-
-    Args:
-        reader: Reads the release.
-    """
+    """Approves a release for `ReleaseStaging` if Puppet's parser can read it."""
 
     def __init__(self, reader: InterfaceReader) -> None:
         self._reader = reader

@@ -38,7 +38,6 @@ class FactOverrides(Value):
 
     Attributes:
         name: The node's name; `None` for this machine.
-        values: The facts, as Facter returns them.
     """
 
     name: NodeName | None
@@ -70,9 +69,6 @@ class PuppetCaller(Value):
             directory.
         instance_facts: Returns the facts of the cloud's instance data.
         lookup_script: The Ruby file that `puppet lookup` loads.
-        installed: Returns the installed Puppet.
-        env: Returns the environment for a Puppet.
-        processes: Runs Puppet.
         timeout: Seconds.
     """
 
@@ -97,9 +93,6 @@ class PuppetCaller(Value):
         """Call Puppet with a release and a node document as a run has them; apply nothing.
 
         Args:
-            words: The subcommand of Puppet, with its options.
-            release: The release.
-            document: The node document.
             script: Ruby that is loaded before Puppet.
             facts: Facts of another machine, or for `puppet lookup` facts that override this node's;
                 `None` for this node's.
@@ -202,11 +195,8 @@ def look_up(
     """Look up a key in Hiera.
 
     Args:
-        request: The key, and how it is looked up.
-        release: The release, on this node.
         document: The node document; its classes are compiled, as `lookup` in a run sees them.
         facts: Facts of another machine, or facts that override this node's; `None` for this node's.
-        puppet: Calls Puppet.
 
     Raises:
         InvalidInputError: The key or the data are invalid, the value has another type, or the
@@ -243,8 +233,6 @@ class CompiledNode(Value):
     """The result for one node.
 
     Attributes:
-        input: The node's input.
-        node: The node's name.
         resources: How many resources its catalog has.
         problem: Why it has no catalog, or empty.
     """
@@ -273,7 +261,6 @@ def compile_nodes(
         release: The working copy, with its modules.
         inputs: The inputs; the releases that they name are ignored.
         facts: Facts of machines; `None` for this one.
-        compile_catalog: Compiles, and returns the number of resources.
         answer: Returns the answer of the site's ENC command for a node; `None` without a command.
 
     Raises:

@@ -39,8 +39,6 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
     """Return the entries that a run has noted, in order.
 
     Args:
-        path: The file.
-        name: The key of the list in the file.
         parse: Returns an entry; raises `StateError` without a location.
     """
     try:
@@ -61,8 +59,6 @@ def write_listed(path: Path, name: str, listed: Sequence[ListItem]) -> None:
     """Replace the entries that a run has noted.
 
     Args:
-        path: The file.
-        name: The key of the list in the file.
         listed: All entries, in order.
     """
     # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
@@ -78,8 +74,6 @@ class RecordedQuery(JsonRecord):
     """A query and its answer.
 
     Attributes:
-        function: The Puppet function.
-        arguments: Its arguments.
         text: The call as written in Puppet code.
         at: When it was called, ISO 8601, UTC.
         digest: Digest of the answer; `None` without one.

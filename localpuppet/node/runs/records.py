@@ -67,8 +67,6 @@ def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
 
     Args:
         ids: All runs, newest first.
-        runs: How many are kept.
-        days: How old a kept run may be.
     """
     age = timedelta(0)
     newer_gaps = [age] * AGREEING  # the longest last
@@ -358,9 +356,7 @@ class Records:
         """Return a run's status once it has finished, or its current one after `timeout` seconds.
 
         Args:
-            run: The run to wait for.
             sleep: Waits for a number of seconds.
-            clock: The clock.
             timeout: Seconds; `None` to wait while the run's supervisor lives.
             tick: Called with the seconds that have passed.
         """
@@ -443,10 +439,7 @@ class GoodRun(JsonRecord):
     """A good, whole run of an immutable release.
 
     Attributes:
-        release: The release.
-        run: The run; its record may be gone.
         finished_at: When the run ended, ISO 8601, UTC.
-        node_document: The node document of that run.
     """
 
     SCHEMA: ClassVar = GOOD_RUN_SCHEMA
@@ -461,7 +454,6 @@ class GoodRuns:
 
     Args:
         directory: `good_runs/` in the state directory.
-        records: The runs of this node.
         releases: How many releases of each source are kept.
     """
 

@@ -37,9 +37,7 @@ class ReleaseCheck(Value):
     """A release that passed the checks.
 
     Attributes:
-        lock: Its lock.
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
-        interface: Its interface.
         layers: The layers of its `enc.yaml`.
         warnings: What Puppet or r10k would use in a control repository, modules that git ignores,
             unused data, dependencies that are missing or out of range.
@@ -68,10 +66,7 @@ class ReleaseChecker(Value):
     """Checks releases.
 
     Attributes:
-        repository: Git.
         supply: Provides code; locked trees are in the store afterwards.
-        state: The state directory.
-        parser: Puppet's parser.
         ignored: Returns what git ignores in a directory, so that a tag lacks it.
         bus: Whether the settings name a bus.
         refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
@@ -87,9 +82,6 @@ class ReleaseChecker(Value):
 
     def check(self, directory: Path) -> ReleaseCheck:
         """Check the release in a directory.
-
-        Args:
-            directory: A working copy.
 
         Raises:
             InvalidInputError: Manifest and lock are missing or disagree, a name is not a tag or

@@ -22,7 +22,6 @@ class RollbackService:
     """Chooses the target of a rollback, and puts the rollback in force.
 
     Args:
-        good_runs: The good runs of this node.
         ledger: What was applied on the node.
     """
 
@@ -45,7 +44,6 @@ class RollbackService:
         Args:
             loaded: The node's own input, which the rollback overrules.
             tag: The release to return to; `None` for the newest good one before the current one.
-            user: The user who decides.
             now: UTC.
             ensure: Ensures that a release is on this node; see `ReleaseProvider`.
             until: Return to the newest good run up to this one, whatever its release; empty for a
@@ -86,11 +84,7 @@ class RollbackService:
         return lambda _, app: app.source == current.source and app not in ahead
 
     def _good_run(self, current: ReleasePath, tag: str | None) -> GoodRun:
-        """Return the newest good run that a rollback may go to.
-
-        Raises:
-            InvalidInputError: No such run exists.
-        """
+        """Return the newest good run that a rollback may go to."""
         wanted = f"{current.source}/tags/{tag}"
         accept = self._before(current) if tag is None else lambda _, app: app == wanted
         good = self._good_runs.newest(accept)
@@ -103,11 +97,7 @@ class RollbackService:
         )
 
     def _run_up_to(self, current: ReleasePath, until: str) -> GoodRun:
-        """Return the newest good run of the same source that is not newer than `until`.
-
-        Raises:
-            InvalidInputError: No such run exists.
-        """
+        """Return the newest good run of the same source that is not newer than `until`."""
         good = self._good_runs.newest(
             lambda run, app: run <= until and app.source == current.source
         )

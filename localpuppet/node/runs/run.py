@@ -85,7 +85,6 @@ class Status(JsonRecord):
     """`status.json`: the status of a run.
 
     Attributes:
-        id: The run.
         state: queued, running or finished.
         outcome: The result, only when finished.
         reason: One line, or empty.
@@ -97,7 +96,6 @@ class Status(JsonRecord):
         finished_at: When it was closed.
         seconds: Duration by the monotonic clock.
         exit_code: Puppet's; `None` before its end, or when a signal killed it or it never started.
-        signal: The signal that killed it.
         puppet_started: Whether Puppet was started at all.
         noop_pending: Whether a noop run found something to change.
         resources: Counts of Puppet's report.
@@ -251,12 +249,9 @@ class Attempt(JsonRecord):
         at: When it was refused last, ISO 8601, UTC.
         since: When this series of equal refusals began, ISO 8601, UTC.
         times: How often in this series.
-        refusal: The class of the refusal.
         reason: The line that the user saw.
         release: The release; empty where the input could not be read.
         input: Where the input came from (a path, `-`, a URL).
-        user: The user who asked.
-        cause: What led to it.
         noop: Whether noop was requested.
     """
 

@@ -53,13 +53,7 @@ PIECE = 256 * 1024
 
 
 class LogExcerpt(Value):
-    """The end of a log.
-
-    Attributes:
-        lines: The lines.
-        before: How many lines precede them.
-        left_out: How many lines are contents of files.
-    """
+    """The end of a log."""
 
     lines: list[str]
     before: int
@@ -79,7 +73,6 @@ class LogEnd:
 
     Args:
         most: How many bytes are returned at most, as JSON.
-        longest: Characters of a line; a longer line is cut.
         piece: Bytes of a log that are read at a time.
     """
 
@@ -89,11 +82,7 @@ class LogEnd:
         self._size = piece
 
     def read(self, log: BufferedIOBase) -> LogExcerpt:
-        """Return the end of a log.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """Return the end of a log."""
         diffs = Diffs()
         held: deque[_Piece] = deque()
         size = before = left_out = 0
@@ -187,8 +176,6 @@ class ReportedCause:
     Attributes:
         kind: `trigger`, `timer`, `request`…
         sender: The node or user that sent it, or empty.
-        path: The nodes along which it came, the first first.
-        tags: Its tags.
     """
 
     kind: str
@@ -202,9 +189,6 @@ class ReportedQuery:
     """A query of a run about other nodes, or a collection of their resources.
 
     Attributes:
-        text: The query as written in Puppet code.
-        count: The number of nodes or resources in the answer.
-        names: The first of the nodes.
         age: Seconds since the answer was last confirmed as current; `None` if unknown.
         reason: Why the answer is missing, or empty.
     """
@@ -218,15 +202,7 @@ class ReportedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The origin of a run, its causes, and its queries; each list is cut to its limit.
-
-    Attributes:
-        origin: The source of its input.
-        causes: Why it began.
-        cause_count: The number of all causes.
-        queries: Its queries.
-        collected: Its collections.
-    """
+    """The origin of a run, its causes, and its queries; each list is cut to its limit."""
 
     origin: RunOrigin = RunOrigin()
     causes: tuple[ReportedCause, ...] = ()
@@ -396,7 +372,6 @@ class RunReport(RunContext):
     """What a run did to which resources.
 
     Attributes:
-        run: The status of the run, as JSON.
         report: Whether Puppet left a report.
         failed: Resources that failed; the next three by their names.
         left_out: How many resources exceed the limit.
@@ -502,27 +477,14 @@ _BYTES = 32
 
 
 class NoopReporter:
-    """Returns the changes that noop runs foresee.
-
-    Args:
-        state: The state directory.
-        records: The records of the node.
-    """
+    """Returns the changes that noop runs foresee."""
 
     def __init__(self, state: Path, records: Records) -> None:
         self._path = state / FILE
         self._records = records
 
     def __call__(self, run: str, salt: str) -> dict[str, Json]:
-        """Return what a run would have changed.
-
-        Args:
-            run: Its id.
-            salt: The salt of the marks, besides the node's secret.
-
-        Raises:
-            InvalidInputError: No such run exists, or it was not a successful noop run.
-        """
+        """Return what a run would have changed."""
         directory = self._records.get(run)
         status = self._records.status(directory)
         if not (status.noop and status.succeeded):

@@ -57,13 +57,7 @@ LAST_ROUNDS = 64
 
 
 class OpenRecord:
-    """The record of a run that has not ended. The run's duration counts from here on.
-
-    Args:
-        directory: The record's directory.
-        status: The first status: queued.
-        clock: The clock.
-    """
+    """The record of a run that has not ended. The run's duration counts from here on."""
 
     def __init__(self, directory: RunDirectory, status: Status, *, clock: Clock) -> None:
         self.directory = directory
@@ -118,10 +112,7 @@ def watch(
     """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
 
     Args:
-        child: Puppet.
-        log: Takes its output.
         stopping: Decides when to end Puppet; knows when the run began.
-        clock: The clock.
         processes: Counts requests to stop.
         observer: Receives output, the time, and notes.
     """
@@ -166,20 +157,16 @@ class Node(Value):
     """This node, as its settings describe it.
 
     Attributes:
-        state: The state directory.
         installation: Puppet's installation, or why it cannot be used.
         call: The parts of the `puppet apply` command that do not depend on the input.
         reports: Report processors that Puppet is to run.
         lean_start, route_file: How Ruby starts; Puppet's routes.
-        env: The environment that Puppet gets.
         fork_server: Starts Puppet warm; `None` for cold starts.
         enc_command: The site's ENC, if there is one.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
         keep_runs, keep_days: How many records are kept, and for how many days.
         keep_releases: How many releases of each source keep their last good run.
-        metrics: The path of the Prometheus textfile.
-        rollback: Returns the rollback in force, for the textfile.
         fits: Rejects a node document that does not fit the release, before Puppet starts.
         variables_of_calls: Environment variables by which Puppet code reaches localpuppet.
         after_run: Called after a record is closed; raises nothing.
@@ -210,8 +197,6 @@ class Supervisor:
     """Runs Puppet on this node.
 
     Args:
-        node: The node.
-        clock: The clock.
         processes: Starts and ends Puppet.
         documents: Reads the answer of the site's ENC.
         observer: Receives output and notes.

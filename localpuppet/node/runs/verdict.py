@@ -34,10 +34,8 @@ class PuppetEnd(Value):
 
     Attributes:
         code: Its exit code, `None` when a signal killed it.
-        signal: The signal's number.
         stopped: Why localpuppet ended Puppet, if it did.
         report: Its report of this run; `None` if it left none.
-        report_problem: Why an existing report was rejected.
         first_error: The first error that Puppet printed, or empty.
         failure_cause: Why Puppet was not started, in words that may leave the node.
     """
@@ -112,11 +110,8 @@ def finish(
     """Return the status of a run that ended.
 
     Args:
-        status: Its status before.
-        verdict: Its result.
         ending: What is known after Puppet's end.
         at: The time, UTC.
-        seconds: How long it took.
     """
     report = ending.report
     cause = ending.failure_cause or (report.failure_cause if report else None)
@@ -200,10 +195,6 @@ class RunLog:
     """The readable output of one run.
 
     If the disk is full or the output too long, the log is cut and the run continues.
-
-    Args:
-        path: The file.
-        named: Returns a line in which files of the release have short names.
     """
 
     def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
@@ -220,7 +211,6 @@ class RunLog:
         """Write `data` with terminal escapes spelt out, and pass its whole lines to `line`.
 
         Args:
-            data: Raw output.
             line: Called with each line, printable, without its newline.
             end: Whether no data follows: an unfinished line then counts as a line.
         """

@@ -69,21 +69,13 @@ def site_options(command: Any) -> Any:  # noqa: ANN401
 
 
 def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
-    """Return the nodes that `--nodes` names, each once.
-
-    Raises:
-        InvalidInputError: A name is not a node name.
-    """
+    """Return the nodes that `--nodes` names, each once."""
     words = [name for text in nodes for name in text.split(",")]
     return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
 
 
 def read_plan(node: NodeApp, given: Mapping[str, Any]) -> Plan:
-    """Return the plan of a site or of the inventory, narrowed by the options.
-
-    Raises:
-        InvalidInputError: The site is rejected, has no order, or the selection matches no node.
-    """
+    """Return the plan of a site or of the inventory, narrowed by the options."""
     from localpuppet.rollout.site_file import DEFAULT, OWN, place, read_site, site_url
 
     source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
@@ -335,12 +327,7 @@ def inventory_plan(
     roles: Sequence[str],
     query: str | None,
 ) -> Plan:
-    """Return the plan of the inventory, narrowed by the selection.
-
-    Raises:
-        InvalidInputError: The inventory has no order, or the selection matches no node.
-        UnavailableError: The inventory could not be queried completely.
-    """
+    """Return the plan of the inventory, narrowed by the selection."""
     plan = _read(node, _derive)
     for note in plan.notes:
         render.say(f"# {render.user_text(note)}", err=True)
@@ -384,9 +371,7 @@ def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[Node
     """Return the value of a fact for some nodes; `None` if a node or its fact is unknown.
 
     Args:
-        node: The parts of this node.
         fact: Its dotted path: `datacenter`, `networking.network`.
-        nodes: The nodes.
     """
     from localpuppet.fleet.inventory.entry import at_path
 
@@ -403,11 +388,7 @@ def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[Node
 def refuse_unlisted(
     node: NodeApp, selected: Collection[NodeName], without: Collection[NodeName]
 ) -> None:
-    """Refuse a rollout that nodes could miss because they have no entry in the inventory.
-
-    Raises:
-        InvalidInputError: Such nodes are online, and are neither selected nor left out.
-    """
+    """Refuse a rollout that nodes could miss because they have no entry in the inventory."""
     from localpuppet.fleet.app import run
 
     unlisted = run(FleetApp(node).unlisted())
@@ -422,11 +403,7 @@ def refuse_unlisted(
 
 
 def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
-    """Return the nodes that match a query.
-
-    Raises:
-        InvalidInputError: The query is malformed.
-    """
+    """Return the nodes that match a query."""
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
     question = FunctionCall.of("query", [query])

@@ -72,11 +72,7 @@ EXITS = {
 def parse_names(
     rollout: str | None, operator: str | None
 ) -> tuple[RolloutId | None, SignerName | None]:
-    """Return the rollout and the operator that a command names.
-
-    Raises:
-        InvalidInputError: One of them is invalid.
-    """
+    """Return the rollout and the operator that a command names."""
     return (
         None if rollout is None else RolloutId.parse(rollout),
         None if operator is None else SignerName.parse(operator),
@@ -99,10 +95,6 @@ def _send(
 
     Returns:
         The journal of the rollout if no process controls it, so that nothing was sent.
-
-    Raises:
-        InvalidInputError: There is no such rollout, or the command is rejected.
-        UnavailableError: The controller did not reply.
     """
     from localpuppet.fleet.app import run
     from localpuppet.fleet.cli.requests import shown
@@ -137,11 +129,7 @@ def _decide(
     done: str,
     about: "Callable[[RolloutState], str]" = _nothing,
 ) -> None:
-    """Send a command, see `_send`, and print that it is done.
-
-    Raises:
-        InvalidInputError: No process controls the rollout.
-    """
+    """Send a command, see `_send`, and print that it is done."""
     journal = _send(node, word, rollout, operator, about=about)
     if journal is not None:
         from localpuppet.rollout.commands import RolloutCommand, check_not_over
@@ -227,12 +215,7 @@ def rollback_command(
 
 
 def _describe_rollback(node: NodeApp, rollout: str | None, operator: str | None) -> tuple[str, str]:
-    """Return the id of the rollout, and what a rollback does.
-
-    Raises:
-        InvalidInputError: There is no such rollout, or nothing to roll back.
-        UnavailableError: The bus is unreachable.
-    """
+    """Return the id of the rollout, and what a rollback does."""
     from localpuppet.fleet.app import run
     from localpuppet.rollout.app import RolloutApp
     from localpuppet.rollout.commands import RolloutCommand, SentCommand, check_not_over, refusal

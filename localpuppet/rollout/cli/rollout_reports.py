@@ -132,7 +132,6 @@ def list_command(node: NodeApp, operator: str | None, as_json: bool) -> None:
 
 
 def _list_checkpoints(app: RolloutApp, owner: SignerName, *, as_json: bool) -> None:
-    """List the rollouts that have a checkpoint."""
     checkpoints = run(app.known_checkpoints(owner, most=MOST))
     rows = [checkpoint.shown() for checkpoint in (checkpoints if as_json else checkpoints[:SHOWN])]
     if as_json:
@@ -206,11 +205,7 @@ def _show_checkpoint(
     as_json: bool,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Print a checkpoint, and return the exit code; as JSON, merged with what is `known` otherwise.
-
-    Raises:
-        InvalidInputError: It is too large for the bus, or has no summary.
-    """
+    """Print a checkpoint; as JSON, merged with what is `known`. Return the exit code."""
     if checkpoint.over and checkpoint.summary is None:
         raise InvalidInputError("is over", where=str(checkpoint.rollout))
     if not checkpoint.over and not checkpoint.events:

@@ -178,11 +178,7 @@ def what_options(command: Any) -> Any:  # noqa: ANN401
 def selected(
     node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
 ) -> RolloutSelection:
-    """Return the selection of the options.
-
-    Raises:
-        InvalidInputError: The site is rejected, or the selection matches no node.
-    """
+    """Return the selection of the options."""
     from localpuppet.rollout import deciding
 
     if given["order"] == "none":
@@ -224,11 +220,7 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
 
 
 def _new_options(node: NodeApp, given: dict[str, Any]) -> RolloutOptions:
-    """Return the options of a new rollout.
-
-    Raises:
-        InvalidInputError: An option is invalid, or contradicts another.
-    """
+    """Return the options of a new rollout."""
     batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
     return RolloutOptions(
         canary=given["canary"] or 0,
@@ -285,11 +277,7 @@ def _checks(texts: tuple[str, ...]) -> tuple[Check, ...]:
 def _options_of_parent(
     node: NodeApp, app: RolloutApp, given: dict[str, Any]
 ) -> tuple[RolloutOptions, RolloutState, frozenset[NodeName]]:
-    """Return the options and the state of the `--failed-in` rollout, and the nodes to repeat.
-
-    Raises:
-        InvalidInputError: It is not over, or all of its nodes succeeded.
-    """
+    """Return the options and the state of the `--failed-in` rollout, and the nodes to repeat."""
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
     parent = RolloutId.parse(given["parent"])

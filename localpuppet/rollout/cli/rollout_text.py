@@ -228,7 +228,6 @@ def how_far(
     """Return the text of the progress line; the parts that may be truncated come last.
 
     Args:
-        state: The state of the rollout.
         goes_on: Whether a process controls it; otherwise there is no estimate.
         on: Node run → how many seconds it has been running, as far as known.
     """

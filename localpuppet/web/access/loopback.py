@@ -53,9 +53,6 @@ def kept_host_name(file: Path) -> str:
 
     If the file does not exist, has no name, or other users could read it, it gets a new name.
 
-    Args:
-        file: A file in a directory of this user.
-
     Raises:
         StateError: The file cannot be written.
     """
@@ -118,11 +115,7 @@ class Tokens:
         self._given: BoundedDict[bytes, float] = BoundedDict(MAX_TOKENS)
 
     def give(self, subject: str) -> str:
-        """Return a new token.
-
-        Args:
-            subject: Its purpose: the session and the action.
-        """
+        """Return a new token."""
         token = secrets.token_urlsafe(BYTES)
         self._given[_digest(f"{token} {subject}")] = self._monotonic() + TOKEN_LIFE
         return token
@@ -157,8 +150,6 @@ class LoopbackDoor:
 
     Args:
         address: The listening address: `127.0.0.1`, `::1`.
-        port: The port.
-        sessions: The sessions.
         monotonic: The monotonic clock, seconds.
         acts: Whether actions are enabled.
         name: A secret name below `localhost`, or empty.
@@ -211,13 +202,7 @@ class LoopbackDoor:
         return bool(self.session(visitor.headers.get("cookie", "")))
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`.
-
-        Args:
-            method: The HTTP method.
-            path: The path of the URL.
-            visitor: The visitor.
-        """
+        """Return why a request is rejected, or `None`."""
         headers, known = visitor.headers, self.knows(visitor)
         refused = self._threshold.refusal(headers, known=known)
         if refused is not None:

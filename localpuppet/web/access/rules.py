@@ -58,13 +58,7 @@ HTTPS = 443
 
 
 class AccessRefusal(Value):
-    """The reason why a request is rejected.
-
-    Attributes:
-        code: The HTTP status.
-        what: The problem.
-        hint: The cure.
-    """
+    """The reason why a request is rejected."""
 
     code: int
     what: str
@@ -110,13 +104,7 @@ class AccessRule(Protocol):
         """Return whether a visitor has access; called repeatedly during streams."""
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`.
-
-        Args:
-            method: The HTTP method.
-            path: The path of the URL.
-            visitor: The visitor.
-        """
+        """Return why a request is rejected, or `None`."""
 
 
 NO_METHOD = AccessRefusal(code=405, what="The dashboard is read-only here.", hint="Use GET.")
@@ -149,7 +137,6 @@ def unlisted(setting: str, name: str) -> AccessRefusal:
 
     Args:
         setting: The key of the list in `localpuppet.yaml`.
-        name: The name.
     """
     return AccessRefusal(
         code=403,
@@ -190,10 +177,8 @@ class RequestGate:
     """The first checks of every request: its rate, its Host and its Origin.
 
     Args:
-        hosts: The dashboard's hosts, with their ports.
         scheme: The scheme of the dashboard's URL: `http`, `https`.
         monotonic: The monotonic clock, seconds.
-        methods: The HTTP methods; with POST, clients are programs.
     """
 
     def __init__(
@@ -213,7 +198,6 @@ class RequestGate:
         """Return why a request is rejected whatever its URL, or `None`.
 
         Args:
-            headers: The headers by name in lower case.
             known: Whether the visitor has access.
         """
         if not (self._known if known else self._strangers).take():
@@ -227,8 +211,6 @@ def _stray(
     """Return why a request was meant for another host or comes from another site.
 
     Args:
-        headers: The headers by name in lower case.
-        hosts: The dashboard's hosts, with their ports.
         scheme: The scheme of the dashboard's URL: `http`, `https`.
     """
     if headers.get("host", "").lower() not in hosts:
@@ -253,7 +235,6 @@ class LocalUserRule:
 
     Args:
         address: The listening address: `127.0.0.1`, `::1`.
-        port: The port.
         users: Returns the current list: numbers of users.
         owner: Returns the user of a connection, from the addresses of both ends.
         monotonic: The monotonic clock, seconds.
@@ -322,13 +303,10 @@ class PeopleDoor:
 
     Args:
         names: The DNS names and addresses of the dashboard.
-        port: The port.
-        people: Returns the current list of people.
         holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
             valid.
         monotonic: The monotonic clock, seconds.
         setting: The key of the list in `localpuppet.yaml`.
-        methods: The HTTP methods.
     """
 
     def __init__(
@@ -366,13 +344,7 @@ class PeopleDoor:
         return self._why_not(visitor.certificate) is None
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`.
-
-        Args:
-            method: The HTTP method.
-            path: The path of the URL.
-            visitor: The visitor.
-        """
+        """Return why a request is rejected, or `None`."""
         why = self._why_not(visitor.certificate)
         refused = self._threshold.refusal(visitor.headers, known=why is None)
         if refused is not None:
@@ -399,8 +371,6 @@ class AccessMiddleware:
 
     Attributes:
         shown: The application behind the access rule.
-        door: The access rule.
-        refused: Returns the response to a refused request.
     """
 
     shown: ASGIApp
@@ -462,10 +432,6 @@ Address = tuple[str, int]
 
 def socket_owner(client: Address, server: Address) -> int | None:
     """Return the number of the user whose socket is the client of a connection.
-
-    Args:
-        client: The address and port of the client.
-        server: The address and port of this end.
 
     Returns:
         `None` if the kernel does not know such a socket, or does not answer.

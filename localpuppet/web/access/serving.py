@@ -44,7 +44,6 @@ class ListenAddress:
     Attributes:
         address: An address of this machine; `0.0.0.0` and `::` are all of them.
         port: The port; 0 for any free one.
-        option: The option that names it, for messages.
     """
 
     address: str
@@ -67,7 +66,6 @@ class ListenAddress:
 
         Args:
             text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
-            option: The option, for messages.
 
         Raises:
             InvalidInputError: The text has another form.
@@ -122,11 +120,7 @@ def _both(place: ListenAddress) -> list[socket.socket]:
 
 
 def _beside(place: ListenAddress, first: socket.socket) -> list[socket.socket]:
-    """Return a socket at the other address of `localhost`; none if listening there is impossible.
-
-    Raises:
-        OSError: Another process has the port there; `first` is closed then.
-    """
+    """Return a socket at the other address of `localhost`, unless listening there is impossible."""
     (other,) = (address for address in LOCALHOST if address != place.address)
     try:
         return [_listening(ListenAddress(address=other, port=first.getsockname()[1]))]
@@ -156,7 +150,6 @@ class ConnectionLimits(Value):
     """Limits of connections.
 
     Attributes:
-        most: Maximum number of connections.
         head: Seconds for the head of a request, from the connection or its first byte.
         idle: Seconds until the next request, after an answer.
         reading: Seconds in which a client must read what fills its buffer.
@@ -285,11 +278,8 @@ async def serve(
     """Serve an application until `leave` is set, or a signal sets it.
 
     Args:
-        app: The application.
         listening: From `bound`.
-        leave: Ends the server.
         tls: The TLS settings; `None` on loopback.
-        patience: The limits of connections.
         knows: Returns whether a client has access, from the addresses of both ends; without it, no
             connection counts as a stranger's.
     """

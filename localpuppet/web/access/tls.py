@@ -25,12 +25,7 @@ SITE_BITS = 64
 
 
 class ConnectionTable:
-    """The open connections.
-
-    Args:
-        most: Maximum in total.
-        of_one: Maximum from one address.
-    """
+    """The open connections."""
 
     def __init__(self, *, most: int = MOST, of_one: int = MOST_OF_ONE) -> None:
         self._most = most
@@ -43,11 +38,7 @@ class ConnectionTable:
         return self._there.total()
 
     def enter(self, address: str) -> str | None:
-        """Count a connection; return the argument for `leave`, or `None` if it is rejected.
-
-        Args:
-            address: The address of the client.
-        """
+        """Count a connection; return the argument for `leave`, or `None` if it is rejected."""
         peer = _one(address)
         if self._there[peer] >= self._of_one or self.total >= self._most:
             return None
@@ -97,7 +88,6 @@ class Tls(Value):
     Attributes:
         context: Returns a server context with the current files, which requests a client
             certificate.
-        crowd: Counts connections.
         log: Takes a message if the files are invalid.
         patience: Seconds for a handshake, and for the request of a client without a certificate.
     """
@@ -109,12 +99,7 @@ class Tls(Value):
 
 
 class Handshake(asyncio.Protocol):
-    """A connection: first the handshake, then HTTP.
-
-    Args:
-        tls: The TLS settings.
-        make: Creates the HTTP protocol.
-    """
+    """A connection: first the handshake, then HTTP."""
 
     def __init__(self, tls: Tls, make: Callable[[], asyncio.Protocol]) -> None:
         self._tls = tls

@@ -59,14 +59,7 @@ class ActionProposal:
     """An action to confirm.
 
     Attributes:
-        label: What it does, as on its button.
-        subject: What it is for.
-        back: The page to return to.
-        will: The consequences, sentence by sentence.
-        read: Reads the form of the confirmation.
         holds: Whether the form asks for the reason and the length of a hold.
-        about: What the confirmation showed, in one word; it is valid for nothing else.
-        rows: The nodes, for an action of nodes.
         command: The command line that does the same, or empty.
         options: What the confirmation sends besides the names of the nodes; `None` without options.
     """
@@ -94,11 +87,7 @@ class ActionViews:
     """The views of actions.
 
     Attributes:
-        context: The data and services of all views.
-        showing: Shows templates.
         listed: Returns the nodes that match a list's query; raises if that failed.
-        actor: Sends requests.
-        door: Knows sessions, and gives tokens.
     """
 
     context: ViewContext
@@ -144,13 +133,7 @@ class ActionViews:
         )
 
     async def _selected(self, form: FormFields) -> Sequence[NodeRow]:
-        """Return the rows of the selected nodes.
-
-        Raises:
-            InvalidInputError: No node is selected, too many are, or a name is invalid.
-            NotThereError: The dashboard knows no selected node.
-            LocalpuppetError: The query cannot be answered.
-        """
+        """Return the rows of the selected nodes."""
         if dict(form).get("all"):
             query = {key: word for key, word in form if key in NODES.filters}
             rows = await self.listed(ListQuery.parse(query))
@@ -186,8 +169,6 @@ class ActionViews:
         """Show a proposal; for a POST with its token, do it and show the result.
 
         Args:
-            request: The request.
-            proposal: The action.
             form: The fields of the request; `None` if they were not read.
         """
         words = dict(await self.form(request) if form is None else form)
@@ -263,11 +244,7 @@ class ActionViews:
         return f"{session} {request.url.path} {about}"
 
     async def form(self, request: Request) -> FormFields:
-        """Return the fields of a form: of the body of a POST, otherwise of the URL.
-
-        Raises:
-            InvalidInputError: The body is not a form, is too large, or does not arrive in time.
-        """
+        """Return the fields of a form: of the body of a POST, otherwise of the URL."""
         if request.method != "POST":
             return request.query_params.multi_items()
         if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:

@@ -28,11 +28,7 @@ class ActionWord(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the action.
-
-        Raises:
-            InvalidInputError: The text is not an action.
-        """
+        """Return the action."""
         try:
             return cls(text)
         except ValueError as error:
@@ -99,9 +95,6 @@ class NodeAction:
     """A request for an action of nodes.
 
     Attributes:
-        action: The action.
-        nodes: The nodes, from 1 to `MAX_NODES`.
-        message: The reason of a hold.
         length: The length of a hold, `2h`; empty for unlimited.
     """
 
@@ -114,16 +107,7 @@ class NodeAction:
     def read(
         cls, action: Action, nodes: tuple[NodeName, ...], form: Mapping[str, str]
     ) -> "NodeAction":
-        """Return the request in a form.
-
-        Args:
-            action: The action.
-            nodes: The nodes.
-            form: The fields of the form.
-
-        Raises:
-            InvalidInputError: A field is invalid.
-        """
+        """Return the request in a form."""
         if action is not Action.HOLD:
             return cls(action=action, nodes=nodes)
         line = partial(parse_line, what="reason")
@@ -166,13 +150,7 @@ class NodeVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """The result of an action of one node.
-
-    Attributes:
-        node: The node.
-        verdict: The node's decision.
-        reason: The reason of a bad one, one line.
-    """
+    """The result of an action of one node."""
 
     node: NodeName
     verdict: NodeVerdict
@@ -184,7 +162,6 @@ class ActionOutcome:
     """The result of an action.
 
     Attributes:
-        text: The result in one line.
         results: The results of the nodes, bad ones first; none for an action of a rollout.
         follows: What follows, or empty.
         command: The command line that does the same, or empty.
@@ -228,12 +205,7 @@ class ActionOutcome:
 
 
 def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:
-    """Return the consequences, sentence by sentence.
-
-    Args:
-        action: The action.
-        rows: The rows of the nodes.
-    """
+    """Return the consequences, sentence by sentence."""
     runs, ends = action in (Action.TRIGGER, Action.NOOP), action is Action.ENABLE
     held = (
         "On hold, no run starts before the hold ends"

@@ -44,10 +44,6 @@ class ChartRange:
     """A range of time that a chart can show.
 
     Attributes:
-        title: What it is called.
-        bar: Seconds of a bar.
-        bars: The number of bars.
-        label_every: How many bars a label is for.
         label: The form of a label, see `strftime`.
     """
 
@@ -77,11 +73,7 @@ class ChartBar:
     Attributes:
         begin: Seconds since 1970, UTC.
         counts: Runs by `GOOD`, `CHANGED` and `BAD`.
-        title: The same in words.
         x: Its left side, per cent.
-        rectangles: Class, top and height of each of its rectangles.
-        url: The list of its runs.
-        failures_url: The list of its failed runs.
     """
 
     begin: float
@@ -103,7 +95,6 @@ class RolloutMarker:
     """The start of a rollout.
 
     Attributes:
-        rollout: Its row.
         x: Its place, per cent.
     """
 
@@ -116,12 +107,8 @@ class TimeChart:
     """A chart.
 
     Attributes:
-        range: What it shows.
         bars: The bars, the oldest first.
         width: The width of a bar, per cent.
-        lines: The horizontal lines with the numbers beside them: place and number.
-        labels: The labels of the time axis: place and text.
-        markers: Starts of rollouts.
         since: When the history begins, if that is in the range; else `None`.
     """
 
@@ -155,8 +142,6 @@ def time_chart(
 
     Args:
         counts: Runs by the number of their hour since 1970, and by result.
-        rollouts: Known rollouts.
-        range_: The range.
         now: Seconds since 1970, UTC.
         since: When the history begins; `None` without one.
     """
@@ -247,11 +232,7 @@ def _moment(seconds: float, form: str) -> str:
 
 
 def range_of(word: str) -> ChartRange:
-    """Return the range that a URL names; the usual one for an empty word.
-
-    Raises:
-        InvalidInputError: The word is not a range.
-    """
+    """Return the range that a URL names; the usual one for an empty word."""
     try:
         return RANGES[word or USUAL]
     except KeyError as error:
@@ -272,8 +253,6 @@ class DayCell:
         name: The day, such as `Mon 23`.
         counts: Runs by `GOOD`, `CHANGED` and `BAD`.
         style: The class of its worst result; empty without a run.
-        letter: The same as a letter.
-        url: The list of its runs.
     """
 
     name: str
@@ -300,7 +279,6 @@ def day_strip(
     """Return the cells of a node, the oldest first.
 
     Args:
-        node: The node.
         counts: Its runs by the number of the day since 1970, UTC, and by result.
         now: Seconds since 1970, UTC.
     """
@@ -344,13 +322,7 @@ LOOKS = (*_HEAT_MAP_LOOKS[:-1], _CHANGED, _HEAT_MAP_LOOKS[-1])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCell:
-    """A node.
-
-    Attributes:
-        node: Its name.
-        word: Its state.
-        style: The same as a class.
-    """
+    """A node."""
 
     node: str
     word: str
@@ -362,10 +334,6 @@ class CellGroup:
     """Nodes with something in common.
 
     Attributes:
-        name: The role or the value of the fact.
-        total: The number of nodes.
-        counts: Nodes by state, in order of urgency.
-        cells: Some of them, the most urgent first.
         url: The list of the nodes, or empty.
     """
 
@@ -382,7 +350,6 @@ def heat_map(
     """Return the groups, sorted by name; at most `MOST_GROUPS`, the largest.
 
     Args:
-        rows: The nodes.
         by: `ROLE`, or the path of a fact.
         name_of: Returns the group of a node; empty for none.
     """
@@ -431,13 +398,7 @@ PATHS = (
 
 @dataclass(slots=True, eq=False)
 class HistoryViews:
-    """The views.
-
-    Attributes:
-        parts: Their data and services.
-        showing: Shows templates.
-        together: Shares one answer between equal requests.
-    """
+    """The views."""
 
     parts: ViewContext
     showing: TemplateRenderer
@@ -508,11 +469,7 @@ class DriftGroup:
     """What drifts on a node, or the nodes on which a resource drifts.
 
     Attributes:
-        name: The node, or the resource.
         place: File and line of the resource's declaration, or empty.
-        count: How often it was corrected.
-        others: The resources of the node, or the nodes of the resource, those most often first.
-        newest: The last correction.
     """
 
     name: str

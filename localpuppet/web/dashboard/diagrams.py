@@ -57,12 +57,7 @@ class Pictures:
         else.
 
         Args:
-            diagram: The diagram.
             form: `svg` or `dot`.
-
-        Raises:
-            NotThereError: The form is neither.
-            UnavailableError: The diagram could not be drawn.
         """
         if form == "dot":
             return PlainTextResponse(dot_text(diagram))
@@ -87,13 +82,7 @@ async def style_sheet(_: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class DiagramViews:
-    """The views of diagrams, and the same diagrams as files.
-
-    Attributes:
-        inventory: Nodes and their links.
-        pictures: Draws diagrams.
-        showing: Shows templates.
-    """
+    """The views of diagrams, and the same diagrams as files."""
 
     inventory: Inventory
     pictures: Pictures

@@ -36,9 +36,7 @@ class ChangeRow:
 
     Attributes:
         of: Its kind: `dependencies`, `files`.
-        name: Its name.
         change: `removed`, `added`, `changed`.
-        how: For a change: old and new.
     """
 
     of: str
@@ -52,9 +50,7 @@ class FileDiff:
     """The unified diff of a file, cut to the limits.
 
     Attributes:
-        name: The file.
         lines: Its lines, each with a class of the style sheet; none if `note` has the reason.
-        left_out: The number of omitted lines.
         note: Why the diff is not shown, or empty.
     """
 
@@ -68,7 +64,6 @@ class FileDiff:
         """Return a file's diff.
 
         Args:
-            name: The file.
             text: The result of `releases.difference.unified`.
         """
         if not text.startswith("--- "):
@@ -82,11 +77,7 @@ class FileDiff:
 
 
 def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
-    """Return the rows, sorted by kind and name.
-
-    Args:
-        differences: Kind → difference.
-    """
+    """Return the rows, sorted by kind and name."""
     all_rows = []
     for of, difference in differences.items():
         rows = [ChangeRow(of=of, name=name, change=REMOVED) for name in difference.removed]
@@ -108,13 +99,7 @@ changes_table: TableForm[ChangeRow] = TableForm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceQuery:
-    """The two releases in a URL.
-
-    Attributes:
-        before: The first, or `None`.
-        after: The second, or `None`.
-        page: The page number, from 1.
-    """
+    """The two releases in a URL."""
 
     before: ReleasePath | None = None
     after: ReleasePath | None = None
@@ -122,11 +107,7 @@ class DifferenceQuery:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "DifferenceQuery":
-        """Return the request in a URL.
-
-        Raises:
-            InvalidInputError: A parameter is unknown or invalid.
-        """
+        """Return the request in a URL."""
         values, page = read_parameters(parameters, {"from", "to"})
         names = [
             ReleasePath.parse(values[key], where=key) if key in values else None
@@ -157,9 +138,6 @@ class DifferenceViews:
     """The views of differences.
 
     Attributes:
-        staged: The staged releases of this machine.
-        fleet: Knows when the bus last answered.
-        showing: Shows templates.
         with_text: Whether files are shown as text: not to people who may not read releases.
     """
 

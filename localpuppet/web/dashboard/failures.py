@@ -36,16 +36,10 @@ class FailureGroup:
 
     Attributes:
         failure_cause: Its key, see `NodeRow.failure_cause`.
-        error: The message.
         resource: The first failed resource; only its type if the resource differs between nodes.
-        place: File and line.
-        kinds: The results of the runs.
-        nodes: The nodes, sorted.
-        newest: The node whose run ended last, and that run.
         release: The release of that run, or empty.
         since: When the first of these nodes began to fail: seconds since 1970.
         first: When it was seen first: seconds since 1970.
-        last: When it was seen last.
         cause: What led to the newest run, or empty.
         worked: The last good run of the newest node; `None` if unknown.
         broke: The release of the first failed run after it; empty if unknown.
@@ -71,8 +65,6 @@ def listed(connection: Connection, asked: ListQuery, names: nodes.Names) -> List
     """Return the failure causes of the requested nodes, in order; those of a page with their runs.
 
     Args:
-        connection: The connection.
-        asked: The request.
         names: The nodes that the expression finds; `None` for all.
     """
     some, values = nodes.selected(asked, names, now=0.0)

@@ -50,7 +50,6 @@ class _Kind:
     """How the matches of a kind are shown.
 
     Attributes:
-        title: A heading.
         url: The URL of a match; `value` is its name in the query language.
         list: The URL of all matches of a text; empty without one.
         unique: Whether a text that is a whole name means this match and no other.
@@ -78,8 +77,6 @@ class Hit:
     """A match.
 
     Attributes:
-        name: What matches.
-        url: The view of it.
         about: A remark, or empty.
         exact: Whether the text means this match and no other of its kind.
     """
@@ -95,10 +92,7 @@ class HitGroup:
     """The matches of a kind.
 
     Attributes:
-        kind: One of `_KINDS`, or `query`.
-        title: A heading.
         hits: The first ones, at most `MOST_OF_KIND`.
-        total: The number of matches.
         url: The list of all; empty without one.
     """
 
@@ -114,7 +108,6 @@ class Findings:
     """The matches of a text.
 
     Attributes:
-        groups: The kinds with matches.
         near: Similar names, if nothing matches.
     """
 
@@ -145,7 +138,6 @@ def find(text: str, names: Names) -> Findings:
 
     Args:
         text: The text; not empty.
-        names: The names to search.
     """
     kind, _, rest = text.partition(":")
     alone = kind in _KINDS and rest.strip() != "" and not rest.startswith(":")
@@ -237,12 +229,7 @@ SCHEMA = 1
 
 
 class FindViews:
-    """The views of the search field.
-
-    Args:
-        parts: The sources.
-        showing: Shows templates.
-    """
+    """The views of the search field."""
 
     def __init__(self, parts: ViewContext, showing: TemplateRenderer) -> None:
         self._parts = parts

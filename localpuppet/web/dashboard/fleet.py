@@ -41,10 +41,8 @@ class FleetLimits:
     """Limits of a fleet: a client with write access to presence must not fill the memory.
 
     Attributes:
-        nodes: Maximum number of nodes.
         together: Entries that are verified in one go, some 200 microseconds each.
         pause: Seconds between two of these, for requests: their threads wait for the event loop.
-        changes: Changes whose nodes are known; a reader further behind loads everything.
     """
 
     nodes: int = 20_000
@@ -54,11 +52,7 @@ class FleetLimits:
 
 
 class ChangeLog:
-    """Counts the changes of a fleet, and remembers which nodes the last ones were of.
-
-    Args:
-        remembered: How many changes are remembered.
-    """
+    """Counts the changes of a fleet, and remembers which nodes the last ones were of."""
 
     def __init__(self, remembered: int) -> None:
         self._log: deque[tuple[int, str]] = deque(maxlen=remembered)
@@ -92,10 +86,8 @@ class Fleet:
     """The fleet; a `PresenceBoard`.
 
     Args:
-        memory: The dashboard's memory.
         believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
-        limits: The limits.
 
     Attributes:
         changes: The changes of rows, and of the state of the bus.
@@ -228,7 +220,6 @@ class Fleet:
 
         Args:
             roles: The roles of nodes with new entries.
-            all_: All nodes of the inventory.
             forgotten: Nodes with a tombstone and without a later entry. An unresponsive node is
                 forgotten if it is one of these, left the inventory, or sent nothing for `KEPT`
                 seconds.

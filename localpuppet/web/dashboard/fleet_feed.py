@@ -37,12 +37,9 @@ class FleetFeed:
     """The sources of a fleet.
 
     Attributes:
-        connect: Returns the bus, connected.
-        view: The view.
         follow: Keeps the view up to date until an event is set; takes a function that provides the
             bus.
         agent_is_there: Returns whether an agent runs on this machine.
-        log: The log.
         follow_history: Passes the history of all nodes to a board, without end.
     """
 
@@ -62,9 +59,7 @@ class FeedIntervals:
         write: Between two writes of when the bus last answered, and after one that failed.
         gather: Between two writes of changes: a kill -9 loses those since the last one.
         view: Between two looks whether the view has changed.
-        names: Between two looks at all names of the view.
         agent: Between two looks whether an agent runs on this machine.
-        prune: Between two deletions of outdated data.
         first: Until inventory and history are read, at most, although some nodes are not shown.
     """
 
@@ -82,9 +77,6 @@ class FleetFeeder:
     """Feeds a fleet, and writes changes to the memory.
 
     Attributes:
-        fleet: The rows.
-        memory: The memory.
-        feed: The sources.
         intervals: The seconds between two looks or writes.
     """
 

@@ -62,12 +62,7 @@ class InventoryQuestioner(Protocol):
 
 
 class _RecentAnswers(Generic[K, T]):
-    """The last answers, each for some seconds.
-
-    Args:
-        most: Maximum number.
-        seconds: How long an answer is fresh.
-    """
+    """The last answers, each for some seconds."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._seconds = seconds
@@ -89,10 +84,7 @@ class _SlowAnswer(Generic[T]):
     """An expensive answer about the inventory, computed once for all that wait for it.
 
     Attributes:
-        what: What is computed, for messages.
         fresh: Seconds for which the answer is used even if the inventory changes.
-        revision: Returns the revision of the inventory: the same one has the same answer.
-        compute: Computes the answer.
     """
 
     what: str
@@ -107,9 +99,6 @@ class _SlowAnswer(Generic[T]):
 
         Args:
             patience: Seconds to wait; `None` for no limit.
-
-        Raises:
-            UnavailableError: The inventory could not be queried, or not within that time.
         """
         if self._known is not None and self._known[1] > time.monotonic():
             return self._known[2]
@@ -136,12 +125,7 @@ class _SlowAnswer(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteInventory:
-    """A site file, as an alternative to the inventory.
-
-    Attributes:
-        name: Its name in messages.
-        read: Returns its current content.
-    """
+    """A site file, as an alternative to the inventory."""
 
     name: str
     read: Callable[[], EnvironmentSite]
@@ -168,7 +152,6 @@ class Inventory:
     """Queries the inventory.
 
     Attributes:
-        view: The entries.
         must_ask: Queries them, or raises; see `inventory.reading.must_ask`.
         site: The source of plans; `None` for the inventory itself.
     """
@@ -393,10 +376,7 @@ class Branch:
     """A fact.
 
     Attributes:
-        key: Its name below its parent.
-        path: Its dotted path.
         text: Its value; empty if it has parts.
-        parts: The branches below it.
     """
 
     key: str
@@ -411,8 +391,6 @@ class Tree:
 
     Attributes:
         branches: The first level, without legacy facts.
-        legacy: The facts that Facter hides by default: structured facts have their values.
-        shown: The number of values in the tree.
         left_out: Whether values are omitted.
     """
 
@@ -432,7 +410,6 @@ def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
     """Return facts as a tree.
 
     Args:
-        facts: The facts as Facter returns them.
         wanted: A search text; the tree has only facts whose path or value contains it, in any case.
     """
     room = _Room()

@@ -38,8 +38,6 @@ class Form:
     """The parameters of a list.
 
     Attributes:
-        path: The path of its URL.
-        orders: The columns to sort by.
         usual: The default order; with `-` before it, descending.
         filters: Its parameters besides `sort` and `page`.
         is_past: Whether the list is history: it is read from the disk, and an open page keeps it.
@@ -110,11 +108,7 @@ def read_parameters(
     """Return the parameters of a URL that are not empty, and the page number, from 1.
 
     Args:
-        parameters: The URL's parameters.
         known: The names of the view's parameters besides `page`.
-
-    Raises:
-        InvalidInputError: A parameter is unknown or too long, or there is no such page.
     """
     given = {key: value.strip() for key, value in parameters.items() if value.strip()}
     page = given.pop("page", "1")
@@ -133,8 +127,6 @@ class ListPage(Generic[T]):
 
     Attributes:
         rows: At most `PAGE`; all of them for a file.
-        total: The number of rows on all pages.
-        page: The number of the page, from 1.
     """
 
     rows: Sequence[T]
@@ -157,15 +149,7 @@ class ListPage(Generic[T]):
         asked: "ListQuery",
         make: Callable[..., T],
     ) -> "ListPage[T]":
-        """Return a page of an ordered SELECT whose last column is the number of all rows.
-
-        Args:
-            connection: The connection.
-            select: The SELECT.
-            values: Its values.
-            asked: Has the number of the page.
-            make: Makes a row of the other columns.
-        """
+        """Return a page of an ordered SELECT whose last column is the number of all rows."""
         found = connection.execute(select + asked.limit, values).fetchall()
         count = f"SELECT count(*) FROM ({select})"  # noqa: S608
         total = found[0][-1] if found else connection.execute(count, values).fetchone()[0]
@@ -187,9 +171,7 @@ class ListQuery:
     """A request for rows in an order.
 
     Attributes:
-        form: The list.
         q: An expression of `localpuppet query`; empty for all nodes.
-        name: A part of the node's name.
         outcome: The result of the last run; `None` for any.
         is_: One of `CONCERNS`; empty for any.
         failure_cause: A `NodeRow.failure_cause`; empty for any.
@@ -205,7 +187,6 @@ class ListQuery:
         decision: One of `AuditDecision`; empty for any.
         rollouts: `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too.
         by_: The fact by which a map groups nodes; empty for roles.
-        sort: One of the form's orders.
         down: Whether the order is descending.
         page: The page number, from 1; `None` for all rows.
     """
@@ -238,10 +219,6 @@ class ListQuery:
 
         Args:
             parameters: The URL's parameters; empty ones are ignored.
-            form: The list.
-
-        Raises:
-            InvalidInputError: A parameter is unknown or invalid.
         """
         values, page = read_parameters(parameters, form.filters | {"sort"})
         filters: dict[str, Any] = {

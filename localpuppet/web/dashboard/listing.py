@@ -51,10 +51,7 @@ class Table:
     """A list.
 
     Attributes:
-        name: The name of the list.
-        columns: The names of the columns.
         records: Rows by column name; `None` is an empty cell, an array one with spaces.
-        names: The names of the nodes or rollouts.
     """
 
     name: str
@@ -97,14 +94,7 @@ def _field(column: str, row: object) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class TableForm(Generic[Row]):
-    """The form of a list as a file.
-
-    Attributes:
-        name: The name of the list.
-        columns: The columns. A cell has the field of that name.
-        names: Returns the names of the nodes or rollouts in rows.
-        cells: What the cells of other columns contain.
-    """
+    """The form of a list as a file."""
 
     name: str
     columns: tuple[str, ...]
@@ -112,7 +102,7 @@ class TableForm(Generic[Row]):
     cells: Mapping[str, Callable[[Row], Json]] = field(default_factory=dict)
 
     def __call__(self, rows: Sequence[Row]) -> Table:
-        """Return rows as a table."""
+        """Return the table of the rows."""
         cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
         return Table(
             name=self.name,
@@ -194,7 +184,6 @@ def as_json(table: Table, *, last_updated: float | None) -> str:
     """Return a table as JSON.
 
     Args:
-        table: The table.
         last_updated: When the bus last answered: seconds since 1970; `None` if never.
     """
     document = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
@@ -253,13 +242,7 @@ MOST_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A list.
-
-    Attributes:
-        form: Its parameters.
-        rows: Returns the requested page, and what the template has beside it; reads the disk.
-        table: Returns rows as a table.
-    """
+    """A list."""
 
     form: Form
     rows: Callable[[ListQuery, Names], ListPage[Any]]
@@ -267,13 +250,7 @@ class _List:
 
 
 class NodeLists:
-    """The views of lists.
-
-    Args:
-        kept: The sources.
-        showing: Shows templates.
-        together: Shares one answer between equal requests.
-    """
+    """The views of lists."""
 
     def __init__(
         self, kept: ViewContext, showing: TemplateRenderer, together: SharedAnswers

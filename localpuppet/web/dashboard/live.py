@@ -38,7 +38,6 @@ class Live:
     """Sends changes to pages.
 
     Attributes:
-        changes: The changes of the fleet.
         leave: Set when the dashboard ends.
         pause: Minimum seconds between two events.
         alive: Maximum seconds between two lines.
@@ -132,7 +131,6 @@ def event(number: int, names: set[str] | None) -> str:
     """Return the text of an event.
 
     Args:
-        number: The number of the change.
         names: The nodes that changed; `None` if any node may have changed.
     """
     few = sorted(names) if names is not None and len(names) <= MOST_NAMES else None
@@ -158,10 +156,7 @@ class _Answer:
     """One answer, with the state at its beginning.
 
     Args:
-        make: Renders it.
         before: The previous answer, which ends first, followed by a pause, unless it hangs.
-        changes: The changes of the fleet.
-        clock: The clock.
     """
 
     def __init__(
@@ -202,12 +197,7 @@ class _Answer:
 
 
 class SharedAnswers:
-    """The shared answers.
-
-    Args:
-        changes: The changes of the fleet.
-        clock: The clock.
-    """
+    """The shared answers."""
 
     def __init__(self, changes: ChangeLog, clock: Clock) -> None:
         self._changes = changes
@@ -219,10 +209,6 @@ class SharedAnswers:
 
         Args:
             request: The request; only its URL and the number of an event matter.
-            view: The view.
-
-        Raises:
-            LocalpuppetError: What the view raises.
         """
         key = f"{request.url.path}?{request.url.query}"
         known = self._answers.get(key)

@@ -69,11 +69,6 @@ class MemoryLimits:
 
     Attributes:
         size: Maximum bytes in use in the file.
-        together: Runs that are deleted together, while a writer waits.
-        failures: Maximum number of failure causes, the last seen.
-        failures_of_node: The same for those that one node was the first to report.
-        free_pages: Free pages of the file that are kept for later.
-        released_pages: Pages that are released together.
     """
 
     size: int = 2 * 2**30
@@ -90,10 +85,8 @@ class DashboardStore:
     Args:
         path: The SQLite file; created at first use, mode 0600.
         now: Seconds since 1970, UTC.
-        limits: The limits.
 
     Attributes:
-        path: The file.
         snapshot: Lends a connection that sees no later write.
     """
 
@@ -225,8 +218,6 @@ class DashboardStore:
         """Return the runs of a node, newest first.
 
         Args:
-            node: The node.
-            limit: Maximum number.
             before: Only older ones than this run; `None` for all.
         """
         return self.read(run_queries.of_node, node, limit=limit, before=before)
@@ -341,9 +332,6 @@ class HistoryIntake:
     They are written with the next batch, so after a kill some values are verified again.
 
     Attributes:
-        memory: The memory.
-        changed: Called with each node that has new history.
-        ran: Called with a node, and some of its runs that were published.
         waiting: Called with the number of days whose history is not complete yet; `None` if the
             bus denies reading it.
     """

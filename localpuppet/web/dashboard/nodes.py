@@ -92,12 +92,8 @@ class NodeTable:
     """Changes the nodes in one transaction.
 
     Attributes:
-        connection: The connection.
         now: Seconds since 1970, UTC.
-        changed: The nodes of which a list shows something else now.
-        gone: Those of them that are no longer there.
         reported: Whether a report about a rollout changed.
-        count: The number of nodes.
     """
 
     connection: Connection
@@ -204,7 +200,6 @@ def selected(asked: ListQuery, names: Names, *, now: float) -> tuple[str, Values
     """Return the condition of the requested nodes, with its values.
 
     Args:
-        asked: The request.
         names: The nodes that its expression finds; `None` for all.
         now: Seconds since 1970, UTC.
     """
@@ -254,16 +249,10 @@ class Overview:
     """A summary of a fleet.
 
     Attributes:
-        total: The number of nodes.
         kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
-        concerns: Nodes by state, and late ones.
-        held: Nodes on hold that a person holds, by the end of the hold.
         rollout_holds: Rollout → nodes that it holds, sorted.
-        late: Late nodes, the latest first.
         unresponsive: Nodes without a running agent, by name.
         strangers: Nodes that are not trusted.
-        wrong_releases: Nodes with a wrong release, each with the reason.
-        rolled_back: Nodes that run an earlier release by a decision, each with the decision.
     """
 
     total: int
@@ -348,8 +337,6 @@ class Tally:
     Attributes:
         nodes: Their names, sorted.
         kinds: Counts of these runs by result, in the order of `Kind`.
-        digests: Counts of nodes by digest, the most common first.
-        wrong_release: The number of nodes with a wrong release.
         last: When the last of these runs ended: seconds since 1970, or `None`.
     """
 

@@ -60,12 +60,7 @@ Known = TypeVar("Known")
 
 
 class LoginView:
-    """The view behind the link.
-
-    Args:
-        door: Knows the link and the sessions.
-        showing: Shows templates.
-    """
+    """The view behind the link."""
 
     def __init__(self, door: LoopbackDoor, showing: TemplateRenderer) -> None:
         self._door = door
@@ -87,11 +82,7 @@ class LoginView:
 
 
 class Pages:
-    """The views.
-
-    Args:
-        parts: Their data and services.
-    """
+    """The views."""
 
     def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
@@ -314,11 +305,7 @@ def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str],
 
 
 def application(parts: ViewContext) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        parts: The data for its views.
-    """
+    """Return the application."""
     pages = Pages(parts)
 
     def refused(_: Request, error: Exception) -> Response:

@@ -40,13 +40,9 @@ class ReleaseRow:
     Attributes:
         release: Its name; empty for nodes whose last run had none.
         nodes: The nodes whose last run applied it, sorted.
-        kinds: Counts of these runs by result.
-        digests: Counts of nodes by digest, the most common first.
-        wrong_release: The number of nodes with a wrong release.
         last: When the last of these runs ended: seconds since 1970, or `None`.
         tag: The staged tag with its commit, or empty.
         staged: The digest of the staged release, or empty.
-        url: Its repository.
         signed: Its signers; empty if no signature is required.
         subject: The first line of its tag message; empty if not requested.
         previous: The staged release before it, or empty.
@@ -78,8 +74,6 @@ class ReleaseListContext:
     """The sources of a list of releases, besides the nodes.
 
     Attributes:
-        staged: The staged releases of this machine.
-        signed: The signers of each.
         previous: The staged release before each.
     """
 
@@ -94,8 +88,6 @@ class SourceInUse:
 
     Attributes:
         newest: The release with the newest tag; each node with another one is behind.
-        nodes: The number of nodes that ran it last.
-        failed: The number of them on which it failed.
         behind: The nodes of each other release with the end of its last run, newest tag first.
     """
 
@@ -139,9 +131,6 @@ def releases(
 
     Args:
         asked: The request; its `name` is a part of a release's name.
-        tallies: The requested nodes by release.
-        ground: The other sources.
-        all_: The releases of all nodes.
     """
     oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}
     here = {str(staged.release): staged for staged in ground.staged}
@@ -161,13 +150,7 @@ def releases(
 
 
 def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
-    """Return the row of a staged release, without its nodes.
-
-    Args:
-        staged: The release.
-        signed: Its signers.
-        subject: The first line of its tag message.
-    """
+    """Return the row of a staged release, without its nodes."""
     row = _release(str(staged.release), Tally(), staged)
     return replace(row, signed=signed, subject=subject)
 
@@ -250,12 +233,8 @@ class LocalStagedReleases:
     """The releases in a state directory; `StagedReleases`.
 
     Attributes:
-        records: Their records.
-        resolve: Returns a release that is on this node.
         repository: Git; only its mirrors are read.
         sources: The site's sources by name.
-        reader: Reads locks.
-        tags: Has the tag timestamps.
         monotonic: The monotonic clock, seconds.
     """
 

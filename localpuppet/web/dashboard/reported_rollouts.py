@@ -51,7 +51,6 @@ class RemoteRollouts:
     """The rollouts of one caller, as the bus has them.
 
     Args:
-        heads: Returns the checkpoints on a bus.
         again: Seconds until an unreachable bus is watched again.
     """
 
@@ -69,13 +68,7 @@ class RemoteRollouts:
         changed: Callable[[], None],
         leave: asyncio.Event,
     ) -> None:
-        """Keep the checkpoints up to date until `leave` is set.
-
-        Args:
-            store: Returns the bus, connected.
-            changed: Called for each change.
-            leave: Ends the function.
-        """
+        """Keep the checkpoints up to date until `leave` is set."""
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(store, changed))
             await leave.wait()
@@ -140,8 +133,6 @@ class NodeRolloutReport:
     """The report of a node about a rollout.
 
     Attributes:
-        rollout: Its id.
-        caller: The caller id of the operator.
         outcome: The result of the node's newest run in it, `OTHER` if unknown; empty without a run.
         run: The id of that run, or empty.
         until: The end of the rollout's hold on the node, seconds since 1970, or `None`.
@@ -159,13 +150,10 @@ class ReportedRollout:
     """A rollout as nodes report it.
 
     Attributes:
-        rollout: Its id.
         caller: The caller id of the operator; if nodes disagree, the one that most name, or the
             first named.
         ends: Counts of nodes by last outcome; key empty for nodes without one.
-        held: The number of nodes that it holds.
         first: The time of the first report, seconds since 1970.
-        last: The time of the last new report.
     """
 
     rollout: RolloutId
@@ -188,7 +176,6 @@ def rollout_reports_of(
 
     Args:
         status: The result of `inventory.presence.believe`.
-        holds: The holds in the node's row.
         now: Seconds since 1970, UTC.
     """
     reports: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
@@ -241,9 +228,6 @@ def write(
     """Write the current reports of a node, and end its other rollouts' holds.
 
     Args:
-        connection: The connection.
-        node: The node.
-        reports: The reports, one for each rollout.
         now: Seconds since 1970, UTC.
     """
     free = "UPDATE rollout_reports SET until = NULL WHERE node = ? AND until IS NOT NULL"

@@ -28,13 +28,7 @@ from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
 
 class RolloutActionViews:
-    """The views of actions for rollouts.
-
-    Args:
-        context: The data and services of all views.
-        views: Shows proposals and results.
-        actor: Sends commands.
-    """
+    """The views of actions for rollouts."""
 
     def __init__(self, context: ViewContext, views: ActionViews, actor: Actor) -> None:
         self._context = context

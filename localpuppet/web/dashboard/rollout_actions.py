@@ -75,12 +75,7 @@ def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
 
 
 def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[str, ...]:
-    """Return the consequences for a rollout, sentence by sentence.
-
-    Args:
-        course: The action.
-        report: The rollout's report.
-    """
+    """Return the consequences for a rollout, sentence by sentence."""
     if report.word == ELSEWHERE:
         words = f"'localpuppet rollout {course} {report.state.began.id}'"
         return (f"Nothing: another machine continues it. Use {words}.",)
@@ -159,11 +154,7 @@ class RolloutStart:
 
     @classmethod
     def read(cls, form: Mapping[str, str], nodes: Sequence[NodeName]) -> "RolloutStart":
-        """Return the rollout that a form describes.
-
-        Raises:
-            InvalidInputError: A field is invalid.
-        """
+        """Return the rollout that a form describes."""
         given = {name: form.get(name, "").strip() for name in OPTIONS}
         options = {name: value for name, value in given.items() if value}
         for name, value in options.items():
@@ -195,12 +186,7 @@ class RolloutStart:
         return sha256("\n".join(self.words).encode()).hexdigest()
 
     def consequences(self, groups: Groups, left_out: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the consequences, sentence by sentence, with the plan if it is given.
-
-        Args:
-            groups: The plan.
-            left_out: The nodes behind that have no running agent.
-        """
+        """Return the consequences, sentence by sentence, with the plan if it is given."""
         release = self.options.get("release")
         runs = f"take {release} and run it" if release else "run the release that they have"
         nodes = "1 node will" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes will"

@@ -57,19 +57,13 @@ class RolloutRow:
     """A rollout in a list.
 
     Attributes:
-        id: Its id.
         state: Its state: a word of `RolloutReport`, or `DAMAGED`.
-        title: Its title.
-        caller: The caller id of its operator.
         reason: The reason of the state, one line, or empty.
         started_at: Its start, seconds since 1970; `None` if unknown.
-        finished_at: Its end, or `None`.
         noop: Whether it changes nothing.
-        counts: Counts of nodes by state.
         release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
         source: `NODES` if only nodes report it; else empty.
-        reported: For such a rollout, the times of the first and the last new report.
     """
 
     id: str
@@ -137,8 +131,6 @@ class ReportedRun:
     """A node's run in a rollout, as the node reports it.
 
     Attributes:
-        node: The node.
-        state: Its state.
         detail: The outcome of its run, or whether it is held; may be empty.
         run: The id of its run, or empty.
     """
@@ -151,12 +143,7 @@ class ReportedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownGroup:
-    """A group on a page.
-
-    Attributes:
-        group: The whole group.
-        runs: Some of its runs, those that need attention first, each with its bar as SVG.
-    """
+    """A group on a page."""
 
     group: GroupView
     runs: tuple[tuple[NodeRunView, str], ...]
@@ -165,12 +152,7 @@ class ShownGroup:
 def active_rollouts(
     rows: Iterable[RolloutRow], holds: Mapping[str, Sequence[str]]
 ) -> list[RolloutRow]:
-    """Return the newest rollouts that run, wait or hold nodes, those without a row last.
-
-    Args:
-        rows: All rows.
-        holds: Rollout → nodes that it holds.
-    """
+    """Return the newest rollouts that run, wait or hold nodes, those without a row last."""
     active = [row for row in rows if row.state in _ACTIVE or row.id in holds]
     active.sort(key=lambda row: row.id, reverse=True)
     others = sorted(holds.keys() - {row.id for row in active}, reverse=True)
@@ -182,7 +164,6 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
     """Return the requested rollouts, in order.
 
     Args:
-        rows: All rows.
         asked: The request; its `name` is a part of an id, a title, a caller or a release.
     """
     selected = [row for row in rows if asked.name in row.words]
@@ -195,7 +176,6 @@ def groups_of(view: RolloutView, *, now: datetime) -> list[ShownGroup]:
     """Return the groups of a rollout for a page, the runs of a rollback as the last one.
 
     Args:
-        view: The rollout.
         now: The time, UTC.
     """
     groups = [*view.groups, *([] if view.rollback is None else [view.rollback])]
@@ -215,7 +195,6 @@ def reported_runs(
     """Return the runs that nodes report of a rollout, in the same order.
 
     Args:
-        reports: The reports, each with the node's name.
         now: Seconds since 1970, UTC.
     """
     return [
@@ -267,7 +246,6 @@ class KnownRollout:
     """The known facts of a rollout.
 
     Attributes:
-        row: Its row.
         report: Its report, if a journal or checkpoint has one.
         reports: Reports of nodes, each with the name, if no other source exists.
     """
@@ -279,13 +257,7 @@ class KnownRollout:
 
 @dataclass(slots=True, eq=False)
 class Rollouts:
-    """The rollouts.
-
-    Attributes:
-        journals: Their journals.
-        elsewhere: The rollouts on other machines.
-        nodes: The reports of nodes.
-    """
+    """The rollouts."""
 
     journals: Journals
     elsewhere: RemoteRollouts
@@ -366,8 +338,6 @@ class Rollouts:
         An unreadable journal does not count as a change.
 
         Args:
-            changed: Called for each change.
-            leave: Ends the watch.
             interval: Seconds between two looks.
         """
         before: Mapping[RolloutId, _Stamp] | None = None

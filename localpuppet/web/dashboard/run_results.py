@@ -16,11 +16,7 @@ class RunResult:
     """The end of a run.
 
     Attributes:
-        node: The node.
-        run: Its id.
         at: The time, seconds since 1970, UTC.
-        outcome: The result.
-        release: The release.
         reason: The first error or the reason, one line, or empty.
         failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
         cause: What led to the run, or empty.

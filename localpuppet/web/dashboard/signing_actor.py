@@ -49,9 +49,6 @@ class SigningActor:
     """Sends requests in the name of the user who started the dashboard; an `Actor`.
 
     Args:
-        fleet: The parts of a node of a fleet.
-        store: Returns the bus, connected.
-        journals: The rollouts of this machine.
         words: The first words of a localpuppet command; by default those of this process.
         begins: Seconds within which a process must begin to continue a rollout.
     """

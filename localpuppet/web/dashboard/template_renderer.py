@@ -43,8 +43,6 @@ class TemplateRenderer:
     """Renders templates.
 
     Args:
-        fleet: Knows when the bus last answered.
-        clock: The clock.
         me: The caller in whose name requests are sent; empty without actions.
     """
 
@@ -70,13 +68,7 @@ class TemplateRenderer:
         )
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
-        """Return a page.
-
-        Args:
-            template: The template's file.
-            code: The HTTP status.
-            values: The values of the template.
-        """
+        """Return a page."""
         fleet = self._fleet
         bus = {
             "last_updated": fleet.last_updated,

@@ -37,22 +37,13 @@ class Actor(Protocol):
         """Return the name of this machine."""
 
     async def act(self, deed: NodeAction) -> ActionOutcome:
-        """Request an action of nodes; return the result of each within bounded time.
-
-        Raises:
-            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
-        """
+        """Request an action of nodes; return the result of each within bounded time."""
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         """Send a command to the controller of a rollout; return the result.
 
         Args:
-            rollout: The rollout.
-            word: The command.
             about: The subject of the command, see `SentCommand`.
-
-        Raises:
-            LocalpuppetError: No controller is running, or it does not wait for that command.
         """
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
@@ -60,25 +51,13 @@ class Actor(Protocol):
 
         Args:
             selection: `query` or `role` → its value.
-
-        Raises:
-            LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
         """
 
     async def start(self, start: RolloutStart) -> str:
-        """Start a process that runs a rollout; return the result.
-
-        Raises:
-            LocalpuppetError: The process did not start the rollout.
-        """
+        """Start a process that runs a rollout; return the result."""
 
     async def resume(self, rollout: RolloutId) -> str:
-        """Start a process that continues a rollout; return the result.
-
-        Raises:
-            LocalpuppetError: A process is running already, the rollout is over or another user's,
-                or the process could not start.
-        """
+        """Start a process that continues a rollout; return the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +65,8 @@ class ViewContext:
     """The data and services of the views.
 
     Attributes:
-        fleet: The rows.
-        memory: Runs.
         inventory: The entries of nodes' last good runs.
-        staged: The releases that are staged on this machine.
-        rollouts: The rollouts of this machine.
-        reports: Requests reports from nodes.
         live: Sends changes to browsers.
-        door: The access rule.
-        clock: Time.
-        log: Gets a line for each action.
-        draw: Draws diagrams.
         entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
             TLS, which has no actions.
         actor: Sends actions to nodes; `None` for a dashboard without actions.

@@ -33,13 +33,10 @@ class Answering:
     """Answers questions about the fleet.
 
     Attributes:
-        reader: The entries of nodes.
         records: Reports, events and catalogs; `None` if there are none.
         ask: Queries the entries, or raises an error if they are too old.
         monotonic: The monotonic clock, seconds.
         bodies: Holds answers while they are sent.
-        turns: The turns of clients.
-        threads: Evaluate queries.
         seconds: The limit for an answer, the wait for a turn included.
     """
 
@@ -77,7 +74,6 @@ class Answering:
         Args:
             question: Parses the question; a large one takes some time.
             key: What the answer depends on: an equal question that waits is evaluated once.
-            deadline: The deadline.
 
         Raises:
             AbsentError: What the path names does not exist.

@@ -73,9 +73,6 @@ class ApiContext:
     """The data for the responses.
 
     Attributes:
-        answering: Answers questions.
-        clock: The clock.
-        client: Returns the name of a client, for turns.
         sources: What it serves besides queries.
         body_patience: Seconds for the body of a request.
         parse_pql: Returns the AST form of a query in PQL.
@@ -90,12 +87,7 @@ class ApiContext:
 
 
 def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        parts: The data for the responses.
-        rule: The access rule.
-    """
+    """Return the application."""
     api, every = _Api(parts), ["GET", "POST"]
     shown = Starlette(
         routes=[
@@ -151,11 +143,7 @@ def _unknown(request: Request) -> str:
 
 
 class _Api:
-    """The responses.
-
-    Args:
-        parts: The data for them.
-    """
+    """The responses."""
 
     def __init__(self, parts: ApiContext) -> None:
         self._parts = parts
@@ -299,11 +287,7 @@ async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
 async def _while_there(
     request: Request, working: "asyncio.Task[WrittenAnswer]", deadline: RequestDeadline
 ) -> WrittenAnswer:
-    """Return the result of a query; if the client leaves, end the query.
-
-    Raises:
-        QueryDeadlineError: The client has left.
-    """
+    """Return the result of a query; if the client leaves, end the query."""
     leaving = asyncio.create_task(_left(request))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)

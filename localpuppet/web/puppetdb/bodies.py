@@ -39,9 +39,7 @@ class WrittenAnswer:
     """An answer that is ready to be sent.
 
     Attributes:
-        body: The body; each request that shares it closes it.
         size: Bytes of the body.
-        compressed: Whether it is compressed with gzip.
         total: The number of rows without limit and offset; `None` if it was not requested.
         age: Seconds since the view was last current.
     """
@@ -71,7 +69,6 @@ class AnswerBodies:
 
     Args:
         directory: The directory of large answers; it must exist.
-        limits: The limits.
     """
 
     def __init__(self, directory: Path, limits: AnswerLimits = AnswerLimits()) -> None:
@@ -109,8 +106,6 @@ class AnswerBody:
 
     Args:
         bodies: Counts the bytes.
-        directory: The directory of the file.
-        limits: The limits.
     """
 
     def __init__(self, bodies: AnswerBodies, directory: str, limits: AnswerLimits) -> None:
@@ -125,12 +120,7 @@ class AnswerBody:
         )
 
     def write(self, data: bytes) -> None:
-        """Append bytes.
-
-        Raises:
-            BusyError: All answers together are too large.
-            StateError: The disk is full.
-        """
+        """Append bytes."""
         self._bodies.take(len(data))
         self._size += len(data)
         try:
@@ -170,13 +160,7 @@ class AnswerBody:
 
 
 class BodyWriter:
-    """Writes an answer as JSON.
-
-    Args:
-        form: The form of the body.
-        limits: The limits.
-        body: Takes the bytes.
-    """
+    """Writes an answer as JSON."""
 
     def __init__(self, form: BodyForm, limits: AnswerLimits, body: AnswerBody) -> None:
         self._form = form
@@ -189,12 +173,7 @@ class BodyWriter:
         self._rows = 0
 
     def row(self, text: str) -> None:
-        """Write a row of an array.
-
-        Raises:
-            BusyError: All answers together are too large.
-            InvalidInputError: The answer is too large.
-        """
+        """Write a row of an array."""
         self._take("," if self._rows else "[")
         self._take(self._shown(text))
         self._rows += 1

@@ -65,8 +65,6 @@ class CatalogSource:
     number. Without a published catalog, the newest run summary has one.
 
     Args:
-        view: The entries of nodes.
-        fetch: Returns the catalogs of nodes.
         reports: The runs of nodes; `None` without any.
     """
 

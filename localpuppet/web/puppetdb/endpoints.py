@@ -29,14 +29,7 @@ _COUNTS = _DISTINCT | {"summarize_by", "counts_filter", "count_by"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """What must exist below a path: without it, the answer is 404.
-
-    Attributes:
-        name: Its name in messages.
-        entity: Its entity.
-        field: The field that names it.
-        value: The value in the path.
-    """
+    """What must exist below a path: without it, the answer is 404."""
 
     name: str
     entity: str
@@ -50,12 +43,8 @@ class ApiEndpoint:
 
     Attributes:
         entity: The entity, with PuppetDB's name; empty for the root, whose query names it.
-        only: Conditions that the path adds to the query: fields and their values.
-        parents: What must exist.
         single: The name of the one row that is the answer; empty if the answer is an array.
         detail: `logs` or `metrics` of a report, which are asked of its node; otherwise empty.
-        allowed: The parameters.
-        required: Parameters that a request must have.
     """
 
     entity: str
@@ -108,15 +97,7 @@ _NARROWED = {"facts": ("name", "value"), "resources": ("type", "title")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowPath:
-    """The paths of a row of an entity, and what is below them.
-
-    Attributes:
-        name: The row's name in messages.
-        key: The field that names the row.
-        column: The field of other entities that has this name.
-        below: The paths of other entities below the row.
-        parts: The parts of the row, by path.
-    """
+    """The paths of a row of an entity, and what is below them."""
 
     name: str
     key: str = "certname"
@@ -154,11 +135,7 @@ _ROWS = {
 
 
 def endpoint_of(segments: Sequence[str]) -> ApiEndpoint | None:
-    """Return the endpoint of a path below `/pdb/query/v4`; `None` for an unknown path.
-
-    Args:
-        segments: The decoded segments of the path.
-    """
+    """Return the endpoint of a path below `/pdb/query/v4`; `None` for an unknown path."""
     if not segments:
         return ROOT
     name, rest = segments[0], segments[1:]

@@ -16,7 +16,6 @@ def read(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
     """Return the answer to `/metrics/v2/read/PATH`.
 
     Args:
-        mbeans: The MBeans by name.
         path: The name of an MBean, and perhaps one of its attributes; `!` escapes a character.
         now: Seconds since 1970, UTC.
     """

@@ -50,7 +50,6 @@ class Question:
     """The queries of a request.
 
     Attributes:
-        select: The query.
         total: Whether the rows are counted without limit and offset.
         parents: Queries that must have a row, each with the message if it has none.
         absent: The message if a single row does not exist; empty if the answer is an array.
@@ -75,11 +74,7 @@ class Question:
 
 
 def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Question:
-    """Return the queries of a request.
-
-    Raises:
-        InvalidInputError: The query is malformed, or uses an unsupported feature.
-    """
+    """Return the queries of a request."""
     entity = entity_named(endpoint.entity) if endpoint.entity else None
     if parameters.counts.get("distinct_resources") in (True, "true"):
         raise InvalidInputError(
@@ -121,11 +116,7 @@ def _counting(entity: Entity, parameters: RequestParameters) -> Question:
 
 
 def _only(query: Json, only: tuple[tuple[str, Json], ...]) -> Json:
-    """Return a query with the conditions that its path adds.
-
-    Raises:
-        InvalidInputError: The query is malformed.
-    """
+    """Return a query with the conditions that its path adds."""
     conditions: list[Json] = [["=", field, value] for field, value in only]
     if isinstance(query, str):
         query = parse_json(query, "query")

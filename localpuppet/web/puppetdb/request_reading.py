@@ -31,11 +31,9 @@ class RequestParameters:
     """The parameters of a request.
 
     Attributes:
-        query: The parameters of the query.
         pretty: Whether the JSON is indented.
         ast_only: Whether the answer is the query in AST form.
         timeout: Seconds for the answer; `None` for the limit.
-        counts: The parameters of event counts.
     """
 
     query: Mapping[str, Json]
@@ -45,21 +43,13 @@ class RequestParameters:
     counts: Mapping[str, Json]
 
     def digest(self, segments: Sequence[str]) -> bytes:
-        """Return a digest of what a question depends on.
-
-        Args:
-            segments: The path.
-        """
+        """Return a digest of what a question depends on."""
         text = compact([segments, self.query, self.counts])
         return hashlib.sha256(text.encode()).digest()
 
 
 def from_texts(pairs: Sequence[tuple[str, str]], endpoint: ApiEndpoint) -> RequestParameters:
-    """Return the parameters in a query string or a form.
-
-    Raises:
-        InvalidInputError: One is unsupported, missing, repeated or malformed.
-    """
+    """Return the parameters in a query string or a form."""
     texts: dict[str, Json] = {}
     for name, text in pairs:
         if name in texts:
@@ -69,11 +59,7 @@ def from_texts(pairs: Sequence[tuple[str, str]], endpoint: ApiEndpoint) -> Reque
 
 
 def from_body(values: Json, endpoint: ApiEndpoint) -> RequestParameters:
-    """Return the parameters in a JSON body.
-
-    Raises:
-        InvalidInputError: One is unsupported, missing or malformed.
-    """
+    """Return the parameters in a JSON body."""
     if not isinstance(values, dict):
         raise InvalidInputError("The body of the request must be a JSON object")
     check_values(values)
@@ -135,12 +121,7 @@ class RequestReading:
         self._bodies = asyncio.Semaphore(MAX_BODIES)
 
     async def parameters(self, request: Request, endpoint: ApiEndpoint) -> RequestParameters:
-        """Return the parameters of a request.
-
-        Raises:
-            HTTPException: The client, or the form of its request, is not acceptable.
-            InvalidInputError: A parameter is wrong.
-        """
+        """Return the parameters of a request."""
         accepted = request.headers.get("accept")
         if accepted is not None and listed(accepted).isdisjoint(("*/*", "application/*", _JSON)):
             raise HTTPException(406, f"must accept {_JSON}")
@@ -176,11 +157,7 @@ class RequestReading:
 
 
 def segments_below(prefix: str, request: Request) -> list[str]:
-    """Return the decoded segments of a path below a prefix.
-
-    Raises:
-        HTTPException: The path is not UTF-8.
-    """
+    """Return the decoded segments of a path below a prefix."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]
     try:

@@ -21,14 +21,7 @@ from localpuppet.web.puppetdb.bodies import BodyForm, WrittenAnswer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """Limits of queries.
-
-    Attributes:
-        running: Queries at once.
-        running_of_one: Queries of one client at once.
-        waiting: Queries that wait.
-        waiting_of_one: Queries of one client that wait.
-    """
+    """Limits of queries."""
 
     running: int = 4
     running_of_one: int = 2
@@ -37,11 +30,7 @@ class TurnLimits:
 
 
 class Turns:
-    """Decides which query runs next.
-
-    Args:
-        limits: The limits.
-    """
+    """Decides which query runs next."""
 
     def __init__(self, limits: TurnLimits = TurnLimits()) -> None:
         self._limits = limits
@@ -53,11 +42,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None, None]:
-        """Wait for a turn of a client, and hold it.
-
-        Raises:
-            BusyError: Too many queries wait already.
-        """
+        """Wait for a turn of a client, and hold it."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enter(client, ready)
         try:
@@ -118,7 +103,6 @@ class RequestDeadline:
 
     Attributes:
         monotonic: Returns the time, in seconds.
-        seconds: The time for the query.
         cancelled: Whether the client has left.
     """
 
@@ -152,7 +136,6 @@ class SharedDeadline:
     """The end of the time for an answer: when the time of all its requests is over.
 
     Attributes:
-        requests: The deadlines of the requests; a tuple, because threads read it.
         cancelled: Whether the process ends.
     """
 
@@ -160,11 +143,7 @@ class SharedDeadline:
     cancelled: bool = False
 
     def check(self) -> None:
-        """Raise an error if no request waits any longer.
-
-        Raises:
-            QueryDeadlineError: The time of all requests is over, or their clients have left.
-        """
+        """Raise an error if no request waits any longer."""
         if not self.cancelled:
             for request in self.requests:
                 if not request.is_over:
@@ -174,13 +153,7 @@ class SharedDeadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerKey:
-    """What an answer depends on, besides the fleet.
-
-    Attributes:
-        client: The client.
-        question: A digest of the path and the parameters.
-        form: The form of the body.
-    """
+    """What an answer depends on, besides the fleet."""
 
     client: str
     question: bytes
@@ -188,11 +161,7 @@ class AnswerKey:
 
 
 class AnswerSharing:
-    """The evaluations that wait for a turn, and the requests that wait for each of them.
-
-    Args:
-        turns: The turns of clients.
-    """
+    """The evaluations that wait for a turn, and the requests that wait for each of them."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -204,17 +173,7 @@ class AnswerSharing:
         deadline: RequestDeadline,
         evaluate: Callable[[SharedDeadline], Awaitable[WrittenAnswer]],
     ) -> WrittenAnswer:
-        """Return an answer, whose body the caller closes.
-
-        Args:
-            key: What the answer depends on.
-            deadline: The deadline of the request.
-            evaluate: Returns the answer.
-
-        Raises:
-            BusyError: Too many queries wait.
-            QueryDeadlineError: The query did not end in time.
-        """
+        """Return an answer, whose body the caller closes."""
         if key not in self._waiting:
             shared = SharedDeadline()
             task = asyncio.create_task(self._evaluate(key, shared, evaluate))

@@ -56,9 +56,6 @@ def check(value: Json, *, schema: str, where: str) -> None:
     """Check a document against the schema `schema`.
 
     Of the first `FOUND` errors, the message reports the one that explains most.
-
-    Raises:
-        InvalidInputError: The document does not fit; the message has the breadcrumb and the cure.
     """
     import jsonschema
     from referencing import Registry, Resource

@@ -66,11 +66,7 @@ _STATES = ("active", "inactive")
 
 
 def parse_array(query: Sequence[Json]) -> Select:
-    """Parse an array that starts with `from`.
-
-    Raises:
-        InvalidInputError: It is malformed, or uses an unsupported feature.
-    """
+    """Parse an array that starts with `from`."""
     check_values(query)
     if not query or query[0] != "from":
         raise InvalidInputError(

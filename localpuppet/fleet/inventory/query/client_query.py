@@ -29,7 +29,6 @@ class ClientQuery:
     """The query of a request.
 
     Attributes:
-        select: The query.
         total: Whether the client asks for the number of all rows.
     """
 

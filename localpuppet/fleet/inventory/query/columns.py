@@ -119,11 +119,7 @@ _RELATED: Mapping[Entity, Mapping[Entity, tuple[tuple[str, ...], tuple[str, ...]
 
 
 def check_column(entity: Entity, column: str) -> str:
-    """Return a column's name if conditions or results of the entity have it.
-
-    Raises:
-        InvalidInputError: The column is unsupported or unknown.
-    """
+    """Return a column's name if conditions or results of the entity have it."""
     if column in COLUMNS[entity] or column in _CONDITION_ONLY.get(entity, ()):
         return column
     reason = _ABSENT.get(entity, {}).get(column)
@@ -136,11 +132,7 @@ def check_column(entity: Entity, column: str) -> str:
 
 
 def check_in_condition(entity: Entity, column: str) -> None:
-    """Reject a column that conditions cannot use.
-
-    Raises:
-        InvalidInputError: It is for results only, or its values are not known.
-    """
+    """Reject a column that conditions cannot use."""
     if column in _UNKNOWN.get(entity, ()):
         raise InvalidInputError(
             f"a condition on the field {column} of {entity.value} is not supported: run summaries"
@@ -151,21 +143,13 @@ def check_in_condition(entity: Entity, column: str) -> None:
 
 
 def check_in_result(entity: Entity, column: str) -> None:
-    """Reject a column that results do not have.
-
-    Raises:
-        InvalidInputError: It is for conditions only.
-    """
+    """Reject a column that results do not have."""
     if column in _CONDITION_ONLY.get(entity, ()):
         raise InvalidInputError(f"the field {column} of {entity.value} is for conditions only")
 
 
 def related_columns(entity: Entity, other: Entity) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of both entities by which an implicit subquery relates them.
-
-    Raises:
-        InvalidInputError: They are not related.
-    """
+    """Return the columns of both entities by which an implicit subquery relates them."""
     if other in _RELATED.get(entity, {}):
         return _RELATED[entity][other]
     for item, columns in ((other, COLUMNS[entity]), (entity, COLUMNS[other])):

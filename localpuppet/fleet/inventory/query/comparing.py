@@ -46,9 +46,6 @@ def searching(expression: str) -> Search:
     """Return a function that searches an expression in a text.
 
     The function reads only the first `MAX_SUBJECT` characters of a text.
-
-    Raises:
-        InvalidInputError: The expression is invalid or too large.
     """
     import re2  # 4 ms, for queries with an expression only
 
@@ -73,11 +70,7 @@ def searching(expression: str) -> Search:
 
 
 def matching_whole(expression: str) -> Search:
-    """Return a function that matches an expression with a whole text.
-
-    Raises:
-        InvalidInputError: As for `searching`.
-    """
+    """Return a function that matches an expression with a whole text."""
     searching(expression)  # it must be valid without the parentheses: `a)|(b` is not
     return searching(rf"\A(?:{expression})\z")
 
@@ -101,9 +94,7 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
     """Return the result of a comparison; `None` if the values are not comparable.
 
     Args:
-        actual: The value of the row.
         operator: `EQUAL`, or one of the four of order.
-        wanted: The value in the query.
     """
     if isinstance(wanted, Loose):
         return _loosely(actual, operator, wanted.text)
@@ -123,11 +114,7 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
 
 
 def test_of(condition: Compare) -> Callable[[Json], bool | None]:
-    """Return a function that compares a value, which is not null, as a condition does.
-
-    Raises:
-        InvalidInputError: A regular expression is invalid.
-    """
+    """Return a function that compares a value, which is not null, as a condition does."""
     operator, wanted = condition.operator, condition.value
     test: Callable[[Json], bool | None]
     if condition.field.column == TAG and operator is Operator.EQUAL:  # tags are in lower case
@@ -244,7 +231,6 @@ def leaves(
     """Yield the scalars in a value with their paths; not recursive.
 
     Args:
-        value: The value.
         steps: Match each step of a path; `None` for all paths.
     """
     waiting: list[tuple[tuple[str | int, ...], Json]] = [((), value)]
@@ -291,11 +277,7 @@ def instant(value: Json) -> int | None:
 
 
 def parse_instant(value: Json) -> int:
-    """Return a time of a query in microseconds since 1970, UTC.
-
-    Raises:
-        InvalidInputError: The value is not a time.
-    """
+    """Return a time of a query in microseconds since 1970, UTC."""
     moment = instant(value)
     if moment is None:
         raise InvalidInputError(
@@ -305,11 +287,7 @@ def parse_instant(value: Json) -> int:
 
 
 def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:
-    """Reject an order comparison with a text.
-
-    Raises:
-        InvalidInputError: The operator is one of order, and the value neither number nor version.
-    """
+    """Reject an order comparison with a text."""
     number = isinstance(wanted, Loose) and number_in(wanted.text) is not None
     if operator in _ORDER and not number and not isinstance(wanted, VersionValue):
         raise InvalidInputError(

@@ -164,7 +164,6 @@ class Relation:
         key: What names a row, as SQL of the row `r`: values of a page are read for its rows only.
         natural: The order of rows by default, as SQL of the row `r`.
         number: How many rows one row is, as SQL of the row `r`; empty for one.
-        times: The columns with times.
         sorts: What rows are sorted by instead of a column, as SQL of the row `r`.
         keys: Column → a condition that follows from the column's being in a set, with `{}` for a
             SELECT of the set. SQLite finds rows by it.
@@ -204,13 +203,7 @@ class Surroundings(Protocol):
 
 @dataclass(slots=True)
 class Compiler:
-    """Compiles one query with its subqueries.
-
-    Attributes:
-        around: What the statement needs.
-        values: The values of the statement's placeholders.
-        sets: The tables with the rows of subqueries, by the identity of the subquery.
-    """
+    """Compiles one query with its subqueries."""
 
     around: Surroundings
     values: dict[str, str] = field(default_factory=dict)
@@ -220,8 +213,6 @@ class Compiler:
         """Return a statement for the rows of a query.
 
         Args:
-            select: The query.
-            shown: The columns of the result as SQL; sort keys may come behind them.
             whole: Whether all rows are needed, in any order.
         """
         orders = [] if whole else self._orders(select)

@@ -118,9 +118,6 @@ def parse_nodes(query: Json) -> Condition:
     Args:
         query: The query as text or as PuppetDB's array form; empty text or `false` selects all
             nodes.
-
-    Raises:
-        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     if _is_none(query):
         return ALL
@@ -135,12 +132,7 @@ def parse_nodes(query: Json) -> Condition:
 
 
 def parse_resources(query: Json) -> Condition:
-    """Parse a condition on resources: `Class["apache"]`, or an array.
-
-    Raises:
-        InvalidInputError: It is malformed or empty, or asks for resources that are not in the
-            inventory.
-    """
+    """Parse a condition on resources: `Class["apache"]`, or an array."""
     if _is_none(query):
         raise InvalidInputError("the query for resources is empty")
     if isinstance(query, list):
@@ -327,23 +319,14 @@ _ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """One expression.
-
-    Attributes:
-        condition: Its condition.
-        number: The fact that must be a number, for an operator of order.
-    """
+    """One expression."""
 
     condition: Condition
     number: Field | None
 
     @classmethod
     def parse(cls, text: str) -> "FactFilter":
-        """Parse an expression.
-
-        Raises:
-            InvalidInputError: It is empty, or not `FACT OPERATOR VALUE`.
-        """
+        """Parse an expression."""
         check_text(text)
         if not text.strip():
             raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")

@@ -69,7 +69,6 @@ class QueryLimits:
     """The limits of one query.
 
     Attributes:
-        steps: The limit of steps, in subqueries too.
         kept: The limit of rows that an answer, a sort or a group holds in memory.
         size: The limit in characters of the rows that an answer holds in memory.
         check: Ends a query that is too late: called every `CHECKED_EVERY` steps, it raises
@@ -87,7 +86,6 @@ class QueryAnswer:
     """The result of a query.
 
     Attributes:
-        texts: The rows of the result, each as JSON.
         names: The nodes with matching rows, sorted.
         watched: The part of the rows whose change is a new answer: without publication times, and
             with essential facts instead of a whole fact hash.
@@ -110,7 +108,6 @@ class ClientAnswer:
     """The answer to a client.
 
     Attributes:
-        rows: The rows, each as JSON.
         total: The number of rows without `limit` and `offset`; `None` if it was not requested.
     """
 
@@ -122,9 +119,7 @@ class Evaluation:
     """Answers queries.
 
     Args:
-        reader: The entries.
         records: The rows that entries do not have; `None` for none.
-        limits: The limits of each query.
     """
 
     def __init__(
@@ -190,7 +185,6 @@ class Evaluation:
         - A query that cannot be answered raises an error, and never yields an empty answer.
 
         Args:
-            select: The query.
             total: Whether to count all rows (`include_total`, the header `X-Records`).
 
         Raises:
@@ -235,10 +229,7 @@ class _Statement:
     """One question on one connection; the `Surroundings` of its statements, and a `QueryContext`.
 
     Args:
-        connection: The connection.
         records: The rows that entries do not have.
-        limits: The limits.
-        check: Ends the question early.
     """
 
     def __init__(
@@ -382,12 +373,7 @@ class _Statement:
         return table
 
     def use(self, steps: int) -> None:
-        """Count steps.
-
-        Raises:
-            InvalidInputError: These are too many.
-            QueryDeadlineError: The deadline is over.
-        """
+        """Count steps."""
         self._steps += steps
         if self._steps > self._limits.steps:
             raise InvalidInputError(
@@ -458,7 +444,6 @@ class _Aggregate:
 
     Args:
         name: `sum`, `avg`, `min` or `max`.
-        statement: The statement.
     """
 
     def __init__(self, name: str, statement: _Statement) -> None:
@@ -492,22 +477,14 @@ class _Aggregate:
 
 
 class AnswerRoom:
-    """The room for the rows of an answer that is held in memory.
-
-    Args:
-        limits: The limits.
-    """
+    """The room for the rows of an answer that is held in memory."""
 
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
         self._rows = self._size = 0
 
     def take(self, text: str) -> str:
-        """Return a JSON part of the answer after counting it.
-
-        Raises:
-            InvalidInputError: The answer is too large.
-        """
+        """Return a JSON part of the answer after counting it."""
         self._rows, self._size = self._rows + 1, self._size + len(text) + 1
         if self._size > self._limits.size:
             raise too_large(self._limits.size)

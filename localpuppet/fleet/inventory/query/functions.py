@@ -93,12 +93,7 @@ _Function = Callable[[InventoryReader, Arguments], FunctionReply]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
-    """A call of one of the functions.
-
-    Attributes:
-        function: Its name.
-        arguments: Its arguments.
-    """
+    """A call of one of the functions."""
 
     function: str
     arguments: tuple[Json, ...]
@@ -135,9 +130,6 @@ class FunctionCall:
 
     def answer(self, reader: InventoryReader) -> FunctionReply:
         """Evaluate the call.
-
-        Args:
-            reader: The entries.
 
         Raises:
             InvalidInputError: An argument is invalid, or the answer is too large.

@@ -34,12 +34,7 @@ def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
     """Parse a field of an entity.
 
     Args:
-        text: The field.
-        entity: The entity.
         several: Whether the field may select several values, with `match()`.
-
-    Raises:
-        InvalidInputError: The entity has no such field, or it is malformed.
     """
     column, dot, _ = text.partition(".")
     check_column(entity, column)
@@ -76,11 +71,7 @@ _FUNCTIONS = {item.value: item for item in AggregateFunction}
 
 
 class QueryClauses:
-    """The clauses of one `from`.
-
-    Args:
-        entity: The entity of the query.
-    """
+    """The clauses of one `from`."""
 
     def __init__(self, entity: Entity) -> None:
         self._entity = entity
@@ -93,11 +84,7 @@ class QueryClauses:
         self.filter: Json = None
 
     def take(self, part: Sequence[Json]) -> bool:
-        """Take a part of `from` if it is a clause, and return whether it is.
-
-        Raises:
-            InvalidInputError: The clause is malformed or repeated.
-        """
+        """Take a part of `from` if it is a clause, and return whether it is."""
         name, arguments = part[0], part[1:]
         if name not in ("extract", "limit", "offset", "order_by", "group_by"):
             return False
@@ -121,11 +108,7 @@ class QueryClauses:
         return True
 
     def select(self, where: Condition = ALL) -> Select:
-        """Return the query.
-
-        Raises:
-            InvalidInputError: The clauses contradict each other.
-        """
+        """Return the query."""
         columns = self._columns or ()
         grouped = {field.text for field in self._group_by}
         loose = [
@@ -203,11 +186,7 @@ def _pair(value: Json) -> tuple[Json, Json]:
 
 
 def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
-    """Parse one field name or a list of them.
-
-    Raises:
-        InvalidInputError: The entity has no such field.
-    """
+    """Parse one field name or a list of them."""
     fields = fields_of(names, entity)
     plain = tuple(field for field in fields if isinstance(field, Field))
     if len(plain) != len(fields):
@@ -216,11 +195,7 @@ def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
 
 
 def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
-    """Parse the columns of a result from one name or a list of names and functions.
-
-    Raises:
-        InvalidInputError: The entity has no such field, or the function is unsupported.
-    """
+    """Parse the columns of a result from one name or a list of names and functions."""
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:
         raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields")

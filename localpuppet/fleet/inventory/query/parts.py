@@ -29,7 +29,6 @@ def parts_of(
     """Return the digests by node; nodes without values have none.
 
     Args:
-        names: The nodes in the answer.
         rows: Nodes with their values by label; a node may occur several times.
     """
     parts: dict[str, dict[str, list[Json]]] = {name: {} for name in names}

@@ -70,11 +70,7 @@ _COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
 
 
 def parse_query(query: Json) -> Select:
-    """Parse a query: PQL as a string, or PuppetDB's AST form as an array.
-
-    Raises:
-        InvalidInputError: It is malformed, or uses an unsupported feature.
-    """
+    """Parse a query: PQL as a string, or PuppetDB's AST form as an array."""
     if isinstance(query, str) and query.lstrip().startswith("["):
         query = parse_json(query, "query")
     if isinstance(query, str):
@@ -88,11 +84,7 @@ def parse_query(query: Json) -> Select:
 
 
 def parse_pql(text: str) -> Select:
-    """Parse a PQL query.
-
-    Raises:
-        InvalidInputError: It is malformed, or uses an unsupported feature.
-    """
+    """Parse a PQL query."""
     return parse_array(to_array(text))
 
 

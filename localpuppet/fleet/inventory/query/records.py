@@ -140,7 +140,6 @@ def filled(
     Args:
         rows: The rows by column; a missing column is null.
         columns: The columns of the table, beside `certname`.
-        question: The question.
     """
     connection, listed = question.connection, sorted({"certname", *columns})
     (number,) = connection.execute("SELECT count(*) FROM sqlite_temp_schema").fetchone()
@@ -167,13 +166,7 @@ def _cell(column: str, value: Json) -> str | None:
 def allowed(
     condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json]]
 ) -> Collection[Json] | None:
-    """Return values of a column, one of which every matching row has; `None` for any.
-
-    Args:
-        condition: The condition.
-        column: The column.
-        values_of: Returns the values of a field in the rows of a subquery.
-    """
+    """Return values of a column, one of which every matching row has; `None` for any."""
     for part in conjuncts(condition):
         found = _allowed(part, column, values_of)
         if found is not None:
@@ -225,15 +218,7 @@ def is_of_entries(select: Select) -> bool:
 
 
 def check_sources(select: Select, entities: Collection[Entity]) -> None:
-    """Reject a query, or a subquery of it, whose rows come from nowhere.
-
-    Args:
-        select: The query.
-        entities: The entities of the source beside the entries.
-
-    Raises:
-        InvalidInputError: Neither entries nor the source have such rows.
-    """
+    """Reject a query, or a subquery of it, whose rows come from nowhere."""
     for item in (select, *subqueries(select.where)):
         rejection = None if item.entity in entities else _rejection(item)
         if rejection is not None:
@@ -245,10 +230,6 @@ def check_facts(connection: sqlite3.Connection, select: Select) -> None:
 
     Args:
         connection: A connection that `tables.attach` has prepared.
-        select: The query.
-
-    Raises:
-        InvalidInputError: No node publishes a fact, and none ever does.
     """
     for item in (select, *subqueries(select.where)):
         for path in _fact_paths(item):
@@ -293,12 +274,7 @@ def _rejection(select: Select) -> InvalidInputError | None:
 
 
 def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> InvalidInputError | None:
-    """Return why entries do not have resources with a condition; `None` if they have them.
-
-    Args:
-        condition: The condition.
-        fields: The fields of the query.
-    """
+    """Return why entries do not have resources with a condition; `None` if they have them."""
     if not _implies(condition, lambda item: _is_class(item) or _is_exported(item)):
         types = sorted(set(_types(condition)) - {CLASS})
         named = (

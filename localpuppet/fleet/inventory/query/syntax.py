@@ -21,17 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parsed(parser: "Lark", text: str, *, what: str, hint: str = "") -> "Tree[Token]":
-    """Return the syntax tree of a text.
-
-    Args:
-        parser: The grammar.
-        text: The text.
-        what: The language, for messages.
-        hint: The cure, for messages.
-
-    Raises:
-        InvalidInputError: The text is malformed or nested too deep.
-    """
+    """Return the syntax tree of a text."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
     try:
@@ -66,11 +56,7 @@ def _check_depth(tree: "Tree[Token]", what: str) -> None:
 
 
 def check_text(text: str) -> str:
-    """Return a query's text after checking that it may be parsed.
-
-    Raises:
-        InvalidInputError: It is too long, or has a lone surrogate or a control character.
-    """
+    """Return a query's text after checking that it may be parsed."""
     if len(text) > MAX_TEXT:
         raise InvalidInputError(
             f"the query is too long: {len(text)} characters, the limit is {MAX_TEXT}"

@@ -57,11 +57,7 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A path step that matches every key or index whose whole text matches an expression.
-
-    Attributes:
-        expression: A regular expression.
-    """
+    """A path step that matches every key or index whose whole text matches an expression."""
 
     expression: str
 
@@ -80,7 +76,6 @@ class Field:
     """A place in a row.
 
     Attributes:
-        column: The column.
         path: The path in the column's value; a `Pattern` in it selects several places.
         text: The field as written: its key in the result.
         members: Whether the values are the elements of an array and the keys of a hash; a
@@ -104,22 +99,14 @@ def plain_fields(columns: Iterable[str]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """A literal without a type: it is a number if the fact's text is one too.
-
-    Attributes:
-        text: The literal as written.
-    """
+    """A literal without a type: it is a number if the fact's text is one too."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class VersionValue:
-    """A literal to compare as a version: part by part, digits as numbers.
-
-    Attributes:
-        text: The literal as written.
-    """
+    """A literal to compare as a version: part by part, digits as numbers."""
 
     text: str
 
@@ -144,7 +131,6 @@ class Compare:
 
     Attributes:
         field: The field. If its path has a `Pattern`, one matching place is enough.
-        operator: The operator.
         value: The value: a regular expression for `MATCH`, a list of steps for `PATH_MATCH`.
         contrary: Whether there must be a value for which the comparison is false.
     """
@@ -160,7 +146,6 @@ class IsNull:
     """A condition that a field has a value, or has none.
 
     Attributes:
-        field: The field.
         wanted: Whether it must have none.
     """
 
@@ -170,12 +155,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOf:
-    """A condition that a field's value is in a list.
-
-    Attributes:
-        field: The field.
-        values: The list.
-    """
+    """A condition that a field's value is in a list."""
 
     field: Field
     values: tuple[Json, ...]
@@ -183,12 +163,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InSelect:
-    """A condition that a row of a subquery has the values of some fields.
-
-    Attributes:
-        fields: The fields.
-        select: The subquery, which selects as many fields.
-    """
+    """A condition that a row of a subquery has the values of some fields."""
 
     fields: tuple[Field, ...]
     select: "Select"
@@ -196,33 +171,21 @@ class InSelect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Not:
-    """A condition that another one is false.
-
-    Attributes:
-        part: The other condition.
-    """
+    """A condition that another one is false."""
 
     part: "Condition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class And:
-    """A condition that all parts are true; true without parts.
-
-    Attributes:
-        parts: The conditions.
-    """
+    """A condition that all parts are true; true without parts."""
 
     parts: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Or:
-    """A condition that one of the parts is true.
-
-    Attributes:
-        parts: The conditions.
-    """
+    """A condition that one of the parts is true."""
 
     parts: tuple["Condition", ...]
 
@@ -264,7 +227,6 @@ class SortOrder:
     """A sort criterion.
 
     Attributes:
-        field: The field.
         descending: Whether the greatest value comes first.
     """
 
@@ -277,12 +239,8 @@ class Select:
     """A query.
 
     Attributes:
-        entity: The entity.
-        where: The condition.
         columns: The columns of the result; `None` for all.
-        group_by: Fields by which rows are grouped.
         order: The sort criteria; empty means by node name.
-        limit: The limit of rows.
         offset: The number of rows to skip.
     """
 
@@ -303,11 +261,7 @@ def is_grouped(select: Select) -> bool:
 
 
 def check_size(condition: Condition) -> Condition:
-    """Return a condition after checking its size.
-
-    Raises:
-        InvalidInputError: It has too many parts, or they are nested too deep.
-    """
+    """Return a condition after checking its size."""
     for count, (_, depth) in enumerate(walk(condition), 1):
         if depth > MAX_DEPTH:
             raise InvalidInputError(f"the query is nested too deep: more than {MAX_DEPTH} levels")
@@ -330,7 +284,6 @@ def walk(condition: Condition, *, inner: bool = True) -> Iterator[tuple[Conditio
     """Yield a condition and all its parts with their depths; not recursive.
 
     Args:
-        condition: The condition.
         inner: Whether the conditions on rows of subqueries are among the parts.
     """
     waiting = [(condition, 1)]
@@ -358,14 +311,7 @@ def related(
     columns: tuple[str, ...] = ("certname",),
     others: tuple[str, ...] = ("certname",),
 ) -> InSelect:
-    """Return the condition that another entity has a matching row with the same values.
-
-    Args:
-        entity: The other entity.
-        where: The condition on its rows.
-        columns: The columns of the row.
-        others: The columns of the other entity, in the same order.
-    """
+    """Return the condition that another entity has a matching row with the same values."""
     select = Select(entity=entity, where=where, columns=plain_fields(others))
     return InSelect(fields=plain_fields(columns), select=select)
 

@@ -173,11 +173,7 @@ def _options(given: dict[str, Any]) -> "PreviewOptions":
 
 
 def _shard(text: str) -> tuple[int, int]:
-    """Return number and count of a part: `2/8`.
-
-    Raises:
-        InvalidInputError: The text has another form.
-    """
+    """Return number and count of a part: `2/8`."""
     match = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text)
     number, count = (int(match[1]), int(match[2])) if match else (1, 0)
     if not number <= count <= MAX_SHARDS:

@@ -58,7 +58,6 @@ class NoticeRow:
 
     Attributes:
         label: A place in code, a rule or a file; empty for none.
-        text: What there is to know.
         nodes: The nodes that it concerns; empty for all.
     """
 
@@ -73,9 +72,6 @@ class PreviewNotice:
 
     Attributes:
         kind: `GOOD`, `WARNING` or `BAD`.
-        title: Its title.
-        noun: What a row is.
-        rows: The rows.
     """
 
     kind: str
@@ -88,7 +84,6 @@ class ChangeLine(Value):
     """A line for a changed thing, with the parameters that differ.
 
     Attributes:
-        sign: `+`, `-` or `~`.
         text: What differs: `File[/etc/motd]`, `Class[Ntp]`, `File[/a] before Service[b]`.
         parameters: The parameters that differ; empty if one thing is added or removed.
     """
@@ -232,12 +227,7 @@ def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
 
 
 def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]:
-    """Return both values in one line, with their first difference: texts as they are.
-
-    Args:
-        change: The parameter.
-        most: The maximum number of characters of a value.
-    """
+    """Return both values in one line, with their first difference: texts as they are."""
     first, second = _line(change.before), _line(change.after)
     if first.endswith("\n") and second.endswith("\n"):
         first, second = first[:-1], second[:-1]
@@ -254,7 +244,6 @@ def diff_lines(change: ParameterChange, *, most: int) -> list[str]:
     """Return the printable lines of a text of several lines; empty for other values.
 
     Args:
-        change: The parameter.
         most: After this number of lines the rest is counted.
     """
     if change.text is None:

@@ -64,11 +64,7 @@ class InstanceData(Value):
 
 
 def parse_instance_id(text: str) -> str:
-    """Return an instance's id: up to 255 letters, digits and `._:-`.
-
-    Raises:
-        InvalidInputError: The text is not an instance id.
-    """
+    """Return an instance's id: up to 255 letters, digits and `._:-`."""
     if not _ID.match(text):
         raise InvalidInputError("is not an instance id")
     return text
@@ -86,7 +82,6 @@ class CloudInitFiles(Value):
     """The directories of cloud-init, named as in cloud-init's own settings.
 
     Attributes:
-        run_dir: Data of this boot.
         cloud_dir: Data that outlives a boot.
     """
 

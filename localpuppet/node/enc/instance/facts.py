@@ -172,7 +172,6 @@ class InstanceFacts(Value):
     """The facts in instance data.
 
     Attributes:
-        facts: Values by name; all of them text.
         left_out: Names of refused facts → the reason, in a few words.
     """
 
@@ -242,7 +241,6 @@ def hand_over(facts: Mapping[str, str], directory: Path) -> Path | None:
     Without facts, this removes the file of an earlier call.
 
     Args:
-        facts: Values by name.
         directory: A directory of localpuppet, below which the file is.
     """
     path = directory / _FILE
@@ -262,12 +260,7 @@ _NO_CLOUD = "none"
 
 
 def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
-    """Return cloud-init's instance data; `None` if it did not run or found no cloud.
-
-    Raises:
-        InvalidInputError: A file is refused.
-        UnavailableError: cloud-init has not found the data yet.
-    """
+    """Return cloud-init's instance data; `None` if it did not run or found no cloud."""
     path = files.run_dir / "instance-data.json"
     if not is_file(path):
         return None
@@ -303,9 +296,7 @@ class InstanceSource:
     Attributes:
         files: The directories of cloud-init; `None` to ignore cloud-init.
         service: The metadata service; `None` for none.
-        ask: Asks a service.
         memory: The file that keeps a service's answer.
-        boot_id: Returns the kernel's id of this boot.
     """
 
     files: CloudInitFiles | None

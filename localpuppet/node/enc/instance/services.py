@@ -53,23 +53,14 @@ _QUAD = r"([0-9.]{7,15})"
 
 
 class DhcpLease(Value):
-    """A DHCP lease of this machine.
-
-    Attributes:
-        address: This machine's address.
-        server: The server's address, on the same subnet.
-    """
+    """A DHCP lease of this machine."""
 
     address: IPv4Address
     server: IPv4Address
 
 
 def parse_lease(text: str) -> DhcpLease | None:
-    """Return the lease in a client's file, or `None`.
-
-    Raises:
-        InvalidInputError: The lease's server is not on its subnet, or an address is malformed.
-    """
+    """Return the lease in a client's file, or `None`."""
     starts = [match.start() for match in _DHCLIENT.finditer(text)]
     form = 0 if starts else 1
     newest = text[starts[-1] :] if starts else text
@@ -137,20 +128,11 @@ class Metadata(Protocol):
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
     ) -> bytes | None:
-        """Return the body, at most `limit` bytes; `None` if the service lacks the document.
-
-        Raises:
-            UnavailableError: The service does not answer in time, or not properly.
-        """
+        """Return the body, at most `limit` bytes; `None` if the service lacks the document."""
 
 
 def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:
-    """Return the address of a service.
-
-    Raises:
-        InvalidInputError: A lease file is refused.
-        UnavailableError: The service is CloudStack's, and this machine has no lease.
-    """
+    """Return the address of a service."""
     if service is not Service.CLOUDSTACK:
         return MetadataServer(address=LINK_LOCAL, source=None)
     lease = newest_lease()
@@ -164,11 +146,7 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
 
 
 def ask_service(service: Service, metadata: Metadata) -> InstanceData:
-    """Return a service's data about this machine.
-
-    Raises:
-        UnavailableError: The service does not answer, or its answer is malformed.
-    """
+    """Return a service's data about this machine."""
     ask = {Service.EC2: _ec2, Service.OPENSTACK: _openstack, Service.CLOUDSTACK: _cloudstack}
     instance_id, user_data = ask[service](metadata)
     return InstanceData(source=service, instance_id=instance_id, user_data=user_data or b"")
@@ -234,8 +212,6 @@ class MetadataClient:
     """A client of one metadata service.
 
     Args:
-        server: The service's address.
-        port: Its port.
         timeout: Seconds for one request, from the connection to the last byte.
     """
 
@@ -280,15 +256,7 @@ MAX_FILES = 256
 
 
 def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> DhcpLease | None:
-    """Return the lease in the newest file; `None` if there are no leases.
-
-    Args:
-        directories: The lease directories of DHCP clients; missing ones are skipped.
-        owners: Users besides root whose files root accepts.
-
-    Raises:
-        InvalidInputError: A file is refused, or the lease in it.
-    """
+    """Return the lease in the newest file; `None` if there are no leases."""
     for path in _files(directories):
         text = read_user_file(path, owners=owners).decode("utf-8", "replace")
         with errors_at(str(path)):
@@ -312,10 +280,6 @@ def _files(directories: Sequence[Path]) -> list[Path]:
 
 def ask_here(service: Service, leases: Sequence[Path]) -> InstanceData:
     """Ask a metadata service, which may be named in the newest DHCP lease.
-
-    Args:
-        service: The service.
-        leases: The directories of DHCP leases.
 
     Raises:
         InvalidInputError: The lease or the answer is refused.

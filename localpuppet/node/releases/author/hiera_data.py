@@ -37,7 +37,6 @@ class RefusedData(Value):
     """A file of Hiera data, or the value of a key in it, that Puppet refuses.
 
     Attributes:
-        file: The file.
         type: The type that Puppet does not take, or Ruby's error.
         line: The line of the first such value, if it is known.
         key: The root key; `None` if Puppet refuses the whole file.
@@ -53,7 +52,6 @@ class Level(Value):
     """A level of a hierarchy that reads files.
 
     Attributes:
-        name: The level's name.
         datadir: The directory of its files, relative to the `hiera.yaml`.
         paths: Its files below `datadir`, as written.
         yaml: Whether Puppet's own reader of YAML reads them, eyaml included.
@@ -82,7 +80,6 @@ class Hierarchy(Value):
     """The levels of a `hiera.yaml`.
 
     Attributes:
-        levels: Levels with files in the release.
         notes: Messages about settings that a release does not support.
     """
 
@@ -91,11 +88,7 @@ class Hierarchy(Value):
 
 
 def parse_hierarchy(raw: object) -> Hierarchy:
-    """Return the hierarchy of a `hiera.yaml`.
-
-    Args:
-        raw: The file, as YAML has it.
-    """
+    """Return the hierarchy of a `hiera.yaml`."""
     document = mapping_of(raw)
     if document.get("version") != 5:
         notes = (
@@ -167,8 +160,6 @@ class CheckedData(Value):
     """The result of the check.
 
     Attributes:
-        files: How many files were parsed.
-        warnings: Files that seem unused.
         yaml: The files that Puppet's own reader of YAML reads, `hiera.yaml` included, and their
             names in messages; those of locked modules, too, if the release's `hiera.yaml` reads
             them.
@@ -185,8 +176,6 @@ def check_data(
     """Check the data of a release and its own modules.
 
     Args:
-        directory: The release.
-        modules: Its own modules, directories in it.
         locked: Its locked modules, by the name that their directory has in it.
 
     Raises:
@@ -217,7 +206,6 @@ def yaml_files(
     """Return the files that Puppet's own reader of YAML reads, by name, `hiera.yaml` included.
 
     Args:
-        place: A release or a module.
         hierarchy: Its hierarchy; `None` to read its `hiera.yaml`, if it has one.
         locked: Its locked modules; see `check_data`.
 
@@ -242,8 +230,6 @@ def refuse_unloadable(
     """Return a line for each value and file that Puppet refuses.
 
     Args:
-        refused: What Puppet refuses.
-        names: The files' names in messages.
         own: The files of the release itself; other modules' files belong to their authors.
 
     Raises:
@@ -363,9 +349,6 @@ def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
     """Return whether the first document is a mapping or empty, as Puppet's reader requires.
 
     Nodes are not composed, because Puppet's reader allows repeated anchors and PyYAML does not.
-
-    Raises:
-        yaml.YAMLError: The file is not YAML, or an alias has no anchor.
     """
     import yaml
 

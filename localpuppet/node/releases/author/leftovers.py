@@ -85,9 +85,7 @@ def own_modules(
     """Return the modules of a working copy, and its other code.
 
     Args:
-        directory: The working copy.
         modulepath: Its directories of modules, relative to it; empty text for its top.
-        ignored: What git ignores in it.
         code: Its directories and files of code outside of modules, relative to it.
     """
     kept: dict[str, tuple[Path, ...]] = {}
@@ -154,10 +152,7 @@ def unused_parts(
     Unlike `check_data`, it does not read `hiera.yaml`.
 
     Args:
-        directory: The release.
-        manifest: Its manifest.
         files: The site's rules for releases.
-        but: Paths in it to ignore.
 
     Raises:
         InvalidInputError: `environment.conf` cannot be read.

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
-    """Reject names that are not single modules of a manifest.
-
-    Raises:
-        InvalidInputError: A name is unknown.
-    """
+    """Reject names that are not single modules of a manifest."""
     for name in names:
         if name not in manifest.modules:
             raise InvalidInputError(
@@ -61,14 +57,9 @@ def resolve_modules(
     """Resolve single modules that are not tags.
 
     Args:
-        modules: The manifest's modules by name.
         kept: Pins that stay if they fit the manifest.
         update: Names to resolve even if a pin fits.
         source: Returns the source of a kind of modules; called only if it is needed.
-        failed: Takes the errors of unreachable servers; their modules are left out.
-
-    Raises:
-        InvalidInputError: A branch, module, or version does not exist.
     """
     resolved: dict[str, ModulePin] = {}
     asked: dict[str, dict[str, Module]] = {}
@@ -106,8 +97,6 @@ def write_lock(
     Args:
         directory: A working copy of a release.
         supply: Provides code; locked trees are in the store afterwards.
-        repository: Git.
-        accept_moved: Lock tags or versions that have moved.
         update: Single modules whose branch or range is resolved again; all for an empty
             collection, none for `None`.
         paths: Work trees of this machine that replace single modules, by name. Only `try`
@@ -204,7 +193,6 @@ class PinMove(Value):
     """A name whose pin changed, or could change.
 
     Attributes:
-        name: The module or source.
         old: The old pin; empty for a new name.
         new: The new or possible pin; empty for a removed name.
         changes: The URL of a page with the changes, or empty.
@@ -241,7 +229,6 @@ def outdated(lock: Lock, source: Callable[[str], ModuleSource]) -> tuple[PinMove
     """Return the possible updates, by name.
 
     Args:
-        lock: The lock.
         source: Returns the source of a kind of modules; called only if it is needed.
 
     Raises:

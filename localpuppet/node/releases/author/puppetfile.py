@@ -24,9 +24,7 @@ class PuppetfileEntry(Value):
 
     Attributes:
         name: The name as written: `puppetlabs/stdlib`, `ntp`.
-        line: The line on which it starts.
         version: Its second argument, `latest` for `:latest`; empty without one.
-        options: Its options by name; symbols and booleans as text.
         comment: The comment right above it, without `#`.
         left: Why it cannot be read, or empty.
         moduledir: The `moduledir` above it; `None` without one.
@@ -45,7 +43,6 @@ class Puppetfile(Value):
     """A Puppetfile.
 
     Attributes:
-        entries: Its modules, in its order.
         forge: The `forge` setting, or empty.
         notes: Line → unsupported code there.
     """
@@ -170,9 +167,6 @@ class _RubyError(Exception):
 def parse(text: str) -> Puppetfile:
     """Return the entries of a Puppetfile; unreadable parts are named in the result.
 
-    Args:
-        text: The Puppetfile.
-
     Raises:
         InvalidInputError: A comma is missing, so that Ruby cannot read it either.
     """
@@ -211,7 +205,6 @@ def _refuse_missing_comma(tokens: Sequence[Token], *, before: str) -> None:
     """Reject `git: 'URL' tag: 'v1'`, also over two lines.
 
     Args:
-        tokens: A statement.
         before: The first word of the statement before it.
     """
     pairs = pairwise(tokens) if tokens[0].text == "mod" else ()

@@ -50,11 +50,7 @@ _USER = re.compile(r"(https?://)[^/@:]+@")
 
 
 def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
-    """Return the URL of a repository, and a note about what was changed in it.
-
-    Raises:
-        InvalidInputError: No URL of a manifest can express it.
-    """
+    """Return the URL of a repository, and a note about what was changed in it."""
     note = ""
     if text.startswith("git://"):
         text, note = f"https://{text.removeprefix('git://')}", "git:// became https://"
@@ -95,13 +91,11 @@ class EntryChoice(Value):
     """The result for an entry.
 
     Attributes:
-        entry: The entry.
         name: The module's name, or the entry's if that is not a module name.
         module: The module in the manifest; `None` if left out, or if its repository must be asked
             first.
         pinned_by: What pins it, in words.
         left: Why it is left out, or empty.
-        notes: Notes for the user.
     """
 
     entry: PuppetfileEntry
@@ -138,8 +132,6 @@ def choose(
     """Return the result for an entry.
 
     Args:
-        entry: The entry.
-        rules: The rules besides it.
         refs: Full name of each ref of its repository, and HEAD, → the commit behind it; `None` if
             the repository was not asked or did not answer.
         unasked: Why it did not answer; empty if it was not asked.
@@ -347,7 +339,6 @@ class RepositoryAnswer(Value):
 
     Attributes:
         refs: Full name of each ref, and HEAD, → the commit behind it, or `None`.
-        problem: Why the refs are unknown.
     """
 
     refs: Mapping[str, str] | None
@@ -360,13 +351,7 @@ NOBODY = RepositoryAnswer(refs=None)
 def ask(
     urls: Sequence[str], repository: "Git", progress: Callable[[int, int], None]
 ) -> dict[str, RepositoryAnswer]:
-    """Return the refs of repositories, listed several at a time.
-
-    Args:
-        urls: Their URLs.
-        repository: Git.
-        progress: Called with the numbers of finished and of all repositories.
-    """
+    """Return the refs of repositories, listed several at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
     def list_refs(url: str) -> RepositoryAnswer:
@@ -388,8 +373,6 @@ class ImportResult(Value):
     """The result of importing a Puppetfile.
 
     Attributes:
-        choices: Its entries, in its order.
-        manifest: The manifest.
         comments: Module → the comment above its entry.
         changes: Module → `added`, `changed` or `removed`, compared with the old manifest.
     """
@@ -416,8 +399,6 @@ def import_modules(
     """Return the manifest of a Puppetfile, with the choice for each entry.
 
     Args:
-        puppetfile: The Puppetfile.
-        rules: The rules besides it.
         old: The existing manifest; its modulepath and other keys are kept.
         repository: Git; `None` to ask no repository.
         progress: Called with the numbers of finished and of all repositories.
@@ -476,10 +457,6 @@ LIMITS = {
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
     """Return the entries of a Puppetfile after Ruby has run it.
-
-    Args:
-        text: The Puppetfile.
-        path: The PATH for programs.
 
     Raises:
         InvalidInputError: Ruby fails, or a limit is exceeded.

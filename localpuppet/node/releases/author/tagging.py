@@ -33,15 +33,7 @@ _MATTERS = (
 
 
 class CountersignedTag(Value):
-    """A tag with its new countersignature.
-
-    Attributes:
-        tag: The tag.
-        tag_object: The id of the tag object.
-        commit: The tag's commit.
-        source: The source of the release.
-        ref: The ref of the countersignature.
-    """
+    """A tag with its new countersignature."""
 
     tag: Tag
     tag_object: str
@@ -56,8 +48,6 @@ def countersign(
     """Countersign a tag as one more person.
 
     Args:
-        tree: The work tree.
-        tag: The tag.
         source: The source that the tag must be for; `None` for the one that the tag names.
         push: Push the signature to the remote, which must have the same tag.
 
@@ -124,8 +114,6 @@ class Tagged(Value):
     """A release that was tagged.
 
     Attributes:
-        tag: Its tag.
-        commit: The tag's commit.
         signed: Whether the tag carries a signature.
     """
 
@@ -146,13 +134,8 @@ def tag_release(
     """Tag the commit of a work tree as a release.
 
     Args:
-        tree: The work tree.
-        tag: The new tag.
         check: Checks whether the working copy can be released; returns files that Puppet reads
             in it and that git ignores.
-        message: The tag's message.
-        sign: Sign it.
-        push: Push it to the remote.
 
     Raises:
         LocalpuppetError: The work tree, the tag or the release is invalid, or git failed; no tag is
@@ -173,14 +156,7 @@ def keep_new(tree: "GitWorkTree", ref: str, *, sign: bool, push: bool) -> bool:
     """Keep a tag object that was just made, or remove it; return whether it carries a signature.
 
     Args:
-        tree: The work tree.
-        ref: The ref of the tag object.
         sign: Whether a signature is required.
-        push: Push it to the remote.
-
-    Raises:
-        InvalidInputError: git did not sign, and did not report why.
-        LocalpuppetError: git failed.
     """
     kept = False
     try:
@@ -206,7 +182,6 @@ def source_of_tag(
     """Return the source that a new tag names; `None` if an unsigned tag names none.
 
     Args:
-        tree: The work tree.
         sources: The site's sources by name.
         named: The user's choice.
         sign: Whether the tag will be signed.

@@ -78,15 +78,7 @@ class Transfer:
         self._client = http.HttpClient(route)
 
     def document(self, url: str) -> bytes:
-        """Return a document.
-
-        Raises:
-            MissingError: The server does not have it.
-            UnavailableError: The server sends no answer in time, is not trusted, or answers with
-                another status.
-            IntegrityError: The document is larger than 16 MiB.
-            InvalidInputError: The URL or the CA file is refused.
-        """
+        """Return a document."""
 
         def receive(deadline: http.Deadline) -> bytes:
             with self._open(url, deadline) as answer:
@@ -96,14 +88,7 @@ class Transfer:
         return self._attempt(receive, url)
 
     def file(self, url: str, part: Path) -> None:
-        """Download a file; the bytes that are in `part` already are not requested again.
-
-        Raises:
-            MissingError: The server does not have it.
-            UnavailableError: The download stays incomplete.
-            IntegrityError: The file is larger than an archive may be.
-            InvalidInputError: The URL or the CA file is refused.
-        """
+        """Download a file; the bytes that are in `part` already are not requested again."""
 
         def receive(deadline: http.Deadline) -> None:
             start = part.stat().st_size if part.exists() else 0
@@ -174,34 +159,18 @@ _Result = TypeVar("_Result")
 
 
 class Forge(Value):
-    """A forge.
-
-    Attributes:
-        transfer: HTTPS to it.
-        cache: The directory of archives.
-        progress: Called with the number of finished documents or archives, and of all.
-    """
+    """A forge."""
 
     transfer: Transfer
     cache: Path
     progress: Callable[[int, int], None] = lambda _done, _all: None
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the available versions of modules, several modules at a time.
-
-        Raises:
-            InvalidInputError: A module does not exist.
-            UnavailableError: The forge is unreachable.
-        """
+        """Return the available versions of modules, several modules at a time."""
         return dict(self._several(list(dict.fromkeys(slugs)), self._versions))
 
     def digests(self, pins: Sequence[ForgePin]) -> Mapping[ForgePin, str]:
-        """Return the SHA-256 of archives as the forge reports it; empty if it reports none.
-
-        Raises:
-            InvalidInputError: A version does not exist.
-            UnavailableError: The forge is unreachable.
-        """
+        """Return the SHA-256 of archives as the forge reports it; empty if it reports none."""
         digests = self._several(list(dict.fromkeys(pins)), self._release)
         return {pin: sha256 for pin, (sha256, _) in digests}
 
@@ -216,11 +185,6 @@ class Forge(Value):
         Yields:
             Pin, its archive, and the archive's SHA-256, in any order. The archive exists until the
             generator resumes.
-
-        Raises:
-            InvalidInputError: A version does not exist.
-            IntegrityError: An archive's digest differs from the pin, or from the forge's.
-            UnavailableError: The forge is unreachable.
         """
         make_private(self.cache)
         for pin, sha256 in self._several(pins, self._archive):
@@ -341,12 +305,7 @@ def copy_archive(file: Path, target: Path) -> str:
     """Copy an archive that may change meanwhile; return the SHA-256 of the copy.
 
     Args:
-        file: The archive.
         target: A file that does not exist yet.
-
-    Raises:
-        InvalidInputError: The archive cannot be read, is not a regular file, is too large, or is
-            writable by other users.
     """
     sha256 = hashlib.sha256()
     with open_user_file(file, limit=LIMITS.file) as source:
@@ -360,12 +319,7 @@ def copy_archive(file: Path, target: Path) -> str:
 
 
 class DirectoryForge:
-    """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
-
-    Args:
-        directory: The directory; the mirror's maintainer may write there at any time.
-        scratch: The state's own directory, for the archive that is being read.
-    """
+    """Archives in a directory, named OWNER-NAME-VERSION.tar.gz."""
 
     def __init__(self, directory: Path, scratch: Path) -> None:
         self._directory = directory

@@ -44,11 +44,7 @@ _TOP = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z")
 
 @register
 class ForgeModules(ModuleSource):
-    """The forge of the site.
-
-    Args:
-        forge: The forge.
-    """
+    """The forge of the site."""
 
     kind = KIND
     form = "{forge: OWNER/NAME, version: V}"
@@ -188,17 +184,8 @@ def _token(file: Path) -> str:
 def unpack_module(archive: Path, target: Path, *, pin: ForgePin, budget: Budget) -> Path:
     """Unpack a module's archive into an empty directory.
 
-    Args:
-        archive: The file.
-        target: The directory.
-        pin: The expected module and version.
-        budget: The limits of the release that needs the module.
-
     Returns:
         The module's directory, below `target`.
-
-    Raises:
-        IntegrityError: The archive is damaged, holds a forbidden member, or is another module.
     """
     from localpuppet.node.releases.tar import TarRules, unpack
 

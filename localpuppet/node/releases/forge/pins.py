@@ -22,11 +22,7 @@ class Slug(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Slug":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: The text is not OWNER/NAME.
-        """
+        """Return the name."""
         match = re.match(_SLUG, text)
         if match is None:
             raise InvalidInputError(
@@ -51,9 +47,6 @@ class ForgePin(ModulePin):
     """A locked version of a Forge module; all mirrors of a forge have the same bytes.
 
     Attributes:
-        forge: OWNER/NAME.
-        version: The version.
-        archive_sha256: Digest of the archive, as the Forge reports it.
         tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
@@ -110,12 +103,7 @@ class ForgePin(ModulePin):
 
 
 class ForgeModule(Module):
-    """A module of the Forge.
-
-    Attributes:
-        slug: OWNER/NAME.
-        version: The range of versions.
-    """
+    """A module of the Forge."""
 
     kind: ClassVar = KIND
     slug: Slug

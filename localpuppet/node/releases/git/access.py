@@ -60,7 +60,6 @@ class GitAccess(Value):
             raw: `{"proxy": url, "ssh_key": path, "known_hosts": path, "credentials": {"file":
                 path}}`, shape-checked, each optional.
             where: The location of `raw`, for messages.
-            root: The base of relative paths.
 
         Raises:
             InvalidInputError: The proxy is not a usable URL; the message does not repeat it.
@@ -226,15 +225,7 @@ _CAUSES = (
 
 
 class UnreachableHostError(UnavailableError):
-    """A repository cannot be fetched, because its host is unreachable or not trusted.
-
-    Args:
-        what: What is wrong.
-        where: The repository and its source.
-        hint: The cure.
-        url: The repository.
-        reason: What git reported about the host.
-    """
+    """A repository cannot be fetched, because its host is unreachable or not trusted."""
 
     def __init__(
         self, what: str, *, where: str = "", hint: str = "", url: str = "", reason: str = ""
@@ -250,9 +241,6 @@ def fetch_failure(
     """Return the error of a fetch that failed.
 
     Args:
-        url: The repository.
-        tags: The requested tags.
-        error_text: The message of git, as one line.
         name: The name of the repository's source, if it has one.
     """
     where = _where(url, name)
@@ -274,11 +262,7 @@ def ask_failure(url: str, error_text: str, *, name: str = "") -> LocalpuppetErro
 
 
 def raise_failures(errors: Iterable[UnavailableError]) -> None:
-    """Raise one error that names each unreachable host and each other repository once.
-
-    Raises:
-        UnavailableError: There is an error.
-    """
+    """Raise one error that names each unreachable host and each other repository once."""
     groups: dict[object, list[UnavailableError]] = {}
     for error in errors:
         same = (

@@ -52,10 +52,7 @@ def fetch(
     """Fetch refs into a mirror, without their history.
 
     Args:
-        program: Git.
         mirror: The mirror; created if missing.
-        url: The repository.
-        refspecs: Refspecs of git.
         failure: Returns the error for a message of git.
 
     Raises:
@@ -178,8 +175,6 @@ class Git:
     A tag that the mirror has is fetched again only with `refresh`.
 
     Args:
-        mirrors: The directory of the mirrors.
-        program: Starts git.
         progress: Called with the numbers of finished and of all repositories.
         names: The site's names of repositories, by URL, for messages.
         kind: The kind of mirrors. Those of one kind are not used for another: what came with the
@@ -212,7 +207,6 @@ class Git:
         """Bring tags into their mirrors, several repositories at a time; yield those that arrive.
 
         Args:
-            tags: Pairs of URL and tag.
             refresh: Ask the server even for tags that the mirror has.
 
         Yields:
@@ -261,13 +255,7 @@ class Git:
         """Apply a function to repositories, some at a time; yield each with its result, in order.
 
         Args:
-            urls: The repositories.
-            work: The function.
             counted: Whether to show how many are finished.
-
-        Raises:
-            UnavailableError: Repositories are unreachable; the message names all of them. Nothing
-                is yielded after the first of them.
         """
         from concurrent.futures import ThreadPoolExecutor
 
@@ -469,8 +457,6 @@ class Git:
         """Verify a tag's own signature with pinned keys; return the signer.
 
         Args:
-            url: The repository.
-            tag: A fetched tag.
             signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
 
         Raises:
@@ -491,10 +477,7 @@ class Git:
         """Judge the fetched countersignatures of a fetched tag.
 
         Args:
-            url: The repository.
-            tag: A fetched tag.
             signers: As for `verify_signature`.
-            source: The source that each must name.
             refresh: Fetch the server's countersignatures first.
 
         Returns:
@@ -582,7 +565,6 @@ def old_mirrors(state: Path, sources: Iterable[str], *, since: float) -> list[Pa
     """Return the mirrors without a fetch since a time.
 
     Args:
-        state: The state directory.
         sources: The URLs of the site's sources, whose mirrors stay.
         since: The time, in seconds since 1970.
     """

@@ -47,7 +47,6 @@ class GitModule(Module):
     """A repository at a tag, a commit or a branch.
 
     Attributes:
-        url: The repository.
         ref_kind: `tag`, `commit` or `branch`.
         ref: The tag, the full commit id, or the branch.
     """
@@ -129,10 +128,7 @@ class Pin(GitPin):
     """A tag that is locked.
 
     Attributes:
-        url: The repository.
-        tag: The requested tag.
         tag_object: The id of the tag object, or of the commit for a lightweight tag.
-        commit: The commit behind it.
         tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
@@ -182,9 +178,7 @@ class CommitPin(GitPin):
     """A commit that is locked.
 
     Attributes:
-        url: The repository.
         branch: The branch that the manifest named; empty if it named the commit.
-        commit: The commit.
         tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
@@ -231,11 +225,7 @@ def _numbers(tag: str) -> tuple[int, ...]:
 
 @register
 class GitModules(ModuleSource):
-    """Repositories with modules.
-
-    Args:
-        repository: Git.
-    """
+    """Repositories with modules."""
 
     kind = GIT
     form = "{git: URL, tag: TAG | commit: SHA | branch: NAME}"
@@ -319,11 +309,7 @@ class GitModules(ModuleSource):
 
 
 def head(refs: Mapping[str, str], url: str, branch: str, *, where: str) -> str:
-    """Return the commit of a branch.
-
-    Raises:
-        InvalidInputError: The repository has no such branch.
-    """
+    """Return the commit of a branch."""
     commit = refs.get(f"refs/heads/{branch}")
     if commit is None:
         raise InvalidInputError(

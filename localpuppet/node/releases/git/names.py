@@ -86,7 +86,6 @@ class GitUrl(str):
         """Return the URL.
 
         Args:
-            text: The URL.
             where: The location of the text, for messages.
             allow_file: Accept `file://`, for tests and air-gapped mirrors.
 
@@ -119,11 +118,7 @@ def _forms(text: str, *, allow_file: bool) -> str:
 
 
 def parse_branch(text: str, *, where: str) -> str:
-    """Return a branch's name, without `refs/heads/`; its grammar is that of tags.
-
-    Raises:
-        InvalidInputError: The name does not match the grammar.
-    """
+    """Return a branch's name, without `refs/heads/`; its grammar is that of tags."""
     return _parse_ref("branch", text, where=where)
 
 
@@ -143,11 +138,7 @@ def parse_object_id(text: str, *, where: str) -> str:
 
 
 def parse_digest(text: str, *, where: str) -> str:
-    """Return a SHA-256 in hex.
-
-    Raises:
-        InvalidInputError: The text is not 64 lower-case hex digits.
-    """
+    """Return a SHA-256 in hex."""
     if not re.match(_DIGEST, text):
         raise InvalidInputError(
             f"{text[:70]!r} is an invalid digest", where=where, hint="64 lower-case hex digits"
@@ -156,11 +147,7 @@ def parse_digest(text: str, *, where: str) -> str:
 
 
 def parse_module_name(text: str, *, where: str) -> str:
-    """Return the name of a single module, which is its directory on the modulepath.
-
-    Raises:
-        InvalidInputError: Puppet would reject the name.
-    """
+    """Return the name of a single module, which is its directory on the modulepath."""
     if not re.match(_NAME, text):
         raise InvalidInputError(
             f"{text[:60]!r} is an invalid module name",
@@ -177,12 +164,7 @@ class TagObject(Value):
     """The target of `refs/tags/TAG` in a repository.
 
     Attributes:
-        id: The id of the tag object, or of the commit for a lightweight tag.
-        commit: The commit behind it.
-        annotated: Whether a tag object exists.
-        tree: The id of the commit's tree.
         tagged_at: The time in the tag object, in seconds since 1970; `None` without one.
-        sources: The sources that its message names, one for each such line.
         subject: The first line of its message, or of the commit's for a lightweight tag; cut after
             `MAX_SUBJECT` characters.
     """
@@ -208,16 +190,9 @@ def judge(
     """Return a tag, from the object of its ref and the commit and tree behind it.
 
     Args:
-        name: The requested tag.
-        ref: The id that its ref holds.
         git_object: Id, type and bytes of that object; `None` when it is missing.
         commit: Id, type and bytes of the commit behind it.
         tree: Id, type and bytes of that commit's tree.
-        where: The repository and tag, for messages.
-
-    Raises:
-        InvalidInputError: The tag is a tag of a tag.
-        IntegrityError: The tag is misnamed, or does not point at a commit.
     """
     kind = git_object[1] if git_object else "missing object"
     sources: tuple[str, ...] = ()
@@ -259,9 +234,6 @@ def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: 
 
     Args:
         body: Its bytes. Their signature is verified elsewhere.
-        tag: The tag's name.
-        tag_object: The id of the tag's object.
-        source: The source that it must name.
     """
     head, _, message = body.partition(b"\n\n")
     lines = head.split(b"\n")[:3]

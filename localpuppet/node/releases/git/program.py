@@ -60,9 +60,7 @@ class GitProgram:
         env: The environment for PATH, HOME and the ssh agent.
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
-        address: Returns the address of a repository, by its URL.
         access: Returns the access settings of a repository, by its address.
-        limits: The limits of each git process.
     """
 
     def __init__(
@@ -103,9 +101,6 @@ class GitProgram:
 
         Args:
             url: The repository, also named in the arguments.
-            repository: The git directory.
-            arguments: The arguments of git.
-            failure: Returns the error for a message of git.
 
         Raises:
             InvalidInputError: The credentials file is invalid.
@@ -156,12 +151,8 @@ class GitProgram:
         """Run git, require success, and return its output.
 
         Args:
-            repository: The git directory.
-            arguments: The arguments of git.
             cwd: The working directory; `/` by default.
-            stdin: Its standard input.
             env: More environment variables.
-            failure: Returns the error for a message of git.
 
         Raises:
             IntegrityError: git failed, and `failure` is `None`.
@@ -210,7 +201,6 @@ class GitProgram:
         """Return id, kind and bytes of objects; `None` for a missing object.
 
         Args:
-            repository: The git directory.
             names: Ids, or expressions that git peels.
 
         Raises:
@@ -298,10 +288,7 @@ class GitProgram:
         """Run git, and return its result whether or not it succeeds.
 
         Args:
-            repository: The git directory.
-            arguments: The arguments of git.
             cwd: The working directory; `/` by default.
-            stdin: Its standard input.
             env: More environment variables.
             largest: The largest file that git and its children may write, in bytes.
 
@@ -388,11 +375,6 @@ def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> 
 
     Args:
         records: `MODE KIND ID SIZE<tab>NAME/PATH`, directories included.
-        budget: What may be written.
-        urls: Repository by the name at the top of a path.
-
-    Raises:
-        IntegrityError: A tree holds a submodule, or exceeds the budget.
     """
     for record in records:
         about, _, name = record.partition(b"\t")
@@ -424,7 +406,6 @@ def check_out(
     """Write trees out.
 
     Args:
-        program: Git.
         repository: A scratch git directory that has the objects of all trees.
         trees: URL, tree id, and the name of the new directory.
         directory: An existing, empty directory.
@@ -495,10 +476,8 @@ def public_git(
 
     Args:
         env: The environment for PATH and LANG.
-        address: Returns the address of a repository, by its URL.
         timeout: Seconds for one git command.
         patience: Seconds for one answer of a server before.
-        limits: The limits of each git process.
 
     Raises:
         StateError: This git is too old.
@@ -533,12 +512,7 @@ def _without_redirects(url: str, seconds: float) -> GitUrl:
 
 
 def repository_at(address: str, *, where: str) -> GitUrl:
-    """Return the repository to whose references redirects lead: a URL that a lock could name, too.
-
-    Raises:
-        HttpError: The address is no repository's.
-        InvalidInputError: No lock can name the repository.
-    """
+    """Return the repository to which redirects lead: a URL that a lock could name, too."""
     if not address.endswith(_REFS):
         raise http.HttpError("redirects to something else than a repository")
     return GitUrl.parse(address.removesuffix(_REFS), where=f"{where}: redirect")

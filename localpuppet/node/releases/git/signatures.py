@@ -64,12 +64,7 @@ _KEYS = "signers"
 
 
 class TagSigner(Value):
-    """The signer of a valid signature.
-
-    Attributes:
-        name: The name for messages.
-        marks: The identity of the person: the key and its names.
-    """
+    """The signer of a valid signature."""
 
     name: str
     marks: frozenset[str]
@@ -79,7 +74,6 @@ class Countersignature(Value):
     """A signature beside a tag's own one.
 
     Attributes:
-        id: The id of its object.
         signer: The signer; `None` if it does not count.
         problem: Why it does not count, or empty.
     """
@@ -103,11 +97,7 @@ def people(signers: Iterable[TagSigner]) -> list[str]:
 
 
 def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
-    """Return the names of each key in an OpenSSH allowed-signers file, by its fingerprint.
-
-    Args:
-        allowed: The file: a line has principals (a list with commas), options, a key.
-    """
+    """Return the names of each key in an OpenSSH allowed-signers file, by its fingerprint."""
     by_principal: dict[str, frozenset[str]] = {}
     for line in allowed.splitlines():
         match = _ALLOWED.match(line)
@@ -178,8 +168,6 @@ class PinnedKeys:
     """Pinned keys, ready to verify with; made by `pinned`.
 
     Attributes:
-        program: Starts git.
-        file: The file of keys, for messages.
         kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
         home: A directory that has only the keys.
         names: The names of the keys; see `signer`.
@@ -193,17 +181,7 @@ class PinnedKeys:
     names: Mapping[str, frozenset[str]]
 
     def verify(self, mirror: Path, tag_object: str, *, where: str) -> TagSigner:
-        """Verify the signature of a tag object with the keys; return the signer.
-
-        Args:
-            mirror: The git directory that has the object.
-            tag_object: Its id.
-            where: The repository and tag, for messages.
-
-        Raises:
-            IntegrityError: The tag is unsigned, signed twice, signed with another kind of key or by
-                another key, or has text that no signature covers.
-        """
+        """Verify the signature of a tag object with the keys; return the signer."""
         body = self.program.run(mirror, "cat-file", "tag", tag_object)
         kind = signature_kind(body, where=where)
         if kind != self.kind:
@@ -252,18 +230,7 @@ class PinnedKeys:
 
 @contextmanager
 def pinned(program: GitProgram, signers: Path) -> Iterator[PinnedKeys]:
-    """Yield the keys of a file, ready to verify with.
-
-    Args:
-        program: Starts git.
-        signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
-
-    Raises:
-        IntegrityError: The keys cannot be read.
-        UnavailableError: GnuPG reached the timeout.
-        InvalidInputError: The file is invalid.
-        StateError: They are OpenPGP keys, and GnuPG is not installed.
-    """
+    """Yield the keys of a file, ready to verify with."""
     keys = read_anchor(signers)
     openpgp = b"BEGIN PGP PUBLIC KEY" in keys
     with tempfile.TemporaryDirectory(prefix="localpuppet-signers-") as name:
@@ -285,11 +252,6 @@ def signature_kind(body: bytes, *, where: str) -> str:
 
     Args:
         body: The bytes of the tag object.
-        where: The repository and tag, for messages.
-
-    Raises:
-        IntegrityError: The tag has no signature or several, or a block is not at the end of the
-            message.
     """
     blocks = list(_BEGIN.finditer(body))
     if not blocks:
@@ -346,13 +308,6 @@ def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
     """Return the refs of a tag's countersignatures that a repository listed.
 
     Other refs are ignored.
-
-    Args:
-        listed: Names of refs with their object ids.
-        tag: The tag.
-
-    Raises:
-        IntegrityError: The tag has more than `MAX_COUNTERSIGNATURES`.
     """
     own = countersignature_refs(tag)
     refs = [name for name, held in listed if name == f"{own}{held}"]
@@ -369,20 +324,7 @@ def judged(
     signers: Path,
     source: str,
 ) -> list[Countersignature]:
-    """Judge each countersignature of a tag that a mirror has.
-
-    Args:
-        program: Starts git.
-        mirror: The git directory.
-        tag_object: The tag.
-        tag: Its name.
-        signers: The file of trusted keys.
-        source: The source that each must name.
-
-    Raises:
-        IntegrityError: The tag has more than `MAX_COUNTERSIGNATURES`.
-        InvalidInputError: The file of keys is invalid.
-    """
+    """Judge each countersignature of a tag that a mirror has."""
     listed = program.run(
         mirror,
         "for-each-ref",

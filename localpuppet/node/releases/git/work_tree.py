@@ -40,7 +40,6 @@ class GitWorkTree:
     """A git repository with a release at its top.
 
     Args:
-        directory: The top directory.
         timeout: Seconds for one command.
 
     Raises:
@@ -315,7 +314,6 @@ def refuse_unstageable(
     A directory that is not the top of a work tree is read unchanged.
 
     Args:
-        program: Git.
         directory: The working copy; changes that are not committed count.
         budget: What the release may take.
         scratch: An existing directory for temporary files.

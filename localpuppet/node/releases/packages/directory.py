@@ -43,12 +43,7 @@ class PackageDescription(Value):
     """The description of a package.
 
     Attributes:
-        release: The release.
-        name: The package's name.
-        version: Its version.
         id: The name of its directory: the SHA-256 of its `release.json`.
-        url: The repository of the release.
-        commit: Its commit there.
         trees: How many modules and collections it carries beside the release's own.
         size: Installed size in bytes.
     """
@@ -223,9 +218,7 @@ class Package(Value):
     """A package's directory.
 
     Attributes:
-        directory: Its path.
         data: The bytes of its `release.json`.
-        release: The release that it names, unchecked.
         temporary: Whether it is a copy whose trees can be moved.
         where: Its name in messages: its directory, or its pack.
     """
@@ -264,7 +257,6 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
     """Return the package in a directory.
 
     Args:
-        directory: Its path.
         pack: The pack that it was unpacked from; `None` for an installed package.
 
     Raises:
@@ -302,10 +294,6 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
 def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
     """Return the installed package of a release, or `None`.
 
-    Args:
-        directories: The directories to search, in order.
-        app: The release.
-
     Raises:
         IntegrityError: The only package was changed, or one directory has two of it.
         InvalidInputError: Others could write the only package.
@@ -340,10 +328,6 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
 def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
     """Return the file of a release pack, by its name, or `None`.
 
-    Args:
-        directories: The directories to search, in order.
-        app: The release.
-
     Raises:
         IntegrityError: A directory has two of it.
     """
@@ -367,8 +351,6 @@ def copy_tree(source: Path, target: Path, *, link: bool) -> None:
     """Copy a tree; files get the modes that they have in the store.
 
     Args:
-        source: The tree.
-        target: The new directory.
         link: Use hard links if they are allowed and the modes fit.
 
     Raises:

@@ -31,9 +31,6 @@ class PackageStaging:
     """Stages a release from git, a package or a pack.
 
     Attributes:
-        staging: The releases on this node.
-        supply: Provides code.
-        directories: The directories of installed packages, in order.
         install: Has the machine's package manager install a package by its name; `None` if
             localpuppet installs none.
     """
@@ -59,8 +56,6 @@ class PackageStaging:
 
         Args:
             app: `foo/tags/r2`.
-            refresh: Read the repository or the package again.
-            accept_moved: Accept a moved tag.
 
         Raises:
             LocalpuppetError: As `ReleaseStaging.stage` and `stage_installed` do.
@@ -95,11 +90,6 @@ class PackageStaging:
         self, app: ReleasePath, pack: Path, *, accept_moved: bool = False
     ) -> StagedRelease:
         """Stage a release from a release pack.
-
-        Args:
-            app: The expected release.
-            pack: The file.
-            accept_moved: Accept a moved tag.
 
         Raises:
             InvalidInputError: The pack cannot be read, or is of another release.

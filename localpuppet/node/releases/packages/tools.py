@@ -88,8 +88,6 @@ class SystemPackageTools:
 
         Args:
             tree: The files to install at `/`, with their final modes and times.
-            control: The control file.
-            target: The new file.
             time: The current time of the build, seconds since 1970.
 
         Raises:
@@ -118,9 +116,6 @@ class SystemPackageTools:
 
         Args:
             tree: The files to install at `/`; the spec finds it in `LOCALPUPPET_TREE`.
-            spec: The spec.
-            macros: Macros that are defined for it.
-            target: The new file.
             time: The current time of the build, seconds since 1970.
 
         Raises:
@@ -257,7 +252,6 @@ def write(directory: Path, target: Path, *, time: int) -> None:
 
     Args:
         directory: Its name is the pack's only name at the top.
-        target: The new file.
         time: The time of every member, seconds since 1970.
     """
     with (
@@ -302,13 +296,7 @@ def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
     Only the form is verified: see `releases.packages.directory.load`.
 
     Args:
-        pack: The file.
         target: An empty directory.
-        limits: The size limits.
-
-    Raises:
-        InvalidInputError: The file cannot be read, is not a regular file, or others could write it.
-        IntegrityError: The file is not a pack, is damaged or too large, or has a forbidden member.
     """
     return unpack_tar(pack, target, rules=_RULES, limits=limits)
 
@@ -318,13 +306,7 @@ MAX_TIME = 2**31 - 1
 
 
 class BuiltPackage(Value):
-    """A package that was built.
-
-    Attributes:
-        file: The package's file.
-        sha256: The digest of the file.
-        about: Its description.
-    """
+    """A package that was built."""
 
     file: Path
     sha256: str
@@ -348,9 +330,6 @@ class Packager(Value):
     """Builds packages.
 
     Attributes:
-        staging: The releases on this machine.
-        store: Trees.
-        repository: Git, for the time of a commit.
         tools: dpkg-deb and rpmbuild.
         directories: The directories of installed packages, which have the commit's time if git does
             not.
@@ -368,9 +347,7 @@ class Packager(Value):
         """Build a package of a staged release.
 
         Args:
-            staged: The release.
             form: `deb`, `rpm` or `tar`.
-            directory: The directory for the file.
             version: The package's version; `None` for the one in the tag.
 
         Raises:

@@ -36,12 +36,7 @@ _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAuditRecord:
-    """A request that a node decided.
-
-    Attributes:
-        node: The node.
-        record: What it published.
-    """
+    """A request that a node decided."""
 
     node: str
     record: AuditRecord
@@ -61,11 +56,6 @@ class AuditFilter:
     """Which records; an empty text matches all.
 
     Attributes:
-        caller: Those of this caller.
-        node: Those of this node.
-        action: Those with this action.
-        decision: Those with this decision.
-        text: Those with this text, in lower case, in subject or reason.
         is_single: Only those that are not part of a rollout.
     """
 
@@ -102,9 +92,6 @@ def listed(
     """Return a page of records, the newest or the oldest first.
 
     Args:
-        connection: The connection.
-        asked: The order and the page.
-        wanted: Which records.
         limit: Maximum number of all pages, the newest.
     """
     filters = {

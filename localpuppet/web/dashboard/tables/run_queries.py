@@ -67,7 +67,6 @@ class RunFilter:
     Attributes:
         since: Only runs that ended at this time or later, seconds since 1970.
         until: Only runs that ended before this time.
-        kinds: The results.
         node: The node; empty for all.
         name: A part of the names of nodes that the dashboard knows; empty for all.
         nodes: The nodes; `None` for all.
@@ -86,12 +85,9 @@ class NodeDrift:
     """A resource that runs of a node corrected.
 
     Attributes:
-        node: The node.
-        resource: Type and title.
         place: File and line of the declaration, or empty.
         count: How many runs corrected it.
         last: When the last of them was requested, seconds since 1970.
-        run: That run.
     """
 
     node: str
@@ -113,11 +109,7 @@ def of_node(
     """Return runs of a node, newest first.
 
     Args:
-        connection: The connection.
-        node: The node.
-        limit: Maximum number.
         before: Only older ones than this run; `None` for all.
-        kinds: The results.
     """
     number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
     # Each by itself: SQLite looks at the index for one, and at every run for both.
@@ -163,14 +155,7 @@ def _without_resources(connection: Connection, run: RunId, node: str) -> RunResu
 
 
 def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
-    """Return the ends of runs with ids of one day, newest first.
-
-    Args:
-        connection: The connection.
-        first: The first id.
-        last: The last id.
-        limit: Maximum number.
-    """
+    """Return the ends of runs with ids of one day, newest first."""
     (day, begin), (_, end) = parts_of(first), parts_of(last)
     rows = connection.execute(
         f"{_ALL} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
@@ -189,9 +174,6 @@ def listed(
     """Return a page of runs of many nodes.
 
     Args:
-        connection: The connection.
-        asked: The order and the page.
-        wanted: Which runs.
         limit: Maximum number of all pages, the newest.
     """
     filters = {
@@ -303,12 +285,7 @@ def days_of(
 
 
 def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
-    """Return the resources that runs corrected, by node; the most often corrected first.
-
-    Args:
-        connection: The connection.
-        since: The first day.
-    """
+    """Return the resources that runs corrected, by node; the most often corrected first."""
     rows = connection.execute(
         "SELECT node.text, resource.text, runs, last, drift.day, moment FROM"
         " (SELECT node, resource, count(*) AS runs, day, moment,"
@@ -334,12 +311,7 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
 
 
 def resource_totals(connection: Connection, names: Collection[str]) -> list[int]:
-    """Return the number of resources of each node's newest run that has a summary.
-
-    Args:
-        connection: The connection.
-        names: The nodes.
-    """
+    """Return the number of resources of each node's newest run that has a summary."""
     rows = connection.execute(
         "SELECT CAST(counts.text AS INTEGER) FROM latest CROSS JOIN runs"  # noqa: S608
         " ON (runs.day, runs.node, runs.moment) = (latest.day, latest.node, latest.moment)"

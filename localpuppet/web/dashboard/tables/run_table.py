@@ -52,7 +52,6 @@ def filed(run: RunId, ended: float) -> tuple[int, int]:
     """Return the day on which a run ended, and the moment; see `run_table.TABLES`.
 
     Args:
-        run: Its id.
         ended: When it ended, seconds since 1970; not before it was requested.
     """
     day = max(parts_of(run)[0], day_of(ended))
@@ -185,13 +184,7 @@ GOOD_KINDS = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 @dataclass(slots=True, eq=False)
 class RunTableWriter:
-    """Writes ends of runs.
-
-    Attributes:
-        connection: A connection in a transaction.
-        most: Maximum number of runs a node and day.
-        most_resources: The same of resources.
-    """
+    """Writes ends of runs."""
 
     connection: Connection
     _: KW_ONLY
@@ -367,9 +360,7 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
     """Delete some of the oldest runs; return their number.
 
     Args:
-        connection: The connection.
         until: Delete only runs of earlier days; `None` for any.
-        most: Maximum number.
     """
     day = first_day(connection)
     if day is None or (until is not None and day >= until):

@@ -73,7 +73,6 @@ def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[
     If the node's log cannot be read, a warning says so after the lines of the summary.
 
     Args:
-        rows: The reports.
         read: Returns the log of a report by its hash; raises `LocalpuppetError` or `TimeoutError`.
     """
     some = list(islice(rows, 2))

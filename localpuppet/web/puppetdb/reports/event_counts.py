@@ -53,10 +53,8 @@ class EventCounting:
 
     Attributes:
         by: What is counted, a key of `_SUBJECTS`; several only in an aggregate.
-        nodes: Whether nodes are counted, and not events.
         aggregate: Whether the answer has the number of subjects instead of the subjects.
         holds: Whether the counts of a subject are in the answer.
-        page: A query of event counts, with the order and the limits of the answer.
     """
 
     by: Sequence[str]
@@ -71,10 +69,6 @@ class EventCounting:
 
         Args:
             parameters: `summarize_by`, `count_by` and `counts_filter`.
-            page: A query with the entity, the order and the limits.
-
-        Raises:
-            InvalidInputError: A parameter is malformed or not supported.
         """
         aggregate = page.entity is Entity.AGGREGATE_EVENT_COUNTS
         by = parameters.get("summarize_by")
@@ -94,11 +88,7 @@ class EventCounting:
         )
 
     def select(self, where: Condition) -> Select:
-        """Return the query of events that has the numbers.
-
-        Args:
-            where: The condition on events.
-        """
+        """Return the query of events that has the numbers."""
         names = {"status": None, **({"certname": None} if self.nodes else {})}
         for subject in self.by:
             names |= dict.fromkeys(_SUBJECTS[subject].values())
@@ -162,11 +152,7 @@ def _sort_key(column: str, row: Mapping[str, Json]) -> Any:  # noqa: ANN401 - as
 
 
 def _filter(value: Json) -> _Holds:
-    """Return the condition of `counts_filter`.
-
-    Raises:
-        InvalidInputError: It is malformed.
-    """
+    """Return the condition of `counts_filter`."""
     if isinstance(value, str):
         value = parse_json(value, "counts_filter")
     if value is None:

@@ -22,7 +22,6 @@ class LastReport:
 
     Attributes:
         ended: When its run ended, milliseconds since 1970, UTC.
-        failed: Whether its status is `failed`.
     """
 
     ended: int
@@ -33,7 +32,6 @@ def missing_report(row: NodeRow, last: LastReport | None, *, now: float) -> RunR
     """Return the report that a node should have sent; `None` if its newest one is true.
 
     Args:
-        row: The node.
         last: Its newest report; `None` if the memory has none.
         now: Seconds since 1970, UTC.
     """

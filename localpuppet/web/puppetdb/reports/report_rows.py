@@ -24,7 +24,6 @@ def metrics(seconds: int | None, counts: RunCounts | None) -> list[Json]:
     """Return the metrics of a report, without those that only the node has.
 
     Args:
-        seconds: The duration of the run.
         counts: Resources by result; `None` without a run summary.
     """
     if counts is None:

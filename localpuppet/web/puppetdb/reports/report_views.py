@@ -249,7 +249,6 @@ class FoundReport:
     """A report.
 
     Attributes:
-        run: Its run.
         is_missing: Whether it is one that the node should have sent.
         is_online: Whether the node can be asked.
     """
@@ -429,7 +428,6 @@ def _missing(
     Args:
         connection: The connection; a node without a run has a negative number.
         now: Seconds since 1970, UTC.
-        schema: The memory's name in the connection.
     """
     for place, (text, number, ended, outcome) in enumerate(
         connection.execute(_MAY_MISS.format(schema), {"now": now}), 1
