@@ -42,7 +42,8 @@ from localpuppet.fleet.agent.rollout_steps import (
     Deployments,
     RolloutSteps,
 )
-from localpuppet.fleet.agent.run_service import AgentLog, NetworkSide, RunService, Task
+from localpuppet.fleet.agent.run_service import NetworkSide, RunService, Task
+from localpuppet.fleet.agent.service_log import ServiceLog
 from localpuppet.fleet.agent.split import RunSideServer, read_spooled
 from localpuppet.fleet.agent.status import Describer
 from localpuppet.fleet.app import FleetApp
@@ -78,7 +79,7 @@ Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
 Store = Callable[[], Awaitable[KeyValue]]
 
 
-async def serve_both(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
+async def serve_both(fleet: FleetApp, log: ServiceLog, *, now: bool) -> None:
     """Serve both sides of the agent until a signal ends it.
 
     Args:
@@ -97,7 +98,7 @@ async def serve_both(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
     await app.run_service(now=now).serve(session.run, *app.tasks(), to=f"on {bus.engine}")
 
 
-async def serve_run(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
+async def serve_run(fleet: FleetApp, log: ServiceLog, *, now: bool) -> None:
     """Serve the run side until a signal ends it; see `serve_both`.
 
     Raises:
@@ -142,7 +143,7 @@ async def serve_run(fleet: FleetApp, log: AgentLog, *, now: bool) -> None:
     await service.serve(serve, *app.tasks(), to=f"for the network side of {sides.user}")
 
 
-async def serve_network(fleet: FleetApp, log: AgentLog) -> None:
+async def serve_network(fleet: FleetApp, log: ServiceLog) -> None:
     """Serve the side that talks to the bus, and that has no rights on this machine.
 
     Only settings and files that this user may read are used.
@@ -178,7 +179,7 @@ class AgentApp:
             would each run for a cause that one of them accepted.
     """
 
-    def __init__(self, fleet: FleetApp, log: AgentLog, *, lend: Lend, store: Store) -> None:
+    def __init__(self, fleet: FleetApp, log: ServiceLog, *, lend: Lend, store: Store) -> None:
         self._fleet = fleet
         self._node = node = fleet.node
         self._log = log

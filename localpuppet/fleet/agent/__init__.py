@@ -3,5 +3,5 @@
 decides: `confirmation`.
 acts: `agent`, `bus_session`, `confirming`, `entry_lender`, `puppet_calls`, `retreat`,
   `rollout_steps`, `run_service`, `split`, `status`.
-touches the world: `fork_runner`.
+touches the world: `fork_runner`, `service_log`.
 """

@@ -1,4 +1,4 @@
-"""The services of an agent: its run side with timer and signals, its network side, its log.
+"""The services of an agent: its run side with timer and signals, and its network side.
 
     step(now) -> request a run when one is due, and return how long to sleep
 
@@ -11,9 +11,6 @@ import asyncio
 import math
 import os
 import signal
-import sys
-import time
-from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,10 +19,9 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Clock, LineKind, Log, ProcessId, ServiceStatus
+from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.base.machine.unix_socket import ask, listen, listen_to
 from localpuppet.base.machine.waiting import wait_first
@@ -225,84 +221,6 @@ class RunService:
 async def _tick(timer: Timer, clock: Clock) -> None:
     while True:
         await asyncio.sleep(timer.step(clock.now().timestamp()))
-
-
-# At most MOST lines of a kind are written within WINDOW seconds. The others are counted, and the
-# count is logged later: ten thousand accepted triggers must not hide the run.
-WINDOW = 10.0
-MOST = 50
-_PRIORITY = {"warning": 4, "info": 6, "debug": 7}
-
-
-class AgentLog:
-    """Writes one line for each event.
-
-    Lines for the journal have their priority (`sd-daemon(3)`), others the time.
-
-    Args:
-        clock: Measures elapsed time.
-        debug: Whether to write debug lines, and lines above the limit.
-    """
-
-    def __init__(self, clock: Clock, *, debug: bool) -> None:
-        self._clock = clock
-        self._debug = debug
-        self._terminal = sys.stderr.isatty()
-        self._to_journal = _is_journal(os.environ.get("JOURNAL_STREAM", ""))
-        self._recent: defaultdict[LineKind, deque[float]] = defaultdict(deque)
-        self._left_out: Counter[LineKind] = Counter()
-
-    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log an event."""
-        self._log("info", text, kind)
-
-    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log an event that an operator should know."""
-        self._log("warning", text, kind)
-
-    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log a detail for debugging."""
-        if self._debug:
-            self._log("debug", text, kind)
-
-    def _log(self, level: str, text: str, kind: LineKind) -> None:
-        now = self._clock.monotonic()
-        self._log_left_out(now)
-        recent = self._recent[kind]
-        while recent and now - recent[0] > WINDOW:
-            recent.popleft()
-        if len(recent) >= MOST and not self._debug:
-            self._left_out[kind] += 1
-            return
-        recent.append(now)
-        self._write(level, text)
-
-    def _log_left_out(self, now: float) -> None:
-        for kind, count in list(self._left_out.items()):
-            if now - self._recent[kind][0] > WINDOW:
-                del self._left_out[kind]
-                self._write("warning", f"left out {count} more lines about {kind}")
-
-    def _write(self, level: str, text: str) -> None:
-        if self._to_journal:
-            head = f"<{_PRIORITY[level]}>"
-        else:
-            stamp = time.strftime("%H:%M:%S" if self._terminal else "%Y-%m-%d %H:%M:%S")
-            head = f"{stamp} {'warning: ' if level == 'warning' else ''}"
-        try:
-            sys.stderr.write(f"{head}{one_line(text)}\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return  # the reader is gone; the agent continues
-
-
-def _is_journal(stream: str) -> bool:
-    """Return whether standard error is the journal's `DEVICE:INODE` of `JOURNAL_STREAM`."""
-    try:
-        status = os.fstat(2)
-    except OSError:  # it is closed
-        return False
-    return stream == f"{status.st_dev}:{status.st_ino}"
 
 
 # Seconds between attempts of the network side to reach the run side.

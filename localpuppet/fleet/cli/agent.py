@@ -41,12 +41,12 @@ def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
     # Before other imports: it names the extra that the bus needs.
     bus = fleet.settings.bus
     from localpuppet.fleet import agent_app
-    from localpuppet.fleet.agent.run_service import AgentLog
+    from localpuppet.fleet.agent.service_log import ServiceLog
     from localpuppet.fleet.settings.fleet import require_server_bus
 
     if side != "both":
         require_server_bus(bus, where=f"agent --side {side}")
-    log = AgentLog(node.clock, debug=debug)
+    log = ServiceLog(node.clock, debug=debug)
     if side == "network":
         run(agent_app.serve_network(fleet, log))
     else:

@@ -68,7 +68,7 @@ def web_command(
                                              only the API, over TLS
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
-    from localpuppet.fleet.agent.run_service import AgentLog
+    from localpuppet.fleet.agent.service_log import ServiceLog
     from localpuppet.fleet.app import FleetApp, run
     from localpuppet.web.app import WebAddresses, WebApp, WebOptions, opening
 
@@ -76,7 +76,7 @@ def web_command(
         raise InvalidInputError(
             "requires --puppetdb, and no --open or --actions", where="--no-dashboard"
         )
-    fleet, log = FleetApp(node), AgentLog(node.clock, debug=False)
+    fleet, log = FleetApp(node), ServiceLog(node.clock, debug=False)
     with opening(node) as open_:
 
         def opened(addresses: WebAddresses) -> None:

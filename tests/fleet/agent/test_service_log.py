@@ -6,7 +6,7 @@ import re
 import pytest
 
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.agent.run_service import MOST, WINDOW, AgentLog
+from localpuppet.fleet.agent.service_log import MOST, WINDOW, ServiceLog
 from tests.doubles.ports import FakeClock
 
 
@@ -27,7 +27,7 @@ def test_a_file_gets_the_time_and_no_priority(
 ) -> None:
     """Also if the variable is that of a service whose output was redirected."""
     monkeypatch.setenv("JOURNAL_STREAM", stream)
-    log = AgentLog(FakeClock(), debug=False)
+    log = ServiceLog(FakeClock(), debug=False)
     log.info("accepted")
     log.warning("refused")
     first, second = said(capsys)
@@ -36,7 +36,7 @@ def test_a_file_gets_the_time_and_no_priority(
 
 
 def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:
-    log = AgentLog(FakeClock(), debug=True)
+    log = ServiceLog(FakeClock(), debug=True)
     log.warning("no\x1b[31m\nroom")
     log.info("accepted")
     log.debug("seen")
@@ -47,7 +47,7 @@ def test_a_flood_is_counted_and_hides_no_line_of_another_kind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
-    log = AgentLog(clock, debug=False)
+    log = ServiceLog(clock, debug=False)
     for number in range(MOST + 7):
         log.info(f"accepted {number}", kind=LineKind.ACCEPTED)
     log.info("running", kind=LineKind.RUN)
@@ -69,7 +69,7 @@ def test_a_flood_is_counted_and_hides_no_line_of_another_kind(
 def test_lines_of_one_kind_are_limited_together_however_they_begin(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = AgentLog(FakeClock(), debug=False)
+    log = ServiceLog(FakeClock(), debug=False)
     for number in range(MOST):
         log.warning(f"{number} is refused", kind=LineKind.STRANGER)
     log.warning("another beginning", kind=LineKind.STRANGER)
@@ -77,7 +77,7 @@ def test_lines_of_one_kind_are_limited_together_however_they_begin(
 
 
 def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    log = AgentLog(FakeClock(), debug=True)
+    log = ServiceLog(FakeClock(), debug=True)
     for number in range(10 * MOST):
         log.debug(f"accepted {number}", kind=LineKind.ACCEPTED)
     assert len(said(capsys)) == 10 * MOST
@@ -87,7 +87,7 @@ def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> 
 def test_messages_of_strangers_hide_no_line_of_another_kind(
     kind: LineKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = AgentLog(FakeClock(), debug=False)
+    log = ServiceLog(FakeClock(), debug=False)
     for _ in range(10 * MOST):
         log.warning("dropped a trigger: no valid signature", kind=LineKind.STRANGER)
     log.warning("what matters", kind=kind)
