@@ -318,7 +318,8 @@ class UnapprovedChange(JsonRecord):
         parts = [f"would run {self.release}, and {self.approved} was approved"]
         changes = "1 change" if len(self.others) == 1 else f"{len(self.others)} changes"
         values = f", {self.other_values} of them to other values" if self.other_values else ""
-        text = f"would make {changes} that {_were(self.others)} not approved{values}"
+        verb = "was" if len(self.others) == 1 else "were"
+        text = f"would make {changes} that {verb} not approved{values}"
         return "; ".join([*(parts if self.approved else ()), *([text] if self.others else ())])
 
 
@@ -347,10 +348,6 @@ def extend(approved: PredictedChanges | None, difference: UnapprovedChange) -> P
 
 def _property(change: PropertyChange) -> tuple[str, str, str]:
     return change.type, change.title, change.property
-
-
-def _were(changes: Sequence[PropertyChange]) -> str:
-    return "was" if len(changes) == 1 else "were"
 
 
 _LOCAL = re.compile(

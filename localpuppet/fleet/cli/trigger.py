@@ -86,7 +86,7 @@ def trigger_command(
     )
     patience = parse_duration(wait_timeout, what="--wait-timeout") if wait else None
     sent, ends = run(_trigger(fleet, call, patience, quiet=as_json))
-    problems = [name for name, end in ends.items() if end is None or not _good(end)]
+    problems = [name for name, end in ends.items() if end is None or not succeeded(end["outcome"])]
     if as_json:
         render.emit_json(
             {
@@ -164,11 +164,6 @@ async def _through_agent(socket: Path, call: "Outgoing") -> "SendResult":
         sent=tuple(NodeName(name) for name in answer["sent"]),
         dropped={NodeName(drop["node"]): drop["reason"] for drop in answer["dropped"]},
     )
-
-
-def _good(end: dict[str, Any]) -> bool:
-
-    return succeeded(end["outcome"])
 
 
 def _show(

@@ -152,7 +152,9 @@ class RevocationLists:
         from cryptography import x509
 
         try:
-            lists = cls(path, [x509.load_pem_x509_crl(block) for block in _blocks(path)])
+            lists = cls(
+                path, [x509.load_pem_x509_crl(block) for block in _BLOCK.findall(read_anchor(path))]
+            )
         except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
             raise InvalidInputError("is not a revocation list", where=str(path)) from error
         if not lists._lists:
@@ -192,10 +194,6 @@ class RevocationLists:
                 if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
             ]
         return self._signed[issuer]
-
-
-def _blocks(path: Path) -> list[bytes]:
-    return _BLOCK.findall(read_anchor(path))
 
 
 def _is_complete(entry: "CertificateRevocationList") -> bool:
