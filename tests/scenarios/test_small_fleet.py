@@ -101,3 +101,12 @@ def test_the_tutorial_is_true(terminal: tuple[Terminal, Path]) -> None:
                 printed = plain(shell.type(command))
             logs = "".join(log.read_text() for log in directory.glob("fleet/*/agent.log"))
             assert printed == expected, f"{command}\n{logs}"
+
+
+def test_the_demonstration_ends_well() -> None:
+    """README and the landing page begin with it."""
+    script = Path(__file__).parents[2] / "scripts/fleet"
+    done = subprocess.run([script, "sqlite"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the loop ends here" in done.stdout
+    assert "server web02.example.com:8080" in done.stdout
