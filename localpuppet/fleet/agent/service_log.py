@@ -1,6 +1,6 @@
 """The log of a service, the agent or the dashboard: one line for each event, on standard error.
 
-A file of its own, because the dashboard needs nothing else of an agent.
+The dashboard loads this file and nothing else of an agent.
 """
 
 import os
