@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import closing
 
-from localpuppet.fleet.agent.run_service import MOST, WINDOW
+from localpuppet.fleet.agent.service_log import MOST, WINDOW
 from tests.rigs.buses import TIMEOUT
 from tests.rigs.fleet import Fleet
 from tests.rigs.waiting import wait_until
