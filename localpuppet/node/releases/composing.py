@@ -176,7 +176,6 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
 
 
 def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> ReleaseLayout:
-
     file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
     conf = parse_environment(text, moduledir=moduledir)
