@@ -34,7 +34,7 @@ from localpuppet.fleet.exports.held import FILE, HeldExports, exports_writer
 from localpuppet.fleet.exports.resource import ExportedResource, pack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
-from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
+from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
 from localpuppet.fleet.trust.keys import TrustedKeys
 from tests.doubles.identities import person, verifier
 from tests.fleet.inventory.entries import entry

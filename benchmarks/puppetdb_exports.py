@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the rigs of the tes
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
 from localpuppet.fleet.exports.held import FILE, HeldExports
-from localpuppet.node.puppet.command import error_lines
+from localpuppet.node.puppet.command_line import error_lines
 from localpuppet.node.puppet.types import METAPARAMETERS
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet import Fleet

@@ -11,8 +11,8 @@ from pathlib import Path
 from puppetdb_queries import catalog_of, exports_of
 from puppetdb_server import free_port
 
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper, pack_catalog
@@ -22,8 +22,8 @@ from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
 from localpuppet.fleet.inventory.presence import announce
-from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier

@@ -31,7 +31,7 @@ from localpuppet.fleet.requests.request import Request, RunOnce, answer
 from localpuppet.fleet.triggers.cause import MOST, TriggerOutcome
 from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.runs.holds import rollout_owner
 
 CLOCK = SystemClock()
 GOOD = "changed"

@@ -68,7 +68,7 @@ SECTIONS = {
         "web": "web.cli.web",
     },
 }
-# Keys of localpuppet.yaml that `fleet.settings.peers` checks with each command.
+# Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
 )
@@ -118,11 +118,11 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
 def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
     readers: list[SectionReader] = []
     if not PEER_KEYS.isdisjoint(keys):
-        from localpuppet.fleet.settings.peers import peer_settings
+        from localpuppet.fleet.fleet_settings import peer_settings
 
         readers.append(peer_settings)
     if "web" in keys:
-        from localpuppet.web.settings import web_settings
+        from localpuppet.web.web_settings import web_settings
 
         readers.append(web_settings)
     return readers

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from localpuppet.main import report_unexpected
-from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.git_modules import Pin
 from tests.rigs.node import Node
 
 LOADING = """

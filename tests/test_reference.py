@@ -11,11 +11,10 @@ import pytest
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.schemas import load
-from localpuppet.fleet.settings.fleet import fleet_settings_of
-from localpuppet.fleet.settings.peers import peer_settings
+from localpuppet.fleet.fleet_settings import fleet_settings_of, peer_settings
 from localpuppet.main import cli
 from localpuppet.node.settings import SettingsFile, settings_of
-from localpuppet.web.settings import web_settings
+from localpuppet.web.web_settings import web_settings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -4,6 +4,6 @@ A function that reads or writes the state directory raises `StateError` if the d
 one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
 packages: `agent`, `bus`, `catalogs`, `cli`, `edges`, `exports`, `history`, `inventory`,
-    `leases`, `requests`, `settings`, `triggers`, `trust`.
-acts: `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
+    `leases`, `requests`, `triggers`, `trust`.
+acts: `fleet_settings`, `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
 """

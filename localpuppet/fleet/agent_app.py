@@ -17,6 +17,7 @@ from localpuppet.base.machine.service_manager import ServiceManager, given_socke
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.base.machine.waiting import run_until
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
+from localpuppet.fleet.agent.agent_status import Describer
 from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide, lend_store
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory
 from localpuppet.fleet.agent.confirming import (
@@ -45,7 +46,6 @@ from localpuppet.fleet.agent.rollout_steps import (
 from localpuppet.fleet.agent.run_service import NetworkSide, RunService, Task
 from localpuppet.fleet.agent.service_log import ServiceLog
 from localpuppet.fleet.agent.split import RunSideServer, read_spooled
-from localpuppet.fleet.agent.status import Describer
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy import ProxyKeyValue
@@ -58,20 +58,20 @@ from localpuppet.fleet.edges.reactor import (
     Questions,
     Reactor,
 )
+from localpuppet.fleet.inventory.entry_publisher import Publisher
 from localpuppet.fleet.inventory.outbox import awaited
-from localpuppet.fleet.inventory.publishing import Publisher
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.leases.keeper import Keeper, LeaseBook, LockUsers
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.requests.request_handler import Actions, RequestHandler
-from localpuppet.fleet.triggers.admission import Admission, SignedAdmission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission
 from localpuppet.fleet.trust.policy import peer_refusal
 from localpuppet.node.app import program_environment
 from localpuppet.node.enc.assignment import AssignedRelease
-from localpuppet.node.runs import metrics
-from localpuppet.node.runs.hold import Holds, HoldStatus
+from localpuppet.node.runs import metrics_file
+from localpuppet.node.runs.holds import Holds, HoldStatus
 from localpuppet.node.runs.run_replies import NoopReporter
 
 # Lends the connected store of an engine; `None` means the site's engine.
@@ -399,7 +399,7 @@ class AgentApp:
         return Confirming(
             ConfirmationMemory(self._state),
             boot=node.processes.me().boot_id,
-            late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
+            late=lambda late: metrics_file.note_confirmation(node.settings.metrics, late=late),
             command=None
             if command is None
             else partial(ask_command, command, node.processes, env=environment, log=self._log),

@@ -21,33 +21,32 @@ from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.settings import FILE
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.agent.entry_lender import EntryLender
-    from localpuppet.fleet.agent.puppet_calls import (
+    from localpuppet.fleet.agent.code_calls import (
         ExportCalls,
         InventoryCalls,
         Paths,
         PuppetCalls,
     )
+    from localpuppet.fleet.agent.entry_lender import EntryLender
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.captures import CaptureKeeper
     from localpuppet.fleet.edges.kicks import HeldKicks, KickSending
     from localpuppet.fleet.exports.held import HeldExports
     from localpuppet.fleet.exports.recording import CollectorRecord, CollectorService
-    from localpuppet.fleet.history.following import HistoryBoard, HistoryFollower
+    from localpuppet.fleet.fleet_settings import FleetSettings, PeerSettings
+    from localpuppet.fleet.history.history_follower import HistoryBoard, HistoryFollower
     from localpuppet.fleet.history.node_history import NodeHistory
     from localpuppet.fleet.inventory.admission import EntryAdmission
     from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity
     from localpuppet.fleet.inventory.following import ViewFollower
-    from localpuppet.fleet.inventory.publishing import PublisherIdentity
     from localpuppet.fleet.inventory.reading import UnlistedNodes
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.leases.keeper import Keeper
     from localpuppet.fleet.leases.lease import Leases
     from localpuppet.fleet.publishing import NodePublishing
-    from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.fleet.requests.request_client import RequestClient
     from localpuppet.fleet.requests.request_handler import RequestAdmission
-    from localpuppet.fleet.settings.fleet import FleetSettings
-    from localpuppet.fleet.settings.peers import PeerSettings
     from localpuppet.fleet.triggers.sending import Outgoing, SendResult
     from localpuppet.fleet.trust.identity import SignerIdentity
     from localpuppet.fleet.trust.signing import MessageSigner, Verifier
@@ -73,14 +72,14 @@ class FleetApp:
     @cached_property
     def settings(self) -> "FleetSettings":
         """The settings of the bus and the agent."""
-        from localpuppet.fleet.settings.fleet import fleet_settings_of
+        from localpuppet.fleet.fleet_settings import fleet_settings_of
 
         return self.node.section(fleet_settings_of)
 
     @cached_property
     def peers(self) -> "PeerSettings":
         """How this node deals with other nodes."""
-        from localpuppet.fleet.settings.peers import peer_settings
+        from localpuppet.fleet.fleet_settings import peer_settings
 
         return self.node.section(peer_settings)
 
@@ -143,7 +142,7 @@ class FleetApp:
             UnavailableError: The bus cannot be reached.
             InvalidInputError: The engine is not configured, or its library is not installed.
         """
-        from localpuppet.fleet.settings.fleet import require_servers
+        from localpuppet.fleet.fleet_settings import require_servers
 
         bus = self.settings.bus
         name = engine or bus.engine
@@ -173,7 +172,7 @@ class FleetApp:
 
     def requests(self, kv: "KeyValue") -> "RequestClient":
         """Return the client that sends requests to other nodes over a connected store."""
-        from localpuppet.fleet.requests.client import RequestClient
+        from localpuppet.fleet.requests.request_client import RequestClient
 
         return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
 
@@ -341,7 +340,7 @@ class FleetApp:
         Args:
             note: Takes what a person should read; `None` in the agent, which keeps the view.
         """
-        from localpuppet.fleet.agent.puppet_calls import InventoryCalls
+        from localpuppet.fleet.agent.code_calls import InventoryCalls
 
         return InventoryCalls(
             self.entries.lend(note),
@@ -352,7 +351,7 @@ class FleetApp:
 
     def export_calls(self, note: Callable[[str], None] | None = None) -> "ExportCalls":
         """Return the service that answers the termini of a catalog; see `inventory_calls`."""
-        from localpuppet.fleet.agent.puppet_calls import ExportCalls
+        from localpuppet.fleet.agent.code_calls import ExportCalls
 
         return ExportCalls(
             self.entries.lend(note),
@@ -374,7 +373,7 @@ class FleetApp:
 
         A process that cannot renew leases has no `keeper`.
         """
-        from localpuppet.fleet.agent.puppet_calls import PuppetCalls, Sender, TriggerCalls
+        from localpuppet.fleet.agent.code_calls import PuppetCalls, Sender, TriggerCalls
 
         sender = Sender(
             store=store,
@@ -448,7 +447,7 @@ class FleetApp:
         self, board: "HistoryBoard", store: "Store", log: Log
     ) -> "HistoryFollower":
         """Return the service that passes the history of all nodes to a board."""
-        from localpuppet.fleet.history.following import HistoryFollower
+        from localpuppet.fleet.history.history_follower import HistoryFollower
 
         clock = self.node.clock
         return HistoryFollower(board, self.verifier, store=store, clock=clock, log=log)
@@ -472,7 +471,7 @@ class FleetApp:
     def publisher_identity(self) -> "PublisherIdentity":
         """Return who publishes this node's entry, and what accompanies it."""
         from localpuppet.fleet.exports.held import exports_writer
-        from localpuppet.fleet.inventory.publishing import PublisherIdentity
+        from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity
 
         name, publishing = self.name, self.publishing
         return PublisherIdentity(
@@ -495,7 +494,7 @@ class FleetApp:
         """
         import asyncio
 
-        from localpuppet.fleet.inventory.publishing import publish
+        from localpuppet.fleet.inventory.entry_publisher import publish
 
         outbox, history = self.publishing.outbox, self.publishing.history
         payload = outbox.payload()

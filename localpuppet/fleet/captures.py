@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.json_text import compact, members
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
@@ -45,8 +45,9 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.document import EncData
-from localpuppet.node.enc.instance.facts import INSTANCE_ID, withheld
-from localpuppet.node.preview.capture import (
+from localpuppet.node.enc.instance.instance_facts import INSTANCE_ID, withheld
+from localpuppet.node.preview.compile_request import CapturedQuery
+from localpuppet.node.preview.node_capture import (
     MAX_BYTES,
     MAX_QUERIES,
     NodeCapture,
@@ -55,12 +56,11 @@ from localpuppet.node.preview.capture import (
     withhold,
     withhold_all,
 )
-from localpuppet.node.preview.ports import CapturedQuery
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.fleet.requests.arguments import ChunkArguments
-    from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.fleet.requests.request_client import RequestClient
 
 
 MAX_ANSWER = 1024 * 1024
@@ -262,7 +262,7 @@ class CaptureKeeper:
             LocalpuppetError: There is no capture, or another one than the caller began with.
         """
         from localpuppet.fleet.inventory.chunks import digest_of
-        from localpuppet.fleet.requests.client import reply_chunk
+        from localpuppet.fleet.requests.request_client import reply_chunk
 
         run, capture = self.read()
         data = _packed(capture)
@@ -296,7 +296,7 @@ def _packed(capture: NodeCapture) -> bytes:
 
 
 # Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
-# `MAX_PACKED` bytes, an unpacked one `node.preview.capture.MAX_BYTES`.
+# `MAX_PACKED` bytes, an unpacked one `node.preview.node_capture.MAX_BYTES`.
 AT_ONCE, UNPACKED = 64, 2
 
 
@@ -306,7 +306,7 @@ async def ask_capture(client: "RequestClient", node: NodeName, *, patience: floa
     Args:
         patience: Seconds to wait for each reply.
     """
-    from localpuppet.fleet.requests.client import request_chunks
+    from localpuppet.fleet.requests.request_client import request_chunks
 
     reply = await request_chunks(client, node, "capture", most=MAX_PACKED, patience=patience)
     return reply.data
@@ -314,7 +314,7 @@ async def ask_capture(client: "RequestClient", node: NodeName, *, patience: floa
 
 def read_capture(node: NodeName, packed: bytes) -> NodeCapture:
     """Return the capture that a node sent; raise `UnavailableError` if it is invalid."""
-    from localpuppet.fleet.requests.client import invalid_reply
+    from localpuppet.fleet.requests.request_client import invalid_reply
 
     try:
         return NodeCapture.parse(unpacked(packed, most=MAX_BYTES), node=node, where="JSON")

@@ -36,9 +36,9 @@ from localpuppet.node.releases.ledger import AppliedElsewhere
 if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.node.releases.staged import StagedRelease
-    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.releases.staged_records import StagedRelease
     from localpuppet.node.runs.run import Attempt, Status
+    from localpuppet.node.runs.run_records import RunDirectory
 
 # Seconds that the first run of a node waits for the node's entry on the bus.
 ASKING = 10.0

@@ -15,8 +15,9 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.captures import CaptureKeeper, remove_answers
-from localpuppet.fleet.exports.policy import servers_of
+from localpuppet.fleet.exports.collect_policy import servers_of
 from localpuppet.fleet.exports.recording import offer_exports, read_collected
+from localpuppet.fleet.fleet_settings import PeerSettings
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import (
     CatalogQuery,
@@ -26,13 +27,12 @@ from localpuppet.fleet.inventory.entry import (
 )
 from localpuppet.fleet.inventory.facts import PublishedRun, class_names, entry_of
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.settings.peers import PeerSettings
-from localpuppet.node.enc.instance.facts import withheld
+from localpuppet.node.enc.instance.instance_facts import withheld
 from localpuppet.node.puppet.report import COMPONENTS, KICKS, read_classes, read_facts, read_noted
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.query_record import read_queries
-from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Attempt, Status
+from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node import settings as node_settings
 from localpuppet.node.runs.observer import SilentObserver
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.processes import SystemProcesses
     from localpuppet.node.candidates import Candidate, NodeCatalogs
     from localpuppet.node.enc.assignment import Assignment
-    from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.enc.input import InputReader
-    from localpuppet.node.enc.instance.data import InstanceData, Service
-    from localpuppet.node.enc.instance.facts import InstanceSource
+    from localpuppet.node.enc.instance.instance_data import InstanceData, Service
+    from localpuppet.node.enc.instance.instance_facts import InstanceSource
+    from localpuppet.node.enc.site_command import EncCommand
+    from localpuppet.node.preview.compile_request import CompileEngine
     from localpuppet.node.preview.engine import PuppetCompileEngine
-    from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
-    from localpuppet.node.puppet.command import ApplyCommand, Compilation
+    from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
     from localpuppet.node.puppet.environment import LeanStart
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.packages.tools import SystemPackageTools
     from localpuppet.node.releases.release import Release
     from localpuppet.node.releases.release_files import ReleaseFiles
-    from localpuppet.node.releases.staged import StagedRelease
+    from localpuppet.node.releases.staged_records import StagedRelease
     from localpuppet.node.releases.staging import Approve, ReleaseStaging
     from localpuppet.node.releases.store import Store
     from localpuppet.node.runs.attempts import Attempts
     from localpuppet.node.runs.classifier import Classifier
-    from localpuppet.node.runs.hold import Holds
+    from localpuppet.node.runs.holds import Holds
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.runs.preparing import (
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     )
     from localpuppet.node.runs.provider import InterfaceReader, Parser, ReleaseProvider
     from localpuppet.node.runs.puppet_calls import PuppetCaller
-    from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.release_check import ReleaseCheck
     from localpuppet.node.runs.run import Attempt, Status
+    from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
 
     T = TypeVar("T")
@@ -372,7 +372,7 @@ class NodeApp:
     @cached_property
     def instance(self) -> "InstanceSource":
         """The instance data of this machine, whose service is asked once."""
-        from localpuppet.node.enc.instance.facts import InstanceSource
+        from localpuppet.node.enc.instance.instance_facts import InstanceSource
 
         own = self.settings.instance
 
@@ -406,7 +406,7 @@ class NodeApp:
         settings = self.settings
         if settings.enc is None:
             return None
-        from localpuppet.node.enc.command import EncCommand
+        from localpuppet.node.enc.site_command import EncCommand
 
         return EncCommand.parse(
             settings.enc,
@@ -440,14 +440,14 @@ class NodeApp:
     def records(self) -> "Records":
         """The records of runs."""
         from localpuppet.base.machine.process_table import SystemProcessTable
-        from localpuppet.node.runs.records import Records
+        from localpuppet.node.runs.run_records import Records
 
         return Records(self.settings.state / "runs", SystemProcessTable())
 
     @cached_property
     def good_runs(self) -> "GoodRuns":
         """The good runs to which the node can return."""
-        from localpuppet.node.runs.records import GoodRuns
+        from localpuppet.node.runs.run_records import GoodRuns
 
         keep = self.settings.keep_releases
         return GoodRuns(self.settings.state / "good_runs", records=self.records, releases=keep)
@@ -468,7 +468,7 @@ class NodeApp:
 
     def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on the node; see `find_puppet` for `ask`."""
-        from localpuppet.node.runs.hold import Holds
+        from localpuppet.node.runs.holds import Holds
 
         puppet = self.find_puppet(ask=ask)
         disabled = puppet.disable_file if puppet else None
@@ -588,7 +588,7 @@ class NodeApp:
         self, release: "Release", environment: str, environments: Path
     ) -> "Compilation":
         """Return the compilation of a release in an environment below a directory."""
-        from localpuppet.node.puppet.command import Compilation
+        from localpuppet.node.puppet.command_line import Compilation
 
         settings = self.settings
         return Compilation(
@@ -1254,7 +1254,7 @@ class NodeApp:
         options: "RunOptions",
     ) -> "ApplyCommand":
         """Return the `puppet apply` for a release."""
-        from localpuppet.node.puppet.command import ApplyCommand
+        from localpuppet.node.puppet.command_line import ApplyCommand
 
         settings = self.settings
         return ApplyCommand(

@@ -17,6 +17,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import InputReader, node_document
+from localpuppet.node.preview.compile_request import CompileEngine, CompileRequest
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,
@@ -26,11 +27,10 @@ from localpuppet.node.preview.difference import (
     class_title,
     difference,
 )
-from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import TYPE_KEY, CanonicalCatalog
-from localpuppet.node.puppet.command import error_lines
+from localpuppet.node.puppet.command_line import error_lines
 from localpuppet.node.puppet.report import parse_facts
-from localpuppet.node.releases.difference import CatalogChanges, NameDifference
+from localpuppet.node.releases.comparison import CatalogChanges, NameDifference
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.interface import only_in_other
 from localpuppet.node.runs.provider import InterfaceReader, ReleaseProvider

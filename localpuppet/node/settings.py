@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.converter import JsonForm, JsonRecord, from_record
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.formats.records import JsonForm, JsonRecord, from_record
 from localpuppet.base.formats.schemas import load, with_defaults
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file, read_user_file
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.data import CloudInitFiles, Service
+from localpuppet.node.enc.instance.instance_data import CloudInitFiles, Service
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource

@@ -23,7 +23,7 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.app import FleetApp, machine_name
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.requests.client import RequestClient
+from localpuppet.fleet.requests.request_client import RequestClient
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.input import Fetch, Https

@@ -21,17 +21,16 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.converter import AllowedRange, Key, Message
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName, parse_uuid
-from localpuppet.base.formats.records import AllowedRange, Key, Message
 from localpuppet.base.formats.text import parse_choice, parse_line, shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
-from localpuppet.fleet.requests import client
+from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests.arguments import MAX_EPOCH
-from localpuppet.fleet.requests.client import Replies
 from localpuppet.fleet.requests.request import (
     LIFE,
     MAX_LIFETIME,
@@ -40,6 +39,7 @@ from localpuppet.fleet.requests.request import (
     lifetime_problem,
     read_answer,
 )
+from localpuppet.fleet.requests.request_client import Replies
 from localpuppet.fleet.trust.seen import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.checkpoints import PublishedCheckpoint, RolloutCheckpoints
@@ -334,7 +334,7 @@ class BusCommandReader:
         )
         # The bus may deny a reply to this sender; the commands of others must still arrive.
         with suppress(RefusedError):
-            await client.reply(
+            await request_client.reply(
                 self.kv, reply, caller=spoken.caller, node=self.signer.name, request=spoken.jti
             )
 

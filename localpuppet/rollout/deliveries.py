@@ -21,7 +21,7 @@ from localpuppet.fleet.requests.arguments import (
     RolloutReference,
     StatusRequest,
 )
-from localpuppet.fleet.requests.client import (
+from localpuppet.fleet.requests.request_client import (
     AT_ONCE,
     AssignmentReport,
     NodeAnswer,
@@ -36,7 +36,7 @@ from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded, Rollou
 from localpuppet.rollout.rollout_options import Delivery
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.client import NodeAnswer
+    from localpuppet.fleet.requests.request_client import NodeAnswer
 
 
 Problems = Mapping[NodeName, str]

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.converter import from_record, register_form, to_record
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.base.formats.records import from_record, register_form, to_record
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.enc.document import Classes, EncData

@@ -25,14 +25,14 @@ from localpuppet.fleet.requests.arguments import (
     StatusRequest,
     step_uuid,
 )
-from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
+from localpuppet.fleet.requests.request_client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.triggers.cause import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.signing import Verifier, claimed_payload
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.rollout.deliveries import (
     MAX_REASON,
     PATIENCE,
@@ -56,7 +56,7 @@ from localpuppet.rollout.events import (
 )
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.client import NodeAnswer
+    from localpuppet.fleet.requests.request_client import NodeAnswer
 
 
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus

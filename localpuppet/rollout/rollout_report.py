@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.prometheus import parse_samples, show_samples
-from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.value import Value

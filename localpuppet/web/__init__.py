@@ -4,5 +4,6 @@ A function that reads or writes the state directory raises `StateError` if the d
 that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
 packages: `access`, `cli`, `dashboard`, `puppetdb`.
-modules: `app`, `settings`.
+modules: `app`.
+acts: `web_settings`.
 """

@@ -25,7 +25,7 @@ from localpuppet.web.access.rules import (
     PeopleDoor,
     socket_owner,
 )
-from localpuppet.web.settings import WebSettings, web_settings
+from localpuppet.web.web_settings import WebSettings, web_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,7 +192,7 @@ class WebApp:
         return Reports(tell)
 
     def _own(self, action: str, run: "RunId") -> "Mapping[str, Json]":
-        from localpuppet.base.formats.records import to_record
+        from localpuppet.base.formats.converter import to_record
         from localpuppet.node.runs.run_replies import log_reply, report_reply
 
         records = self.node.records
@@ -204,7 +204,7 @@ class WebApp:
 
     def staged(self) -> "StagedReleases":
         """Return the staged releases of this machine."""
-        from localpuppet.node.releases.staged import StagedRecords
+        from localpuppet.node.releases.staged_records import StagedRecords
         from localpuppet.node.releases.tag_memory import TagMemory
         from localpuppet.web.dashboard.releases import LocalStagedReleases
 

@@ -7,8 +7,8 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request_client import NO_ANSWER, NodeAnswer, RequestClient
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.preview.ports import (
+from localpuppet.node.preview.compile_request import (
     CompileFailure,
     CompileRequest,
     CompileResult,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.git_names import TagObject
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.names import TagObject
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.limits import Budget
 

@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
 from localpuppet.fleet.requests.request import NodeReply, Request
 from localpuppet.fleet.triggers.cause import Trigger
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.ports import FakeProcesses
 
 RUN = RunId("20261120T140000.000000Z-abcd")

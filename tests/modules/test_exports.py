@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.exports.policy import CollectPolicy
+from localpuppet.fleet.exports.collect_policy import CollectPolicy
 from localpuppet.fleet.exports.resource import Offer
 from localpuppet.fleet.exports.search import Search, choose
 from tests.fleet.exports.offers import offer

@@ -9,8 +9,8 @@ from localpuppet.node.app import Neighbours, NodeApp, NodePorts
 from localpuppet.node.puppet.report import read_facts
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.rigs.node import Node
 
 READ = """

@@ -12,12 +12,12 @@ from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.puppet.report import KICKS, read_noted
 from localpuppet.node.releases.branches import StagedBranch
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.runs.hold import Holds
+from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.interface import Interface
 from localpuppet.node.runs.query_record import read_queries
-from localpuppet.node.runs.records import GoodRun, RunDirectory
 from localpuppet.node.runs.run import Attempt, Status
+from localpuppet.node.runs.run_records import GoodRun, RunDirectory
 from tests.doubles.ports import FakeClock
 
 RUN = "20261120T140000.000000Z-abcd"

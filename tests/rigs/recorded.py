@@ -7,8 +7,8 @@ from typing import Any
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.options import RunRequest
-from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
 from tests.doubles.ports import FakeClock, FakeProcesses
 
 SUPERVISOR = ProcessId(pid=7, boot_id="b", started=3)

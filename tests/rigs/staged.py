@@ -8,8 +8,8 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.fetch import Supply
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.modules import ModuleAccess
 from localpuppet.node.releases.release import Release, resolve

@@ -14,15 +14,15 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd
 from localpuppet.node.enc.document import NodeDocument, ReleaseEnc
 from localpuppet.node.enc.input import InputReader, LoadedInput
-from localpuppet.node.puppet.command import ApplyCommand, Compilation
+from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import PreparedRun
-from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run_records import RunDirectory
 from localpuppet.node.runs.supervisor import Node, Supervisor
 from tests.doubles.ports import FakeChild, FakeClock, FakeObserver, FakeProcesses, Started
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request_client import NodeAnswer, RequestClient
 from localpuppet.rollout.events import NodeRun
 from localpuppet.rollout.rollout_nodes import FleetNodes
 from tests.doubles.identities import verifier

@@ -9,8 +9,8 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, StatusRequest
-from localpuppet.fleet.requests.client import TOO_OLD, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests.request_client import TOO_OLD, NodeAnswer, RequestClient
 from localpuppet.rollout import deliveries
 from localpuppet.rollout.deliveries import Deliveries, NodeRunAnswer
 from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.rollout.deliveries import NodeRunReport
 from localpuppet.rollout.events import (
     NodeRun,

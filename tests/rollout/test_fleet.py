@@ -9,8 +9,8 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.requests.arguments import StatusRequest
-from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+from localpuppet.fleet.requests.request_client import NodeAnswer
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.events import ExportDependency, NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.rollout_nodes import STALE, UNTOLD, FleetNodes

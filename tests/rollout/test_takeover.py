@@ -7,8 +7,8 @@ import pytest
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
-from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Arguments, Enable
+from localpuppet.fleet.requests.request_client import NodeAnswer
 from localpuppet.rollout.events import RolloutTakenOver
 from localpuppet.rollout.resuming import heed_refusal
 from tests.rollout.answering import Client, replied

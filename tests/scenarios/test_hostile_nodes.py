@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.fleet.history.records import an_end

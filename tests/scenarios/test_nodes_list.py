@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.formats.records import to_record
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.inventory.run_end import Kind

@@ -19,8 +19,8 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.requests import client
 from localpuppet.fleet.requests import request as messages
+from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
@@ -230,7 +230,7 @@ async def test_a_reply_that_an_admin_forges_is_rejected(site: Site) -> None:
     request, token = messages.ask(signer, NodeName(WEB02), "status", NoArguments(), clock=clock)
     forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
-    async with client.Replies(alice, ALICE, NodeName(WEB02)) as replies:
+    async with request_client.Replies(alice, ALICE, NodeName(WEB02)) as replies:
         asking = replies.ask(
             token,
             at=layout.requests_of(ALICE, NodeName(WEB02)) + request.jti,

@@ -13,8 +13,8 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY, INVENTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, history_key
-from localpuppet.fleet.history.following import HistoryFollower, read_runs
-from localpuppet.fleet.history.publishing import DayLog, HistoryPublisher, PublishedDays
+from localpuppet.fleet.history.history_follower import HistoryFollower, read_runs
+from localpuppet.fleet.history.node_history import DayLog, HistoryPublisher, PublishedDays
 from localpuppet.fleet.history.run_summary import RunSummary
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock, FakeLog

@@ -20,7 +20,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.leases.lease import Leases
-from localpuppet.fleet.requests import client as exchange
+from localpuppet.fleet.requests import request_client as exchange
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.trust.signing import MessageSigner
 from tests.doubles.identities import person

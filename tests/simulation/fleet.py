@@ -12,9 +12,9 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import ALWAYS
-from localpuppet.fleet.triggers.admission import Admission, AdmittedTrigger, Loop, next_path
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Path
+from localpuppet.fleet.triggers.trigger_admission import Admission, AdmittedTrigger, Loop, next_path
 
 START = 1_795_000_000
 TTL = 180

@@ -1,7 +1,6 @@
 """Plausible bugs of coalescing and of chains: the tests must find each."""
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.coalescing import (
     Batch,
@@ -10,6 +9,7 @@ from localpuppet.fleet.triggers.coalescing import (
     DroppedCause,
     Path,
 )
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.fleet.edges.reactions import AnswerDigest, Dependency, FinishedRun, ReactionState
 from localpuppet.fleet.edges.reactor import Reactor
 from localpuppet.fleet.inventory.entry import InventoryEntry

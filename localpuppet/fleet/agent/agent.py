@@ -25,7 +25,6 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
-from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger, SignedAdmission
 from localpuppet.fleet.triggers.cause import (
     INTERRUPTED,
     MOST,
@@ -36,9 +35,14 @@ from localpuppet.fleet.triggers.cause import (
 )
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Steps
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.node.runs.hold import HoldStatus
-from localpuppet.node.runs.records import Records
+from localpuppet.fleet.triggers.trigger_admission import (
+    AdmittedTrigger,
+    DroppedTrigger,
+    SignedAdmission,
+)
+from localpuppet.node.runs.holds import HoldStatus
 from localpuppet.node.runs.run import RunState
+from localpuppet.node.runs.run_records import Records
 
 Work = TypeVar("Work", contravariant=True)
 # Seconds until the agent tries a run again while another run uses the node, and until it notices

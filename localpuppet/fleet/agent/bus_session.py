@@ -25,7 +25,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import Backoff, close, ours, unending
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.requests import client
+from localpuppet.fleet.requests import request_client
 
 # The caller's name, the request's id, and the signed reply.
 Answer = tuple[str, str, bytes]
@@ -273,7 +273,9 @@ class BusSession:
 
     async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
         try:
-            await client.reply(kv, token, caller=caller, node=self._side.me, request=request)
+            await request_client.reply(
+                kv, token, caller=caller, node=self._side.me, request=request
+            )
         except (FullError, InvalidInputError) as error:  # two long names exceed the limit of keys
             self._log.warning(f"{caller} gets no reply: {error}", kind=LineKind.REQUEST)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.formats.converter import JsonRecord, to_record
 from localpuppet.base.formats.json_file import read_record
-from localpuppet.base.formats.records import JsonRecord, to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json, mapping_of

@@ -47,13 +47,13 @@ from localpuppet.base.machine.fork_server import MAX_PATH
 from localpuppet.base.machine.ports import Log, ProcessId
 from localpuppet.base.machine.processes import KeptProcess, start_kept
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.confirmation import is_confirmed
 from localpuppet.fleet.agent.retreat import RetreatOrder
 from localpuppet.fleet.agent.rollout_steps import Deployment
+from localpuppet.fleet.fleet_settings import fleet_settings_of
 from localpuppet.fleet.requests.arguments import Compile, DeployAction
-from localpuppet.fleet.settings.fleet import fleet_settings_of
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.runs.observer import SilentObserver

@@ -33,9 +33,9 @@ from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 # The number of rollback attempts, and the seconds after the first failure; each later pause is
 # twice as long.

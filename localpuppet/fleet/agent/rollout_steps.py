@@ -44,7 +44,7 @@ from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, succeeded
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.runs.hold import Holds
+from localpuppet.node.runs.holds import Holds
 
 Outcome = TypeVar("Outcome")
 

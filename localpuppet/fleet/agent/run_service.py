@@ -27,13 +27,13 @@ from localpuppet.base.machine.unix_socket import ask, listen, listen_to
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.fleet.agent.bus_session import BusSession, lend_store
-from localpuppet.fleet.agent.puppet_calls import PuppetCalls
+from localpuppet.fleet.agent.code_calls import PuppetCalls
 from localpuppet.fleet.agent.split import RemoteRunSide, Spool, VerifierOf
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy import ProxyServer
+from localpuppet.fleet.fleet_settings import FleetSettings
 from localpuppet.fleet.inventory.node_row import splay
 from localpuppet.fleet.leases.keeper import Keeper
-from localpuppet.fleet.settings.fleet import FleetSettings
 from localpuppet.fleet.triggers.cause import CauseKind
 
 # The longest sleep in seconds, to notice a changed clock.

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.records import (
+from localpuppet.base.formats.converter import (
     JsonRecord,
     from_record,
     to_record,
 )
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
@@ -37,7 +37,7 @@ from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.fleet.requests.client import (
+from localpuppet.fleet.requests.request_client import (
     RequestClient,
     invalid_reply,
     reply_chunk,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.agent.confirmation import Confirmation
     from localpuppet.fleet.exports.search import RejectedResource
     from localpuppet.fleet.requests.request import Arguments
-    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.runs.run_records import RunDirectory
 
 # Exported resources that `status` names, of those that a run left out.
 SHOWN = 3

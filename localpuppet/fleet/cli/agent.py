@@ -42,7 +42,7 @@ def agent_command(node: NodeApp, side: str, now: bool, debug: bool) -> None:
     bus = fleet.settings.bus
     from localpuppet.fleet import agent_app
     from localpuppet.fleet.agent.service_log import ServiceLog
-    from localpuppet.fleet.settings.fleet import require_server_bus
+    from localpuppet.fleet.fleet_settings import require_server_bus
 
     if side != "both":
         require_server_bus(bus, where=f"agent --side {side}")
@@ -84,7 +84,7 @@ def call_command(node: NodeApp) -> None:
 
     For the Puppet modules. Leases need the agent, which renews them.
     """
-    from localpuppet.fleet.agent.puppet_calls import MAX_LINE
+    from localpuppet.fleet.agent.code_calls import MAX_LINE
 
     fleet, note = FleetApp(node), render.QuietObserver().note
     calls = fleet.puppet_calls(store=fleet.connected, paths=fleet.paths_of_run, note=note)

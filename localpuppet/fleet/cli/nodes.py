@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.value import Value
@@ -294,7 +294,7 @@ async def _with_last_runs(
     offline = sorted(listing.nodes.keys() - online)
     if not offline:
         return listing
-    from localpuppet.fleet.history.following import read_runs
+    from localpuppet.fleet.history.history_follower import read_runs
 
     rows = dict(listing.nodes)
     for name in offline[:MAX_LAST_RUNS]:
@@ -378,7 +378,7 @@ def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iter
 
 def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
-    from localpuppet.base.formats.records import to_record
+    from localpuppet.base.formats.converter import to_record
 
     return {
         **(published or {"schema": SCHEMA, "node": row.node, "holds": []}),

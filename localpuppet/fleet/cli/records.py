@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.app import FleetApp, run
@@ -17,11 +17,10 @@ from localpuppet.fleet.bus.servers import certificate_problem
 from localpuppet.fleet.cli.requests import shown, whom
 from localpuppet.fleet.exports.recording import CollectorRecord, read_collect_policy
 from localpuppet.fleet.exports.resource import UNREPORTED
-from localpuppet.fleet.history.following import read_runs
+from localpuppet.fleet.fleet_settings import FleetSettings, PeerSettings, require_server_bus
+from localpuppet.fleet.history.history_follower import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.admission import read_claims
-from localpuppet.fleet.settings.fleet import FleetSettings, require_server_bus
-from localpuppet.fleet.settings.peers import PeerSettings
 from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind, RunCause
 from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.node.app import CommandAddition, NodeApp

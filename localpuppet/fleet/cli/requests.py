@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, ReleasePath, split_tags
-from localpuppet.base.formats.records import from_record
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.fleet.app import FleetApp, run
@@ -25,14 +25,14 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.cli.history import sections
-from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import Status
 from localpuppet.node.runs.run_replies import RunReport
 
 if TYPE_CHECKING:
     from localpuppet.fleet.requests.arguments import Deploy
-    from localpuppet.fleet.requests.client import NodeAnswer
     from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.fleet.requests.request_client import NodeAnswer
     from localpuppet.node.enc.document import Classes
 
 
@@ -341,7 +341,7 @@ def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noq
       localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
     from localpuppet.fleet.requests.arguments import Deploy, DeployAction
-    from localpuppet.fleet.requests.client import deploy_to
+    from localpuppet.fleet.requests.request_client import deploy_to
 
     names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
     layers, classes = read_values(node, given["values"])

@@ -152,7 +152,7 @@ async def _send(fleet: FleetApp, kv: "KeyValue", call: "Outgoing") -> "SendResul
 async def _through_agent(socket: Path, call: "Outgoing") -> "SendResult":
     """Send a trigger through the agent, which knows the causes of its `run_cmd` command."""
     from localpuppet.base.machine.unix_socket import ask
-    from localpuppet.fleet.agent.puppet_calls import trigger_line
+    from localpuppet.fleet.agent.code_calls import trigger_line
     from localpuppet.fleet.triggers.sending import SendResult
 
     async with aclosing(ask(socket, trigger_line(call), patience=PATIENCE)) as lines:

@@ -38,8 +38,8 @@ from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.triggers.cause import MAX_TAGS
 from localpuppet.fleet.triggers.sending import SendResult, send
 from localpuppet.fleet.trust.signing import MessageSigner
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.fleet.triggers.sending import Outgoing

@@ -32,16 +32,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import (
     MAX_QUERY,
     AnswerChange,
@@ -49,6 +48,7 @@ from localpuppet.fleet.triggers.cause import (
     ChangeKind,
     RunCause,
 )
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 
 class AnswerDigest(Value):

@@ -58,8 +58,8 @@ from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionRe
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.fleet.triggers.cause import AnswerChange
 from localpuppet.node.runs.query_record import MAX_PARTS, RecordedQuery, read_queries
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)

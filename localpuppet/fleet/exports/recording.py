@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, servers_of
+from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectPolicy, servers_of
 from localpuppet.fleet.exports.resource import (
     SCHEMA,
     ExportedResource,
@@ -46,7 +46,7 @@ from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts, parts_of
 from localpuppet.fleet.trust.policy import read_policy_file
 from localpuppet.node.runs.query_record import read_listed, write_listed
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import HeldExports

@@ -18,7 +18,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.policy import CollectMode, CollectPolicy, line_for
+from localpuppet.fleet.exports.collect_policy import CollectMode, CollectPolicy, line_for
 from localpuppet.fleet.exports.resource import ExportedResource, Offer, guard
 
 MAX_CONDITIONS = 1000

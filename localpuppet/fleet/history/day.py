@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record, to_record
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.records import AllowedRange, JsonRecord, from_record, to_record
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.layout import HISTORY

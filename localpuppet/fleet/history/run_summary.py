@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.records import to_record
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.run_end import MAX_COUNT, RunEnd, check_counts, check_texts
 from localpuppet.node.puppet.report import Resources

@@ -15,8 +15,8 @@ from localpuppet.fleet.inventory.run_end import MAX_COUNT, MAX_TEXT, RunEnd
 from localpuppet.node.puppet.fault import public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from localpuppet.node.runs.run_replies import report_of
 
 # Runs of which the first history is made, at most.

@@ -33,8 +33,8 @@ from localpuppet.base.errors import (
     LocalpuppetError,
     NotInForceError,
 )
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.base.formats.records import Message
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.layout import MAX_TOMBSTONE

@@ -26,21 +26,21 @@ from functools import partial
 from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_text import canonical, compact
-from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
-from localpuppet.base.formats.packed import TooMuchError, unpacked
-from localpuppet.base.formats.records import (
+from localpuppet.base.formats.converter import (
     AllowedRange,
     JsonForm,
     JsonRecord,
     form_of,
     from_record,
 )
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import canonical, compact
+from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
+from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
-from localpuppet.node.releases.git.names import parse_object_id
+from localpuppet.node.releases.git.git_names import parse_object_id
 
 MAX_COMPONENTS = 256
 MAX_CAPABILITIES = 64

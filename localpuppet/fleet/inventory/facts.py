@@ -31,7 +31,7 @@ from localpuppet.fleet.inventory.entry import (
     InventoryEntry,
     parse_role,
 )
-from localpuppet.node.preview.capture import SECRET, matches, shows_secret
+from localpuppet.node.preview.node_capture import SECRET, matches, shows_secret
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (

@@ -18,7 +18,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd, newest
-from localpuppet.node.runs.hold import rollout_of
+from localpuppet.node.runs.holds import rollout_of
 
 # Seconds beside a node's own interval and twice its splay: a run takes its time.
 GRACE = 300.0

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, parse_sha256
-from localpuppet.base.formats.records import Message
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import disk_errors, make_private, write_durably
 from localpuppet.base.value import Value

@@ -136,7 +136,7 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     Its `last_run` is a `RunEnd`, or `None`.
     """
     from localpuppet.base.errors import LocalpuppetError
-    from localpuppet.base.formats.records import from_record
+    from localpuppet.base.formats.converter import from_record
     from localpuppet.base.formats.strict_json import parse_object
     from localpuppet.fleet.inventory.run_end import RunEnd
     from localpuppet.fleet.trust.signing import MAX_PAYLOAD, MessageKind

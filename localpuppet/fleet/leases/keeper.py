@@ -33,7 +33,7 @@ from localpuppet.fleet.leases.lease import HeldLease, Leases, Use
 from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
-    from localpuppet.node.runs.records import Records
+    from localpuppet.node.runs.run_records import Records
 
 
 _VERSION = 2

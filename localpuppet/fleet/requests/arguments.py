@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.names import (
     ReleasePath,
     RolloutId,
@@ -21,13 +22,12 @@ from localpuppet.base.formats.names import (
     parse_sha256,
     parse_uuid,
 )
-from localpuppet.base.formats.records import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.text import parse_choice, parse_line
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.fleet.inventory.facts import is_secret
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 from localpuppet.node.enc.document import Classes, EncData, references
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.runs.holds import rollout_owner
 
 MAX_CHUNKS = 64
 

@@ -13,8 +13,15 @@ from operator import attrgetter
 from typing import Annotated, ClassVar, Protocol
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.converter import (
+    ALWAYS,
+    AllowedRange,
+    Key,
+    Message,
+    Selected,
+    text_form,
+)
 from localpuppet.base.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
-from localpuppet.base.formats.records import ALWAYS, AllowedRange, Key, Message, Selected, text_form
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json

@@ -47,7 +47,7 @@ from localpuppet.fleet.trust import policy as policy_file
 from localpuppet.fleet.trust.policy import read_policy
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
-from localpuppet.node.runs.hold import Hold, Holds
+from localpuppet.node.runs.holds import Hold, Holds
 
 # Seconds for which ids are kept, longer than the lifetime of messages: a clock that is set back by
 # less does not revive one.

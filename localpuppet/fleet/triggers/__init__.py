@@ -1,5 +1,5 @@
 """What makes nodes run: triggers, their causes and chains, and the outcomes.
 
-decides: `admission`, `cause`, `coalescing`.
-acts: `inbox`, `sending`.
+decides: `cause`, `coalescing`.
+acts: `trigger_admission`, `inbox`, `sending`.
 """

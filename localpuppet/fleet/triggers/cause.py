@@ -7,7 +7,7 @@ Example:
 
 It parses the fields strictly, raises `InvalidInputError` for any other message, and has one
 canonical form: `Trigger.parse(trigger.to_payload()) == trigger`. The fields `hostname` and `hosts`
-have the names of puppet-trigger. `triggers.admission` decides whether a trigger is accepted.
+have the names of puppet-trigger. `trigger_admission` decides whether a trigger is accepted.
 
 - `RunCause.from_dict(cause.to_dict()) == cause`.
 - The cause of a trigger, or of another node's change, has the path along which it came, with that
@@ -24,8 +24,8 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord, Message, from_record
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
-from localpuppet.base.formats.records import AllowedRange, JsonRecord, Message, from_record
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
@@ -178,7 +178,7 @@ class RunCause(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        from localpuppet.base.formats.records import to_record
+        from localpuppet.base.formats.converter import to_record
 
         return to_record(self)
 
@@ -189,7 +189,7 @@ class RunCause(Value):
         Raises:
             StateError: This version did not write the value.
         """
-        from localpuppet.base.formats.records import from_record
+        from localpuppet.base.formats.converter import from_record
 
         with damage_errors("cause"):
             cause = from_record(cls, raw)

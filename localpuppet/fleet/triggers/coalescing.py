@@ -29,7 +29,7 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.trust.seen import Quota
-from localpuppet.node.runs.hold import HoldStatus
+from localpuppet.node.runs.holds import HoldStatus
 
 MAX_WAITING = 20_000
 MAX_PATHS = 1_000

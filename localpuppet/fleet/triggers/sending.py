@@ -15,16 +15,16 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import Trigger, TriggerOutcome
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
-from localpuppet.node.runs.hold import rollout_of
+from localpuppet.node.runs.holds import rollout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from localpuppet.fleet.trust.signing import Verifier
-    from localpuppet.node.runs.records import Records
+    from localpuppet.node.runs.run_records import Records
 
 
 AT_ONCE = 64  # concurrent writes

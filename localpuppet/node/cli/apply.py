@@ -51,7 +51,7 @@ class RestCommand(Command):
 
 def rest(ctx: click.Context) -> tuple[str, ...]:
     """Return the options for Puppet after `--`."""
-    from localpuppet.node.puppet.command import check_extra
+    from localpuppet.node.puppet.command_line import check_extra
 
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
     check_extra(extra)

@@ -5,7 +5,7 @@ import re
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command, command, flag

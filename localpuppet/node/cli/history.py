@@ -16,7 +16,7 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
-from localpuppet.node.puppet.command import in_release, with_places_in_release
+from localpuppet.node.puppet.command_line import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import (
     ReportedResource,
     ResourceResult,
@@ -24,8 +24,8 @@ from localpuppet.node.puppet.resources import (
     slowest,
 )
 from localpuppet.node.runs.query_record import RecordedQuery, read_queries
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.run import Attempt

@@ -14,7 +14,7 @@ from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.runs.hold import Hold, Holds
+from localpuppet.node.runs.holds import Hold, Holds
 
 
 def _holds(node: NodeApp) -> Holds:
@@ -152,11 +152,11 @@ def _publish(node: NodeApp, action: str, parts: list[str]) -> None:
 
 def refresh_metrics(node: NodeApp) -> None:
     """Update holds and rollback in the textfile; if the disk refuses, print a note."""
-    from localpuppet.node.runs import metrics
+    from localpuppet.node.runs import metrics_file
 
     settings = node.settings
     try:
-        metrics.update(
+        metrics_file.update(
             settings.metrics,
             None,
             holds=len(node.holds(ask=False).active()),

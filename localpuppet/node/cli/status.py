@@ -11,14 +11,14 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from localpuppet.node.releases.ledger import Rollback
-    from localpuppet.node.runs.hold import Hold
+    from localpuppet.node.runs.holds import Hold
     from localpuppet.node.runs.run import Attempt
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import JsonForm, JsonRecord
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json

@@ -1,7 +1,8 @@
 """What a change of a release does to every node: catalogs before and after it, without a fleet.
 
-values and ports: `capture`, `ports`, `result`.
+values and ports: `result`.
 decides: `difference`.
-acts: `engine`, `nodes_directory`, `previewing`, `revisions`, `workspace`.
-private: `cache`, `cache_file`, `finding`, `read_set`, `release_index`.
+acts: `compile_request`, `engine`, `node_capture`, `nodes_directory`, `previewing`, `revisions`,
+  `stored_results`, `workspace`.
+private: `cache`, `cache_file`, `read_set`, `release_index`.
 """

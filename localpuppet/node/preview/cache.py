@@ -40,7 +40,7 @@ from localpuppet.node.preview.cache_file import (
     today,
     unpack,
 )
-from localpuppet.node.preview.ports import CompileFailure
+from localpuppet.node.preview.compile_request import CompileFailure
 from localpuppet.node.preview.read_set import NodeReads, ReadPart, ReadSet
 from localpuppet.node.preview.release_index import States, TreeStates
 from localpuppet.node.puppet.catalog import CanonicalCatalog

@@ -35,7 +35,7 @@ from localpuppet.node.puppet.catalog import (
     CatalogEdge,
     CatalogResource,
 )
-from localpuppet.node.releases.difference import unified
+from localpuppet.node.releases.comparison import unified
 
 MAX_PATTERN = 1024
 _ACTIONS = ("added", "removed", "changed")

@@ -33,10 +33,10 @@ from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.isolation import CodeIsolation, start_session
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.facts import legacy_facts
-from localpuppet.node.preview.ports import (
+from localpuppet.node.enc.instance.instance_facts import legacy_facts
+from localpuppet.node.preview.compile_request import (
     LAYOUT,
     CapturedQuery,
     CompileFailure,
@@ -46,7 +46,7 @@ from localpuppet.node.preview.ports import (
     release_roots,
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
-from localpuppet.node.puppet.command import Compilation
+from localpuppet.node.puppet.command_line import Compilation
 from localpuppet.node.puppet.launching import make_environment
 from localpuppet.node.releases.release import Release
 

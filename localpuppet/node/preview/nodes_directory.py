@@ -26,7 +26,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import disk_errors, input_errors, write_durably
 from localpuppet.base.machine.open_tree import OpenTree
 from localpuppet.base.value import Value
-from localpuppet.node.preview.capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
+from localpuppet.node.preview.node_capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
 from localpuppet.node.preview.release_index import TreeStates
 
 MAX_FILES = 200_000

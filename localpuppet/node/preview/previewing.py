@@ -25,7 +25,7 @@ from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.base.value import Value
 from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import CatalogHead, DamagedEntryError
-from localpuppet.node.preview.capture import CapturedNode, NodeCapture
+from localpuppet.node.preview.compile_request import CompileEngine
 from localpuppet.node.preview.difference import (
     CHANGED,
     CatalogDifference,
@@ -35,8 +35,7 @@ from localpuppet.node.preview.difference import (
     ResourcePattern,
     difference,
 )
-from localpuppet.node.preview.finding import CacheFiller, CacheSearch, PreviewSide
-from localpuppet.node.preview.ports import CompileEngine
+from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import (
     BOTH,
@@ -54,7 +53,8 @@ from localpuppet.node.preview.result import (
     PreviewStatistics,
     RevisionWarning,
 )
-from localpuppet.node.puppet.command import file_name
+from localpuppet.node.preview.stored_results import CacheFiller, CacheSearch, PreviewSide
+from localpuppet.node.puppet.command_line import file_name
 
 _FACT = re.compile(r"(?:.*/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)")
 _TYPE = re.compile(r"(?:.*/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)")

@@ -16,7 +16,7 @@ from dataclasses import field
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.node.preview.ports import (
+from localpuppet.node.preview.compile_request import (
     ALL,
     OWN_PREFIX,
     CapturedQuery,

@@ -36,7 +36,7 @@ from localpuppet.base.formats.strict_json import has_more_values
 from localpuppet.base.machine.files import input_errors
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.base.value import Value
-from localpuppet.node.preview.ports import SITE_PREFIX
+from localpuppet.node.preview.compile_request import SITE_PREFIX
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
 from localpuppet.node.releases.release import Release
 

@@ -15,18 +15,18 @@ from localpuppet.base.machine.files import add_durably, disk_errors, make_privat
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.base.machine.processes import own_umask, unwound_by_signals
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
-from localpuppet.node.preview.capture import CapturedNode
-from localpuppet.node.preview.finding import PreviewSide
+from localpuppet.node.preview.compile_request import LAYOUT, CompileEngine, layout_digest
+from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.nodes_directory import NodesDirectory
-from localpuppet.node.preview.ports import LAYOUT, CompileEngine, layout_digest
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
 from localpuppet.node.preview.release_index import ReleaseIndex, index_roots, tree_states
 from localpuppet.node.preview.result import PreviewResult
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
+from localpuppet.node.preview.stored_results import PreviewSide
 from localpuppet.node.puppet.installation import Installation, ruby_state
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import Budget

@@ -1,5 +1,5 @@
 """Puppet as a program: its installation, its commands, its reports.
 
 decides: `catalog`, `changes`, `fault`, `resources`, `types`.
-acts: `command`, `environment`, `installation`, `launching`, `report`.
+acts: `command_line`, `environment`, `installation`, `launching`, `report`.
 """

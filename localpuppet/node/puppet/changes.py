@@ -30,8 +30,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.formats.records import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
 
 # Of one node. Beyond either of these it tells how many there are, and none of them.

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.text import joined
 
 _TEXT = """

@@ -12,8 +12,8 @@ from typing import Any
 
 from localpuppet import __version__
 from localpuppet.base.errors import PuppetMissingError, StateError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, write_json

@@ -107,7 +107,9 @@ def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _shown(failed: Mapping[str, Any], message: str, directories: Mapping[str, str]) -> str:
-    from localpuppet.node.puppet.command import file_name  # a reader of records does not need it
+    from localpuppet.node.puppet.command_line import (
+        file_name,  # a reader of records does not need it
+    )
 
     file, line = file_name(str(failed.get("file") or ""), directories), failed.get("line")
     place = f" ({file}{f':{line}' if line else ''})" if file else ""
@@ -129,9 +131,9 @@ def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> st
 
 def make_ready() -> None:
     """Import what reading a report needs, because a run may remove localpuppet's own package."""
-    from localpuppet.node.puppet import command, fault
+    from localpuppet.node.puppet import command_line, fault
 
-    _ = command, fault
+    _ = command_line, fault
 
 
 def read_report(
@@ -167,7 +169,7 @@ def read_facts(public: Path) -> Mapping[str, Json]:
         StateError: Puppet stored no facts.
         InvalidInputError: The facts exceed `MAX_FACTS` bytes, or are malformed.
     """
-    from localpuppet.node.puppet.command import CLIENT_DATA
+    from localpuppet.node.puppet.command_line import CLIENT_DATA
 
     files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))
     if not files:
@@ -193,7 +195,7 @@ def read_classes(public: Path) -> list[str]:
     Raises:
         StateError: Puppet left no classes.
     """
-    from localpuppet.node.puppet.command import CLASSES
+    from localpuppet.node.puppet.command_line import CLASSES
 
     file = public / CLASSES
     with disk_errors(file):

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.command import in_release
+from localpuppet.node.puppet.command_line import in_release
 
 NOTICEABLE = 0.001
 

@@ -1,8 +1,8 @@
 """Puppet code on the node: releases, how a node fetches them, and how it verifies them.
 
-decides: `difference`, `limits`, `manifest`, `modules`, `source`, `staged`.
-acts: `branches`, `comparing`, `composing`, `fetch`, `garbage`, `ledger`, `module_metadata`,
-  `release`, `release_files`, `staging`, `store`, `tag_memory`, `verification`.
+decides: `limits`, `manifest`, `modules`, `source`.
+acts: `branches`, `comparison`, `composing`, `fetch`, `garbage`, `ledger`, `module_metadata`,
+  `release_files`, `release`, `staged_records`, `staging`, `store`, `tag_memory`, `verification`.
 packages: `author`, `forge`, `git`, `packages`.
 private: `tar`.
 """

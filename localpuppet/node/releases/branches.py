@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.machine.files import (
     ForeignFileError,
     make_private,
@@ -39,8 +39,8 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.author.leftovers import unused_parts
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
-from localpuppet.node.releases.git.modules import CommitPin, head
-from localpuppet.node.releases.git.names import parse_digest, parse_object_id
+from localpuppet.node.releases.git.git_modules import CommitPin, head
+from localpuppet.node.releases.git.git_names import parse_digest, parse_object_id
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.modules import ModulePin, source_of_kind
@@ -53,7 +53,7 @@ from localpuppet.node.releases.release_files import (
     require_manifest,
 )
 from localpuppet.node.releases.source import ReleaseSource, source_of
-from localpuppet.node.releases.staged import file_name
+from localpuppet.node.releases.staged_records import file_name
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git

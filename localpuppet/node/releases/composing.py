@@ -41,7 +41,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.value import Value
 from localpuppet.node.releases.manifest import MAX_DIRECTORIES, parse_inner_path
-from localpuppet.node.releases.staged import StagedRelease, composition
+from localpuppet.node.releases.staged_records import StagedRelease, composition
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.store import Store

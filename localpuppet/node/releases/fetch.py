@@ -23,8 +23,8 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag, TagObject
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.modules import (

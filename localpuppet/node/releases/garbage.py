@@ -20,7 +20,7 @@ from localpuppet.node.releases.composing import ModuleLinks
 from localpuppet.node.releases.git.mirrors import old_mirrors
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.modules import all_sources
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.value import Value

@@ -17,8 +17,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.values import Json, at
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import parse_module_name
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import parse_module_name
 from localpuppet.node.releases.limits import refuse_too_many
 from localpuppet.node.releases.modules import Module, ModulePin, parse_module, parse_pin
 

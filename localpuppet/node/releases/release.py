@@ -16,7 +16,7 @@ from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, rele
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged import StagedRecords, StagedRelease
+from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
 from localpuppet.node.releases.verification import VerificationCache
 
 ENC = "enc.yaml"

@@ -21,7 +21,7 @@ from localpuppet.base.machine.files import (
     refuse_foreign_directory,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.modules import GitModule
+from localpuppet.node.releases.git.git_modules import GitModule
 from localpuppet.node.releases.manifest import (
     VERSION,
     Lock,

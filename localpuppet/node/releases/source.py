@@ -10,11 +10,11 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
-from localpuppet.node.releases.git.names import TRAILER, GitUrl, Tag
+from localpuppet.node.releases.git.git_names import TRAILER, GitUrl, Tag
 
 if TYPE_CHECKING:
     # Every verb reads the sources; only those that fetch know tags.
-    from localpuppet.node.releases.git.names import TagObject
+    from localpuppet.node.releases.git.git_names import TagObject
 
 # Seconds by which the clock of a tag's maker may be ahead of a node's.
 MAX_AHEAD = 86400

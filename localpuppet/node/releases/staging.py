@@ -26,11 +26,11 @@ from localpuppet.base.machine.files import (
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.releases.composing import Compositions
 from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of
-from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, split
-from localpuppet.node.releases.staged import StagedRecords, StagedRelease, composition
+from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease, composition
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.verification import UNVERIFIED, VerificationCache
 

@@ -15,7 +15,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import half_written, make_private, write_json
-from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.git_modules import Pin
 
 SCHEMA = 1
 

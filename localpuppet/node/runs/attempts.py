@@ -22,8 +22,8 @@ from localpuppet.base.machine.ports import Clock
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.options import RunOptions
-    from localpuppet.node.runs.records import Records
     from localpuppet.node.runs.run import Attempt
+    from localpuppet.node.runs.run_records import Records
 
 
 KEPT = 50
@@ -72,7 +72,7 @@ class Attempts:
 
     def _note(self, error: Exception, options: "RunOptions", *, release: str, source: str) -> None:
         from localpuppet.base.formats.times import show_time
-        from localpuppet.node.runs import metrics
+        from localpuppet.node.runs import metrics_file
         from localpuppet.node.runs.run import Attempt, refusal
 
         now = show_time(self.clock.now())
@@ -89,7 +89,7 @@ class Attempts:
             noop=options.noop,
         )
         attempt = self._keep(attempt)
-        metrics.add_attempt(self.metrics, attempt)
+        metrics_file.add_attempt(self.metrics, attempt)
         self.after_refusal(attempt)
 
     def _keep(self, attempt: "Attempt") -> "Attempt":

@@ -14,7 +14,7 @@ from localpuppet.node.releases.release import Release
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Processes
-    from localpuppet.node.enc.command import EncCommand
+    from localpuppet.node.enc.site_command import EncCommand
 
 
 class Classification(Value):

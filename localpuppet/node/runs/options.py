@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.runs.run import SCHEMA

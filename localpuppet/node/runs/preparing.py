@@ -27,8 +27,8 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import LOCK
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.provider import InterfaceReader, ReleaseProvider
-from localpuppet.node.runs.records import GoodRuns, Records
 from localpuppet.node.runs.rollback_service import RollbackService
+from localpuppet.node.runs.run_records import GoodRuns, Records
 
 # What an input must name, and what does not count here.
 _NO_RELEASE = ReleasePath("a-work-tree/trunk")

@@ -24,8 +24,8 @@ from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
 from localpuppet.node.enc.input import LoadedInput, node_document
-from localpuppet.node.enc.instance.facts import hand_over
-from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
+from localpuppet.node.enc.instance.instance_facts import hand_over
+from localpuppet.node.puppet.command_line import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import make_environment
 from localpuppet.node.releases.release import Release

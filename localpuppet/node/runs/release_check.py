@@ -17,8 +17,8 @@ from localpuppet.node.releases.author.hiera_data import check_data, refuse_unloa
 from localpuppet.node.releases.author.leftovers import OwnModules, own_modules, unused_parts
 from localpuppet.node.releases.composing import layout
 from localpuppet.node.releases.fetch import Supply, wanted_of
-from localpuppet.node.releases.git.modules import GitModule, Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_modules import GitModule, Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.manifest import Lock, Manifest

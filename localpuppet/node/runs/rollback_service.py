@@ -15,7 +15,7 @@ from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.node.enc.input import LoadedInput
 from localpuppet.node.releases.ledger import Ledger, Rollback
-from localpuppet.node.runs.records import GoodRun, GoodRuns
+from localpuppet.node.runs.run_records import GoodRun, GoodRuns
 
 
 class RollbackService:

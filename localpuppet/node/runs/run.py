@@ -21,8 +21,8 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.times import TimeText
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.report import Resources

@@ -32,7 +32,7 @@ from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, state_problem
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import Diffs, foreseen, key_of
-from localpuppet.node.puppet.command import with_places_in_release
+from localpuppet.node.puppet.command_line import with_places_in_release
 from localpuppet.node.puppet.resources import (
     ReportedResource,
     ResourceEvent,
@@ -42,8 +42,8 @@ from localpuppet.node.puppet.resources import (
 )
 from localpuppet.node.runs.query_record import RecordedQuery, read_listed, read_queries
 from localpuppet.node.runs.reason import published
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -16,10 +16,10 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.base.value import Value
 from localpuppet.node.enc import input
-from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData, NodeDocument
-from localpuppet.node.enc.instance.facts import hand_over
-from localpuppet.node.puppet.command import ApplyCommand, with_names
+from localpuppet.node.enc.instance.instance_facts import hand_over
+from localpuppet.node.enc.site_command import EncCommand
+from localpuppet.node.puppet.command_line import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import (
@@ -33,13 +33,13 @@ from localpuppet.node.puppet.launching import (
 from localpuppet.node.puppet.report import make_ready, read_report
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs import metrics
-from localpuppet.node.runs.hold import Holds, NodeLock
+from localpuppet.node.runs import metrics_file
+from localpuppet.node.runs.holds import Holds, NodeLock
 from localpuppet.node.runs.observer import Observer
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.preparing import PreparedRun
-from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, refusal, refusal_cause
+from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.verdict import (
     PuppetEnd,
     RunLog,
@@ -487,7 +487,7 @@ class Supervisor:
         """Update the Prometheus textfile; if the disk refuses, note it and continue."""
         server = self._node.fork_server
         try:
-            metrics.update(
+            metrics_file.update(
                 self._node.metrics,
                 status,
                 holds=len(self.holds.active()),

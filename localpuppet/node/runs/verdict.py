@@ -16,7 +16,7 @@ from localpuppet.base.formats.text import joined, printable
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.machine.files import disk_errors
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.command import is_final_error
+from localpuppet.node.puppet.command_line import is_final_error
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import PuppetReport
 from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status, show_resources

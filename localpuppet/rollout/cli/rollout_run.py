@@ -16,13 +16,13 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, spl
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.cli.requests import shown
-from localpuppet.fleet.requests.client import CatalogComparison, by_change, compare_on
+from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.puppet.changes import SALT_DIGITS
-from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout import deciding
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.cli.plan import (

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import shortened
-from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.comparison import NameDifference
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
@@ -64,7 +64,7 @@ class FileDiff:
         """Return a file's diff.
 
         Args:
-            text: The result of `releases.difference.unified`.
+            text: The result of `releases.comparison.unified`.
         """
         if not text.startswith("--- "):
             return cls(name=name, note=text)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.node_row import (

@@ -14,8 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
-from localpuppet.base.formats.records import from_record
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.node_row import NodeRow

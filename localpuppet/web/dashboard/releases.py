@@ -19,14 +19,13 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.releases.comparing import differences, texts
-from localpuppet.node.releases.difference import NameDifference
+from localpuppet.node.releases.comparison import NameDifference, differences, texts
+from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.modules import Pin
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged import StagedRecords, StagedRelease
+from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.verification import rules_digest, signed_by
 from localpuppet.web.dashboard.list_query import ListQuery

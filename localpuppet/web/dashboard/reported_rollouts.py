@@ -34,7 +34,7 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.outage import cancel_all
 from localpuppet.fleet.inventory.node_row import HoldView, run_id_of
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome
-from localpuppet.node.runs.hold import rollout_of
+from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run import Outcome
 from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport

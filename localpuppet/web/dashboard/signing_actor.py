@@ -30,8 +30,8 @@ from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.client import NodeAnswer
     from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.fleet.requests.request_client import NodeAnswer
 
 # Seconds that a node has to answer, and for which a trigger is good.
 PATIENCE = 10.0

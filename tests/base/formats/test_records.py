@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName, parse_tag
-from localpuppet.base.formats.records import (
+from localpuppet.base.formats.converter import (
     ALWAYS,
     AllowedRange,
     Key,
@@ -20,6 +19,7 @@ from localpuppet.base.formats.records import (
     register_form,
     to_record,
 )
+from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.value import Value
 

@@ -18,7 +18,7 @@ from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutRe
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
+from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

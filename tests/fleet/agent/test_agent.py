@@ -21,11 +21,11 @@ from localpuppet.fleet.agent.agent import (
 )
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.triggers.admission import Admission, SignedAdmission
 from localpuppet.fleet.triggers.cause import CauseKind, Trigger
 from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
-from localpuppet.node.runs.hold import HoldStatus
+from localpuppet.node.runs.holds import HoldStatus
 from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog

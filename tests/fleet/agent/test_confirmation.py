@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.confirmation import (
     Confirmation,

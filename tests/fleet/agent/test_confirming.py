@@ -13,7 +13,7 @@ from localpuppet.fleet.agent.confirming import DONE
 from localpuppet.fleet.agent.retreat import RetreatOrder
 from localpuppet.fleet.requests.arguments import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
-from localpuppet.node.runs.hold import Hold, Holds
+from localpuppet.node.runs.holds import Hold, Holds
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
 

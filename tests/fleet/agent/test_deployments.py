@@ -21,7 +21,7 @@ from localpuppet.fleet.agent.rollout_steps import (
     Deployments,
 )
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
-from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
+from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from tests.fleet.agent.test_agent import Rig
 
 ID = RolloutId("20261122T110000Z-0a1b")

@@ -11,12 +11,12 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.agent.puppet_calls import ExportCalls
+from localpuppet.fleet.agent.code_calls import ExportCalls
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.recording import LEFT, CollectorService, read_collected, read_exports
 from localpuppet.fleet.exports.resource import MAX_RESOURCES
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.fleet.exports.offers import resource

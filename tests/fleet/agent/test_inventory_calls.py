@@ -14,7 +14,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import members
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.agent.puppet_calls import InventoryCalls
+from localpuppet.fleet.agent.code_calls import InventoryCalls
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.query_record import (
     MAX_PARTS,
@@ -23,7 +23,7 @@ from localpuppet.node.runs.query_record import (
     note_query,
     read_queries,
 )
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.fleet.inventory.query.fleet import FLEET, LB, WEB1

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import pytest
 
-from localpuppet.base.formats.records import to_record
+from localpuppet.base.formats.converter import to_record
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.cli.nodes import Board

@@ -16,12 +16,12 @@ from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.agent import Agent, RunCompletion, RunObstacles, RunOrder
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.triggers.admission import Admission, SignedAdmission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
-from localpuppet.node.runs.hold import HoldStatus
+from localpuppet.node.runs.holds import HoldStatus
 from tests.doubles.ports import FakeLog
 from tests.rigs.node import COMMAND, PATIENCE
 from tests.rigs.split_member import NETWORK, Split

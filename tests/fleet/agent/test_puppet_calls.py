@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.agent.puppet_calls import (
+from localpuppet.fleet.agent.code_calls import (
     MAX_LINE,
     ExportCalls,
     InventoryCalls,
@@ -27,7 +27,7 @@ from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
-from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run_records import Records
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory

@@ -16,7 +16,7 @@ from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.triggers.coalescing import PATIENCE
-from localpuppet.node.runs.hold import Hold, Holds, HoldStatus
+from localpuppet.node.runs.holds import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig
 

@@ -21,7 +21,7 @@ from localpuppet.fleet.catalogs.keeping import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.enc.input import read_enc
-from localpuppet.node.preview.capture import NodeCapture, WithheldKeys
+from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
 from tests.rigs.fleet import Fleet

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.preview.finding import request_of
+from localpuppet.node.preview.stored_results import request_of
 from tests.fleet.captures.calibrating import CalibratedNode, differences, make_calibrated
 from tests.node.preview.engine_rig import compile_all, make_engine
 from tests.rigs.fleet import Fleet

@@ -31,9 +31,14 @@ from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.fleet.requests.client import REPLY_CHUNK, NodeAnswer
-from localpuppet.node.preview.capture import DEFAULT_PATTERNS, MAX_BYTES, NodeCapture, WithheldKeys
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.fleet.requests.request_client import REPLY_CHUNK, NodeAnswer
+from localpuppet.node.preview.node_capture import (
+    DEFAULT_PATTERNS,
+    MAX_BYTES,
+    NodeCapture,
+    WithheldKeys,
+)
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.fleet.exports.offers import random_text
 

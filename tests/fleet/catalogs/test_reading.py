@@ -20,7 +20,7 @@ from localpuppet.fleet.catalogs.keeping import (
     ask_catalog,
 )
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
-from localpuppet.fleet.requests.client import REPLY_CHUNK
+from localpuppet.fleet.requests.request_client import REPLY_CHUNK
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.catalogs.made import RUN, made, naming

@@ -6,8 +6,8 @@ from typing import Any
 import click
 import pytest
 
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.cli.requests import MARGIN, shown_reply
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.cli.history import title

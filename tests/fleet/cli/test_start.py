@@ -20,17 +20,17 @@ print(*sorted(sys.modules), sep="\\n", file=sys.stderr)
 # What a start once loaded, and what takes 0.5 to 110 ms to load.
 HEAVY = {
     *("yaml", "jsonschema", "sh", "rich", "ssl", "asyncio", "subprocess", "tempfile", "logging"),
-    *("secrets", "shutil", "click.shell_completion", "localpuppet.web.settings"),
-    "localpuppet.node.puppet.command",
+    *("secrets", "shutil", "click.shell_completion", "localpuppet.web.web_settings"),
+    "localpuppet.node.puppet.command_line",
 }
 HEAVY_FOR_STATUS = {
-    *("localpuppet.node.releases.git.access", "localpuppet.node.releases.git.names"),
+    *("localpuppet.node.releases.git.access", "localpuppet.node.releases.git.git_names"),
     *("localpuppet.node.puppet.environment", "localpuppet.base.machine.processes"),
     *("localpuppet.node.runs.options", "localpuppet.node.runs.verdict"),
 }
 HEAVY_FOR_ENC = {
     *("localpuppet.base.machine.ports", "localpuppet.base.machine.processes"),
-    *("localpuppet.node.enc.command", "localpuppet.node.runs.run"),
+    *("localpuppet.node.enc.site_command", "localpuppet.node.runs.run"),
 }
 
 

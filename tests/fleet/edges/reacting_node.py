@@ -17,8 +17,8 @@ from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.identities import person
 from tests.doubles.ports import FakeClock, FakeLog, FakeProcesses
 from tests.fleet.inventory.entries import entry, signed

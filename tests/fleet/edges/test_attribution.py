@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.fleet.edges.reactions import MAX_NODES, AnswerDigest, changes
 from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind
 

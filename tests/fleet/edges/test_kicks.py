@@ -25,8 +25,8 @@ from localpuppet.fleet.edges.kicks import (
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.triggers.sending import Outgoing
 from localpuppet.fleet.trust.signing import claimed_payload
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

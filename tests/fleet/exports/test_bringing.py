@@ -23,7 +23,7 @@ from localpuppet.fleet.exports.resource import ExportedResource, PackedResources
 from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
+from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.cli.records import SHOWN, collectors
-from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
+from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.resource import Offer, is_guarded
 from localpuppet.fleet.exports.search import (

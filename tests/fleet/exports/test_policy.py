@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy, line_for
+from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectMode, CollectPolicy, line_for
 
 FILE = "collect.policy"
 

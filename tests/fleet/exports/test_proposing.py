@@ -1,6 +1,6 @@
 """The lines that a policy lacks, as a person copies them."""
 
-from localpuppet.fleet.exports.policy import (
+from localpuppet.fleet.exports.collect_policy import (
     DEFAULT,
     MAX_NAMED,
     CollectMode,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from localpuppet.fleet.exports.recording import CollectedResource, CollectorRecord, note_collected
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run_records import RunDirectory
 from localpuppet.node.runs.run_replies import ReportedQuery, run_context
 
 AT = "2026-11-22T11:00:00.000000Z"

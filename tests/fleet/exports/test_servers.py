@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.records import from_record
-from localpuppet.fleet.exports.policy import servers_of
+from localpuppet.base.formats.converter import from_record
+from localpuppet.fleet.exports.collect_policy import servers_of
 from localpuppet.fleet.inventory.admission import ClaimPolicy, ReceivedEntry
 from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall

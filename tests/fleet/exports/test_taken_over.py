@@ -15,7 +15,7 @@ from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.exports.resource import PackedResources
 from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.chunks import digest_of
-from localpuppet.fleet.inventory.publishing import publish
+from localpuppet.fleet.inventory.entry_publisher import publish
 from tests.fleet.exports.offers import resource
 from tests.fleet.exports.test_bringing import NAME, OLD, Rig
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.history.day import DAY, RUNS
-from localpuppet.fleet.history.publishing import DayLog
+from localpuppet.fleet.history.node_history import DayLog
 from tests.fleet.history.records import NODE, a_summary, noon
 
 

@@ -5,7 +5,7 @@ import pytest
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.day import SLOTS, HistoryKind, history_key
-from localpuppet.fleet.history.following import HistoryBacklog
+from localpuppet.fleet.history.history_follower import HistoryBacklog
 from tests.fleet.history.records import NODE, TODAY
 
 ALL = 10 * SLOTS

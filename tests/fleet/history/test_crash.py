@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.history.day import RUNS, parse_day
-from localpuppet.fleet.history.publishing import DayLog
+from localpuppet.fleet.history.node_history import DayLog
 from tests.fleet.history.one_append import main
 from tests.fleet.history.records import TODAY
 from tests.rigs.crash_points import crash_points, run_under_strace

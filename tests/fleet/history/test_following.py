@@ -15,7 +15,7 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
-from localpuppet.fleet.history.following import TOGETHER, HistoryFollower, HistoryPauses
+from localpuppet.fleet.history.history_follower import TOGETHER, HistoryFollower, HistoryPauses
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.trust.signing import MAX_PAYLOAD
 from tests.doubles.identities import Person, person, verifier

@@ -10,7 +10,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, history_key, parse_day
-from localpuppet.fleet.history.publishing import (
+from localpuppet.fleet.history.node_history import (
     RETRY,
     DayLog,
     HistoryPublisher,

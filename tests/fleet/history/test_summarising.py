@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.formats.records import to_record
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.history.summarising import (
@@ -20,8 +20,8 @@ from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Attempt, Outcome, RefusalKind, RunState
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.rigs.recorded import PUPPET, Recorded
 
 CANARY = "canary-90210"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.records import from_record, to_record
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import (
     MAX_HOLDS,

@@ -9,14 +9,14 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.outbox import STEP, Outbox
-from localpuppet.fleet.inventory.publishing import (
+from localpuppet.fleet.inventory.entry_publisher import (
     LOOK,
     SPREAD,
     Publisher,
     PublisherIdentity,
     publish,
 )
+from localpuppet.fleet.inventory.outbox import STEP, Outbox
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

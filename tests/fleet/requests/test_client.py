@@ -11,10 +11,10 @@ from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import entries
 from localpuppet.fleet.bus.layout import requests_for
-from localpuppet.fleet.requests import client as exchange
 from localpuppet.fleet.requests import request as messages
-from localpuppet.fleet.requests.client import AT_ONCE, NO_ANSWER, NodeAnswer, RequestClient
+from localpuppet.fleet.requests import request_client as exchange
 from localpuppet.fleet.requests.request import NoArguments, Request
+from localpuppet.fleet.requests.request_client import AT_ONCE, NO_ANSWER, NodeAnswer, RequestClient
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

@@ -7,16 +7,16 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
-from localpuppet.fleet.requests import client
-from localpuppet.fleet.requests.client import (
+from localpuppet.fleet.requests import request_client
+from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request_client import (
     CatalogComparison,
     NodeAnswer,
     RequestClient,
     by_change,
     compare_on,
 )
-from localpuppet.fleet.requests.request import Arguments, NodeReply
-from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.node.releases.comparison import CatalogChanges
 from tests.doubles.simulated_loop import run_simulated
 
 NODES = [NodeName(f"n{number}.example.com") for number in range(11)]
@@ -88,7 +88,7 @@ def test_nodes_are_asked_until_they_have_a_result() -> None:
         {"changed": []},
         {"left_out": -1},
         {"left_out": True},
-        {"added": ["File[/x]"] * (client.MOST_TOLD + 1)},
+        {"added": ["File[/x]"] * (request_client.MOST_TOLD + 1)},
     ],
 )
 def test_an_unknown_answer_is_a_problem_and_not_an_empty_change(change: dict[str, Any]) -> None:
@@ -101,15 +101,15 @@ def test_names_from_nodes_are_escaped_and_shortened() -> None:
     told = GOOD | {"added": ["a\nb\x1b[2J", 3, "x" * 1000], "changed": {"y": "z"}}
     (found,) = compared(replied(told))
     assert found.changes is not None
-    assert [len(name) for name in found.changes.added][1:] == [1, client.MAX_NAME]
+    assert [len(name) for name in found.changes.added][1:] == [1, request_client.MAX_NAME]
     assert "\n" not in found.changes.added[0]
     assert found.changes.changed == {"y": ()}
 
 
 def test_only_so_much_is_kept_of_all() -> None:
-    names = [f"File[/{number}]" for number in range(client.MOST_TOLD)]
+    names = [f"File[/{number}]" for number in range(request_client.MOST_TOLD)]
     full = replied({"added": names, "removed": [], "changed": {}, "left_out": 0})
-    fitting = client.MOST_KEPT // client.MOST_TOLD
+    fitting = request_client.MOST_KEPT // request_client.MOST_TOLD
     *first, last = compared(*[full] * fitting, replied(GOOD))
     assert [one.changes for one in first] == [CatalogChanges(added=tuple(names))] * fitting
     assert last.changes == CatalogChanges(left_out=5)

@@ -10,8 +10,8 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction
-from localpuppet.fleet.requests.client import TOO_OLD, NodeAnswer, deploy_to, until_over
 from localpuppet.fleet.requests.request import Request
+from localpuppet.fleet.requests.request_client import TOO_OLD, NodeAnswer, deploy_to, until_over
 from tests.doubles.identities import person, verifier
 from tests.doubles.simulated_loop import run_simulated
 from tests.fleet.requests.test_client import A, B, Site

@@ -32,7 +32,7 @@ from localpuppet.fleet.requests.request import (
 )
 from localpuppet.fleet.requests.request_handler import Actions, RequestAdmission, RequestHandler
 from localpuppet.fleet.trust.seen import SeenIds
-from localpuppet.node.runs.hold import Holds
+from localpuppet.node.runs.holds import Holds
 from tests.doubles.certificates import write
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock, FakeLog

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.app import FleetApp
-from localpuppet.fleet.settings.fleet import AgentSettings
+from localpuppet.fleet.fleet_settings import AgentSettings
 from localpuppet.node.app import NodeApp
 
 

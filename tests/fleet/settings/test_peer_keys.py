@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.documents import Documents
-from localpuppet.fleet.settings.peers import peer_settings
+from localpuppet.fleet.fleet_settings import peer_settings
 from localpuppet.main import PEER_KEYS
 from localpuppet.node.settings import SettingsFile
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.fleet.triggers.admission import (
+from localpuppet.fleet.triggers.cause import MAX_PAYLOAD, CauseKind, RunCause, Trigger
+from localpuppet.fleet.triggers.trigger_admission import (
     Admission,
     AdmittedTrigger,
     DroppedTrigger,
     UnsignedMessage,
 )
-from localpuppet.fleet.triggers.cause import MAX_PAYLOAD, CauseKind, RunCause, Trigger
 
 NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 NOW = 1_795_000_000
 A, B, C = (NodeName(f"{letter}.example.com") for letter in "abc")

@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.admission import (
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.coalescing import Coalescer
+from localpuppet.fleet.triggers.trigger_admission import (
     Admission,
     AdmittedTrigger,
     DroppedTrigger,
     UnsignedMessage,
 )
-from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.coalescing import Coalescer
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
     "cases"

@@ -12,10 +12,10 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import Trigger
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
-from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run_records import Records
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock

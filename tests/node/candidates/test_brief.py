@@ -11,7 +11,7 @@ from localpuppet.node.preview.difference import (
     RelationshipChange,
     ResourceChange,
 )
-from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.node.releases.comparison import CatalogChanges
 
 BEFORE: dict[str, Json] = {"__ptype": "Sensitive", "mark": "a" * 32}
 AFTER: dict[str, Json] = {"__ptype": "Sensitive", "mark": "b" * 32}

@@ -11,8 +11,8 @@ from localpuppet.base.errors import EncError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData
+from localpuppet.node.enc.site_command import EncCommand
 from tests.rigs.limited import limited
 
 NODE = NodeName("web01.example.com")

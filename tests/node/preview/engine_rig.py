@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.machine.isolation import CodeIsolation
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
+from localpuppet.node.preview.compile_request import CompileRequest, CompileResult
 from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
-from localpuppet.node.preview.ports import CompileRequest, CompileResult
-from localpuppet.node.puppet.command import Compilation
+from localpuppet.node.puppet.command_line import Compilation
 from localpuppet.node.releases.release import Release
 from tests.node.preview.rig import release_in, write_release
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.cache import PreviewCache
-from localpuppet.node.preview.capture import CapturedNode
-from localpuppet.node.preview.finding import PreviewSide
+from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, preview
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
+from localpuppet.node.preview.stored_results import PreviewSide
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.observer import SilentObserver
 from tests.doubles.compile_engine import FakeCompileEngine, Program

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.preview.ports import CapturedQuery, CompileResult
+from localpuppet.node.preview.compile_request import CapturedQuery, CompileResult
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet

@@ -17,9 +17,9 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine import isolation
 from localpuppet.base.machine.child import Cgroup
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
+from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
-from localpuppet.node.preview.ports import LAYOUT, CompileResult
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.preview.ports import LAYOUT
+from localpuppet.node.preview.compile_request import LAYOUT
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import (
     METADATA,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.preview.ports import ALL, CompileResult, RawReads
+from localpuppet.node.preview.compile_request import ALL, CompileResult, RawReads
 from localpuppet.node.preview.release_index import MODULE
 from tests.node.preview.control_release import FILES
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.preview.ports import CompileRequest, RawReads
+from localpuppet.node.preview.compile_request import CompileRequest, RawReads
 from tests.node.preview.control_release import FILES
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
 from tests.rigs.long import LONG

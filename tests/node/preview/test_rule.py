@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.difference import difference
-from localpuppet.node.preview.finding import request_of
+from localpuppet.node.preview.stored_results import request_of
 from localpuppet.node.puppet.catalog import CatalogResource
 from tests.doubles.compile_engine import (
     FakeCompileEngine,

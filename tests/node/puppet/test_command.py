@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.puppet.command import check_extra, error_lines
+from localpuppet.node.puppet.command_line import check_extra, error_lines
 
 
 @pytest.mark.parametrize(

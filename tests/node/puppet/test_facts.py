@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.node.puppet.command import CLIENT_DATA
+from localpuppet.node.puppet.command_line import CLIENT_DATA
 from localpuppet.node.puppet.report import MAX_FACTS, parse_facts, read_facts
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[

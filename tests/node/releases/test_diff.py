@@ -2,7 +2,7 @@
 
 import json
 
-from localpuppet.node.releases.difference import unified
+from localpuppet.node.releases.comparison import unified
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
 

@@ -9,9 +9,9 @@ import pytest
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.fetch import Fetcher, WantedTag, compare_commits
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.store import Store
 from tests.rigs.forge import Forge, Repo

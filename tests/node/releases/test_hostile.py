@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.enc.input import read_enc
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.store import Store, check_link, check_path
 from tests.rigs.node import Node

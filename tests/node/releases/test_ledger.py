@@ -7,8 +7,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.tag_memory import TagMemory
 from tests.rigs.node import Node

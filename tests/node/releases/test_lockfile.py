@@ -10,8 +10,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.enc.input import read_enc
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.release_files import (
     EMPTY,

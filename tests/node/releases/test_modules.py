@@ -36,7 +36,7 @@ def test_an_entry_of_no_kind_lists_all_kinds() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["pathlib", "../forge", "git.names", "__init__"])
+@pytest.mark.parametrize("kind", ["pathlib", "../forge", "git.git_names", "__init__"])
 def test_a_name_that_is_no_kind_loads_no_code(kind: str) -> None:
     with pytest.raises(InvalidInputError, match="names neither"):
         parse_module("x", {kind: "y"}, where="", allow_file=False)

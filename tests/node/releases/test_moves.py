@@ -4,8 +4,8 @@ import pytest
 
 from localpuppet.node.releases.author.lock_writing import moves
 from localpuppet.node.releases.forge.pins import ForgePin, Slug
-from localpuppet.node.releases.git.modules import CommitPin
-from localpuppet.node.releases.git.names import GitUrl
+from localpuppet.node.releases.git.git_modules import CommitPin
+from localpuppet.node.releases.git.git_names import GitUrl
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from localpuppet.node.releases.modules import ModulePin

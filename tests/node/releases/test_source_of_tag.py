@@ -8,8 +8,8 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.node.releases.fetch import Fetcher, WantedTag
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store

@@ -15,9 +15,9 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.manifest import Lock
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 

@@ -10,7 +10,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 

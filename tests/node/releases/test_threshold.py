@@ -10,9 +10,9 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
 from localpuppet.node.releases.fetch import Fetcher, WantedTag
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.git.signatures import MAX_COUNTERSIGNATURES
 from localpuppet.node.releases.source import ReleaseSource

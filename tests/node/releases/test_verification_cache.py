@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.verification import VerificationCache, rules_digest
 
 APP = ReleasePath("web/tags/r1")

@@ -12,8 +12,8 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
 from localpuppet.node.runs.attempts import KEPT, LONGEST, Attempts
 from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import Attempt, RefusalKind, refusal
+from localpuppet.node.runs.run_records import Records
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.node.runs.test_apply import metrics
 from tests.rigs.node import Node

@@ -10,8 +10,8 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.node.runs.records import GoodRun
 from localpuppet.node.runs.run import Outcome, Status, new_run_id
+from localpuppet.node.runs.run_records import GoodRun
 from tests.rigs.recorded import Recorded, in_the_way
 
 R1, R2 = ReleasePath("web/tags/r1"), ReleasePath("web/tags/r2")

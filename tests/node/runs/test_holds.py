@@ -12,7 +12,7 @@ from localpuppet.base.errors import BusyError, OnHoldError, StateError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import RunningProcess
 from localpuppet.node.puppet.launching import PuppetRunLock
-from localpuppet.node.runs.hold import Hold, Holds, HoldStatus, rollout_owner
+from localpuppet.node.runs.holds import Hold, Holds, HoldStatus, rollout_owner
 from tests.doubles.ports import FakeClock, FakeProcesses
 
 

@@ -9,8 +9,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import Records
 from localpuppet.node.runs.run_replies import FILE, NoopReporter
 from tests.doubles.ports import FakeProcesses
 

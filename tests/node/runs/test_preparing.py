@@ -16,8 +16,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.document import ReleaseEnc
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store

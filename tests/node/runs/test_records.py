@@ -11,8 +11,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import FailureStreak, Outcome, RunState, Status
+from localpuppet.node.runs.run_records import Records
 from tests.doubles.ports import FakeProcesses
 from tests.rigs.recorded import PUPPET, SUPERVISOR, Recorded, in_the_way
 

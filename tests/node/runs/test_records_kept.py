@@ -11,8 +11,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.rigs.recorded import PUPPET, Recorded
 
 

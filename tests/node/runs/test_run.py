@@ -11,8 +11,8 @@ from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.puppet.report import PuppetReport, Resources
-from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
+from localpuppet.node.runs.run_records import Records, RunDirectory
 from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, StopDecision, StopStep, decide
 from tests.doubles.ports import FakeProcesses
 

@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run_records import RunDirectory
 from localpuppet.node.runs.run_replies import MAX_LIST, MAX_NAMES, run_context
 
 AT = "2026-11-22T11:00:00.000000Z"

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from localpuppet.base.formats.text import without_middle
-from localpuppet.node.puppet.command import with_names
+from localpuppet.node.puppet.command_line import with_names
 from localpuppet.node.runs.verdict import MAX_LOG, RunLog
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.records import from_record, to_record
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import RunDirectory
 from localpuppet.node.runs.run_replies import (
     MAX_LINE,
     MAX_ORIGINS,

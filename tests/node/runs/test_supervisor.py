@@ -17,9 +17,9 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd, ProcessId
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs.hold import Hold
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.ports import FakeChild, Started
 from tests.rigs.supervised import APP, DOCUMENT, Site, metric, said
 

@@ -9,9 +9,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd
-from localpuppet.node.enc.command import EncCommand
-from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.enc.site_command import EncCommand
 from localpuppet.node.runs.run import Outcome, RunState
+from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.ports import FakeChild, Started
 from tests.rigs.supervised import Life, Site, said
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from tests.rigs.node import Node
 from tests.rigs.terminal import in_terminal
 

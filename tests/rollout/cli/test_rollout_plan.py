@@ -3,8 +3,8 @@
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.client import CatalogComparison
-from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.fleet.requests.request_client import CatalogComparison
+from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout.cli.rollout_run import SHOWN, lines
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
-from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.key_value import (
     KeyListing,
@@ -30,10 +30,10 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import RunEnd
-from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.comparison import NameDifference
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import GitUrl, Tag
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.commands import RolloutCommand

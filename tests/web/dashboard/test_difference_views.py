@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.difference import NameDifference
+from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.web.dashboard.differences import MOST_LINES, DifferenceViews
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text

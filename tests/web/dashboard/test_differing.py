@@ -1,6 +1,6 @@
 """Rows of what differs between two releases."""
 
-from localpuppet.node.releases.difference import NameDifference
+from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.web.dashboard.differences import ChangeRow, changes
 
 

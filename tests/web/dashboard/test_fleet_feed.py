@@ -22,7 +22,7 @@ from localpuppet.fleet.history.day import (
     HistoryForm,
     history_key,
 )
-from localpuppet.fleet.history.following import HistoryFollower
+from localpuppet.fleet.history.history_follower import HistoryFollower
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.node_row import NodeRow

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.staged import StagedRecords
+from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, LocalStagedReleases
 from tests.rigs.staged import R1, R2, ReleaseSite, url

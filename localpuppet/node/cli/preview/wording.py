@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from localpuppet.base.formats.text import one_line, printable, shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
+from localpuppet.node.preview.compile_request import CompileFailure
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,
@@ -19,7 +20,6 @@ from localpuppet.node.preview.difference import (
     ParameterChange,
     class_title,
 )
-from localpuppet.node.preview.ports import CompileFailure
 from localpuppet.node.preview.result import (
     BOTH,
     FIXED,

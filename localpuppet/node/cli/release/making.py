@@ -265,7 +265,7 @@ def _dependencies(indirect: int) -> str:
 
 def show(checked: "ReleaseCheck") -> None:
     """Show the result of the check."""
-    from localpuppet.node.releases.git.modules import Pin
+    from localpuppet.node.releases.git.git_modules import Pin
 
     interface = checked.interface
     pinned = len(checked.lock.modules) + len(checked.lock.sources)

@@ -12,9 +12,9 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.releases.difference import NameDifference
+from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
 if TYPE_CHECKING:
@@ -296,8 +296,8 @@ def diff_command(
       localpuppet release diff web/tags/r1 web/tags/r2 --text
       localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
     """
-    from localpuppet.node.releases.comparing import differences as compared
-    from localpuppet.node.releases.comparing import texts as texts_of
+    from localpuppet.node.releases.comparison import differences as compared
+    from localpuppet.node.releases.comparison import texts as texts_of
 
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
     releases = [node.provider.provide(path) for path in paths]

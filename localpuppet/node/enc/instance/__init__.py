@@ -1,5 +1,4 @@
 """Instance data: the cloud's data about the machine of this node.
 
-decides: `data`.
-acts: `facts`, `services`.
+acts: `instance_facts`, `instance_data`, `services`.
 """

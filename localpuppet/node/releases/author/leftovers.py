@@ -25,7 +25,7 @@ from localpuppet.node.releases.author.puppetfile_import import (
     must_ask,
 )
 from localpuppet.node.releases.composing import ReleaseLayout, layout
-from localpuppet.node.releases.git.modules import GitModule
+from localpuppet.node.releases.git.git_modules import GitModule
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
 from localpuppet.node.releases.modules import Module

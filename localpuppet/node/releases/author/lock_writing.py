@@ -24,8 +24,8 @@ from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
-from localpuppet.node.releases.git.modules import GitModule, Pin
-from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.git.git_modules import GitModule, Pin
+from localpuppet.node.releases.git.git_names import Tag
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.modules import GIT, Module, ModulePin, ModuleSource, by_kind
 from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, to_text

@@ -19,11 +19,11 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.machine.processes import find_programs
-from localpuppet.base.share.files import shared_file
+from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases.author.puppetfile import Puppetfile, PuppetfileEntry
-from localpuppet.node.releases.git.modules import GitModule
-from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
+from localpuppet.node.releases.git.git_modules import GitModule
+from localpuppet.node.releases.git.git_names import GitUrl, Tag, parse_branch, parse_module_name
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
 from localpuppet.node.releases.modules import Module, all_sources
 

@@ -13,7 +13,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.names import TRAILER, Tag, sources_of
+from localpuppet.node.releases.git.git_names import TRAILER, Tag, sources_of
 from localpuppet.node.releases.git.signatures import signature_kind
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.source import ReleaseSource

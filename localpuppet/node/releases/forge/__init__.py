@@ -1,4 +1,5 @@
 """The Forge: modules by OWNER/NAME and version, as archives.
 
-private: `client`, `modules`, `pins`.
+private: `pins`.
+acts: `forge_client`, `forge_modules`.
 """

@@ -27,7 +27,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.values import at
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.names import GitUrl
+from localpuppet.node.releases.git.git_names import GitUrl
 
 _OPEN = ("/", ":")
 _PROXY = r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z"

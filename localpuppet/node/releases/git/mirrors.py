@@ -30,7 +30,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.machine.files import disk_errors, make_private
 from localpuppet.node.releases.git.access import ask_failure, fetch_failure, raise_failures
-from localpuppet.node.releases.git.names import TagObject, countersignature_refs, judge
+from localpuppet.node.releases.git.git_names import TagObject, countersignature_refs, judge
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.limits import Budget

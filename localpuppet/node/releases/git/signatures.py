@@ -32,7 +32,7 @@ from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.anchors import read_anchor
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.names import (
+from localpuppet.node.releases.git.git_names import (
     TagObject,
     countersignature_problem,
     countersignature_refs,

@@ -28,7 +28,11 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.access import SHA256_OBJECTS
-from localpuppet.node.releases.git.names import Tag, countersignature_name, countersignature_refs
+from localpuppet.node.releases.git.git_names import (
+    Tag,
+    countersignature_name,
+    countersignature_refs,
+)
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.store import tree_digest

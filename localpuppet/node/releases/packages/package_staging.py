@@ -15,10 +15,10 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Localpupp
 from localpuppet.base.formats.names import ReleasePath, did_you_mean
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.fetch import Supply
-from localpuppet.node.releases.git.modules import Pin
-from localpuppet.node.releases.git.names import parse_digest
+from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import parse_digest
 from localpuppet.node.releases.source import split
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.verification import VerificationCache
 

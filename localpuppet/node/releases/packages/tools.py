@@ -33,7 +33,7 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, Limits
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages.directory import PREFIX, PackageDescription
-from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.store import Store, sha256_of, tree_digest
 from localpuppet.node.releases.tar import MODES, TarRules

@@ -151,7 +151,7 @@ def test_a_grammar_is_loaded_when_something_is_parsed() -> None:
     done = limited(
         """
 import sys
-import localpuppet.fleet.agent.puppet_calls, localpuppet.fleet.cli.inventory
+import localpuppet.fleet.agent.code_calls, localpuppet.fleet.cli.inventory
 from tests.fleet.inventory.query.fleet import ask
 ask("servers_with_role", "web")
 print([name for name in ("lark", "re2") if name in sys.modules])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.enc.instance.data import CloudInitFiles
-from localpuppet.node.enc.instance.facts import facts_of, read_cloud_init
+from localpuppet.node.enc.instance.instance_data import CloudInitFiles
+from localpuppet.node.enc.instance.instance_facts import facts_of, read_cloud_init
 from tests.node.enc.instance.cloud_init import CloudInit
 
 

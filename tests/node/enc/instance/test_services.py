@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.node.enc.instance.data import InstanceData, Service
+from localpuppet.node.enc.instance.instance_data import InstanceData, Service
 from localpuppet.node.enc.instance.services import (
     DhcpLease,
     MetadataClient,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.node.enc.instance.data import CloudInitFiles, InstanceData, Service
-from localpuppet.node.enc.instance.facts import InstanceSource, hand_over
+from localpuppet.node.enc.instance.instance_data import CloudInitFiles, InstanceData, Service
+from localpuppet.node.enc.instance.instance_facts import InstanceSource, hand_over
 
 USER_DATA = b"role=web\npassword=hunter2\n"
 

@@ -12,7 +12,7 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.node.releases.author.tagging import CountersignedTag, countersign
-from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.git.git_names import Tag
 from localpuppet.node.releases.git.work_tree import GitWorkTree
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node

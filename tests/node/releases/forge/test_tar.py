@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError
-from localpuppet.node.releases.forge.modules import unpack_module
+from localpuppet.node.releases.forge.forge_modules import unpack_module
 from localpuppet.node.releases.forge.pins import ForgePin, Slug
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.module_metadata import ModuleVersion

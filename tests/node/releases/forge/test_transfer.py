@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.forge.client import DirectoryForge, Forge, MissingError, Transfer
+from localpuppet.node.releases.forge.forge_client import (
+    DirectoryForge,
+    Forge,
+    MissingError,
+    Transfer,
+)
 from localpuppet.node.releases.forge.pins import ForgePin, Slug
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from tests.rigs.module_forge import ModuleForge, serve

@@ -17,8 +17,8 @@ from localpuppet.node.releases.git.access import (
     check_credentials,
     rewrite_url,
 )
+from localpuppet.node.releases.git.git_names import GitUrl
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.git.program import GitProgram, PublicAccess, repository_at
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.git_names import TagObject
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.names import TagObject
 from localpuppet.node.releases.limits import Budget, Limits
 from tests.node.releases.git.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
 

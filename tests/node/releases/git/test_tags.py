@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.node.releases.git.names import MAX_SUBJECT, judge
+from localpuppet.node.releases.git.git_names import MAX_SUBJECT, judge
 
 COMMIT = ("c" * 40, "commit", b"tree t\nauthor a <a> 1 +0000\n\nWork on ntp\n\nmore\n")
 TREE = ("d" * 40, "tree", b"")

@@ -10,8 +10,8 @@ from selenium.webdriver.chrome.service import Service
 
 from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.releases.comparison import NameDifference
+from localpuppet.node.runs.holds import rollout_owner
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PATIENCE, Browser, theirs
 from tests.web.dashboard.decisions import decided

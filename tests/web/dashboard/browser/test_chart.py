@@ -7,7 +7,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.web.dashboard.activity import RANGES
 from tests.web.dashboard.browser.chromium import Browser
 from tests.web.dashboard.past import summarise, summary

@@ -41,7 +41,7 @@ from localpuppet.fleet.requests.arguments import (
 )
 from localpuppet.fleet.requests.request import Arguments, NodeReply
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
-from localpuppet.node.releases.difference import CatalogChanges
+from localpuppet.node.releases.comparison import CatalogChanges
 
 REPLY_TTL = 60.0  # the caller is watching
 # Unread values that are kept per request; further ones are dropped.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
@@ -20,10 +20,10 @@ from localpuppet.fleet.inventory.run_end import RunEnd, newest
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.hold import Holds
+from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import published
-from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import Attempt
+from localpuppet.node.runs.run_records import Records
 from localpuppet.node.runs.run_replies import log_reply, report_reply
 
 DURATIONS = 5  # of successful runs, which a rollout receives

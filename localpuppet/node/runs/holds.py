@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, StateError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import RolloutId, RunId, SignerName
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line, parse_line

@@ -1,27 +1,189 @@
-"""A site's settings for its bus and its agents.
+"""The settings of a fleet: bus, agents, inventory, identity, and what a node trusts and accepts.
+
+inventory:
+  facts: ["os", "networking", "role"]      # only these facts leave the node
+  hide: ["ssh*", "my_secret.*"]            # except these
+  catalogs: true                           # the whole catalog leaves the node, too
+  refresh: 12h                             # an unchanged entry is published again after this
+  max_stale: 15m                           # an older view is not queried
+  expire: 60d                              # an older entry does not count
+  policy: policies/inventory.policy        # which nodes may claim which roles and addresses
+
+This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `capture`,
+`socket` and `kick` of `localpuppet.yaml`, and their defaults.
 
 This module has the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and
 `localpuppet-agent.yaml`, their defaults, and the checks for contradictions.
 """
 
+import hashlib
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.records import JsonForm, JsonRecord
+from localpuppet.base.formats.converter import JsonForm, JsonRecord
+from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.servers import Servers
-from localpuppet.fleet.settings.peers import MAX_SOCKET
-from localpuppet.node.settings import SYSTEM_ROOT, SettingsFile, read_settings
+from localpuppet.node.settings import SYSTEM_ROOT, Seconds, SettingsFile, read_settings
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.inventory.facts import FactSelection
+    from localpuppet.node.preview.node_capture import WithheldKeys
+
+
+class InventorySettings(JsonRecord):
+    """What a node publishes of itself, and what it accepts from other nodes.
+
+    Attributes:
+        facts: Patterns of the facts that leave the node; empty for all.
+        hide: Patterns of the facts that do not.
+        catalogs: Whether the node publishes its whole catalog, without Sensitive values.
+        refresh: Seconds after which an unchanged entry is published again.
+        max_stale: Seconds for which a view counts after it was last current.
+        expire: Seconds after which an entry no longer counts; `None` for never.
+    """
+
+    facts: tuple[str, ...] = ()
+    hide: tuple[str, ...]
+    catalogs: bool
+    refresh: Seconds
+    max_stale: Seconds
+    expire: Seconds | None = None
+    policy: Path
+
+    @property
+    def selection(self) -> "FactSelection":
+        """The facts that leave the node."""
+        from localpuppet.fleet.inventory.facts import FactSelection
+
+        return FactSelection(facts=self.facts, hide=self.hide)
+
+
+def inventory_settings(file: SettingsFile) -> InventorySettings:
+    """Return the settings below `inventory:`."""
+    settings = file.section(InventorySettings, "inventory")
+    if settings.expire is not None and settings.expire <= 2 * settings.refresh:
+        raise InvalidInputError(
+            "must be more than twice inventory.refresh",
+            where=f"{file.path}: inventory.expire",
+            hint="raise it: otherwise queries leave out healthy nodes",
+        )
+    return settings
+
+
+SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
+# The maximum number of bytes in the path of a UNIX socket (unix(7)).
+MAX_SOCKET = 107
+
+
+class IdentitySettings(JsonRecord):
+    """The name and key with which this node signs, and the CA whose certificates it trusts.
+
+    Attributes:
+        name: The signer's name; `None` for the certificate's, or the node's.
+        certificate: The key's certificate by the site's CA; `None` for a key that others have
+            pinned.
+        ca: The CA whose certificates are identities; `None` for no CA.
+        crl: The CA's revocation list; `None` for no list.
+    """
+
+    name: SignerName | None = None
+    key: Path
+    certificate: Path | None = None
+    ca: Path | None = None
+    crl: Path | None = None
+
+
+class CaptureSettings(JsonRecord):
+    """What a capture of this node contains.
+
+    Attributes:
+        show: Patterns of names whose values are not.
+    """
+
+    withhold: tuple[str, ...]
+    show: tuple[str, ...]
+
+    @property
+    def keys(self) -> "WithheldKeys":
+        """The names whose values are withheld."""
+        from localpuppet.node.preview.node_capture import DEFAULT_PATTERNS, WithheldKeys
+
+        return WithheldKeys((*DEFAULT_PATTERNS, *self.withhold), self.show)
+
+
+class PeerSettings(Value):
+    """How a node deals with other nodes.
+
+    Attributes:
+        identity: How this node signs.
+        trusted: The directory of pinned keys.
+        policy: The file that allows actions on this node to other signers.
+        inventory: What this node publishes, and how long entries of others count.
+        collect_policy: The file that limits which exported resources this node takes.
+        capture: What a capture of this node contains.
+        socket: The agent's socket for Puppet.
+        kick_always: Whether each run kicks, and not only one that changed something.
+    """
+
+    identity: IdentitySettings
+    trusted: Path
+    policy: Path
+    inventory: InventorySettings
+    collect_policy: Path
+    capture: CaptureSettings
+    socket: Path
+    kick_always: bool
+
+
+def peer_settings(file: SettingsFile) -> PeerSettings:
+    """Return how a node deals with other nodes."""
+    root, full = file.root, file.full
+    settings = PeerSettings(
+        identity=_identity(file),
+        trusted=root / full["trusted"],
+        policy=root / full["policy"],
+        inventory=inventory_settings(file),
+        collect_policy=root / full["exports"]["policy"],
+        capture=file.section(CaptureSettings, "capture"),
+        socket=root / full.get("socket", _socket(root, file.state)),
+        kick_always=full["kick"] == "always",
+    )
+    if len(os.fsencode(settings.socket)) > MAX_SOCKET:
+        raise InvalidInputError(
+            f"the agent's socket {settings.socket} has more than {MAX_SOCKET} bytes",
+            where=str(file.path),
+            hint="'socket: /run/…' names a shorter one",
+        )
+    return settings
+
+
+def _socket(root: Path, state: Path) -> Path:
+    """Return the socket of a root's agent: below its state if the name is short enough."""
+    if root == SYSTEM_ROOT:
+        return SYSTEM_SOCKET
+    path = state / "agent.sock"
+    if len(os.fsencode(path)) <= MAX_SOCKET:
+        return path
+    return SYSTEM_SOCKET.parent / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sock"
+
+
+def _identity(file: SettingsFile) -> IdentitySettings:
+    body = file.raw.get("identity", {})
+    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
+        if key in body and needed not in body:
+            raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file.path}: identity")
+    return file.section(IdentitySettings, "identity", key=str(file.state / "keys" / "node.pem"))
+
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")

@@ -15,7 +15,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.values import Json, at
 from localpuppet.base.machine.files import disk_errors, make_private, read_user_file
 from localpuppet.node.releases.forge.pins import KIND, LIMITS, ForgeModule, ForgePin, Slug
-from localpuppet.node.releases.git.names import parse_digest
+from localpuppet.node.releases.git.git_names import parse_digest
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.module_metadata import (
     LATEST,
@@ -36,7 +36,8 @@ from localpuppet.node.releases.modules import (
 )
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.client import DirectoryForge, Forge
+    from localpuppet.node.releases.forge.forge_client import DirectoryForge, Forge
+
 
 MAX_TOKEN = 4096
 _TOP = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z")
@@ -108,7 +109,7 @@ class ForgeModules(ModuleSource):
         """See `ModuleSource`."""
         from urllib.parse import unquote, urlsplit
 
-        from localpuppet.node.releases.forge.client import DirectoryForge, Forge, Transfer
+        from localpuppet.node.releases.forge.forge_client import DirectoryForge, Forge, Transfer
 
         settings, cache = access.settings[KIND], access.state / KIND
         if settings["url"].startswith("file:") and not access.public:

@@ -35,7 +35,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.pins import LIMITS, ForgePin, Slug
-from localpuppet.node.releases.git.names import parse_digest
+from localpuppet.node.releases.git.git_names import parse_digest
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from localpuppet.node.releases.store import CHUNK, sha256_of
 

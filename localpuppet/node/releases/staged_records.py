@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from localpuppet.base.formats.converter import JsonForm, JsonRecord
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.base.machine.files import make_private, remove, write_json
-from localpuppet.node.releases.git.modules import Pin
+from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
 SCHEMA = 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, at
-from localpuppet.node.releases.git.names import (
+from localpuppet.node.releases.git.git_names import (
     GitUrl,
     Tag,
     parse_branch,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.limits import Budget
+
 
 _PARSERS = {"tag": Tag.parse, "commit": parse_object_id, "branch": parse_branch}
 _HOST = re.compile(

@@ -12,8 +12,8 @@ puppetdb:
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.node.settings import SettingsFile
 
 

@@ -35,7 +35,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, at, field_values, wrong_type
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
-from localpuppet.node.preview.ports import CapturedQuery
+from localpuppet.node.preview.compile_request import CapturedQuery
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
 # Keys of possible secrets, in lower case and without '_', '-', '.' and blanks. No node publishes

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import TimeText, show_time
 from localpuppet.base.formats.values import mapping_of
@@ -482,7 +482,7 @@ class GoodRuns:
     def _keep(self, good: GoodRun) -> None:
         """Keep a run. The caller holds the lock."""
         # `status` keeps nothing, and does not pay for this import.
-        from localpuppet.node.releases.staged import file_name
+        from localpuppet.node.releases.staged_records import file_name
 
         kept = {
             other.release: other
@@ -516,7 +516,7 @@ class GoodRuns:
 
     def releases(self) -> set[ReleasePath]:
         """Return the releases that are kept, including those whose file is damaged."""
-        from localpuppet.node.releases.staged import release_of
+        from localpuppet.node.releases.staged_records import release_of
 
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}

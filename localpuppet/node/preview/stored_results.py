@@ -16,13 +16,13 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.document import ReleaseEnc, classify
 from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError, digest
-from localpuppet.node.preview.capture import CapturedNode, NodeCapture
-from localpuppet.node.preview.ports import (
+from localpuppet.node.preview.compile_request import (
     CompileEngine,
     CompileFailure,
     CompileRequest,
     CompileResult,
 )
+from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.read_set import NodeReads, ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex
 from localpuppet.node.preview.result import PreviewRevision

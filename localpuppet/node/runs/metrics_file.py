@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.ledger import Rollback
     from localpuppet.node.runs.run import Attempt
 
+
 _ATTEMPT = "localpuppet_last_attempt_"
 _REFUSED = f"{_ATTEMPT}refused"
 _OVERDUE = "localpuppet_confirmation_overdue"

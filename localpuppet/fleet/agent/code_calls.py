@@ -50,11 +50,11 @@ from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.fleet.leases.keeper import Keeper, LockUser
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.admission import Loop, next_path
 from localpuppet.fleet.triggers.cause import MAX_TAGS, MAX_TTL
+from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run_records import Records, RunDirectory
 
 MAX_LINE = 1024 * 1024
 MAX_WAIT = 86400
