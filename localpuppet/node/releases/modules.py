@@ -1,6 +1,6 @@
 """Single modules of a release, and the register of the kinds of places that they come from.
 
-A kind is a package beside this file with a `modules.py`, which registers a `ModuleSource`. Its name
+A kind is a package `NAME` beside this file; its `NAME_modules.py` registers a `ModuleSource`. `NAME`
 is the key by which an entry of a manifest names it:
 
     {git: URL, tag: v1}, {forge: acme/ntp, version: 1.x}
@@ -200,14 +200,14 @@ def register(source: type[ModuleSource]) -> type[ModuleSource]:
 @cache
 def _names() -> Sequence[str]:
     """Return the names of all kinds, git first."""
-    names = {file.parent.name for file in Path(__file__).parent.glob("*/modules.py")}
+    names = {file.parent.name for file in Path(__file__).parent.glob("*/*_modules.py")}
     return GIT, *sorted(names - {GIT})
 
 
 def source_of_kind(name: str) -> type[ModuleSource]:
     """Return a kind by its name."""
     if name not in _sources:
-        import_module(f"{__package__}.{name}.modules")
+        import_module(f"{__package__}.{name}.{name}_modules")
     return _sources[name]
 
 

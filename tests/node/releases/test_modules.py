@@ -23,7 +23,7 @@ ROOMS = (
 def test_every_kind_with_a_module_is_registered_under_the_name_of_its_package() -> None:
     assert [source.kind for source in all_sources()] == ["git", "forge"]
     for source in all_sources():
-        module = f"localpuppet.node.releases.{source.kind}.modules"
+        module = f"localpuppet.node.releases.{source.kind}.{source.kind}_modules"
         assert source.__module__ == module
 
 
