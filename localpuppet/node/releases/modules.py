@@ -1,7 +1,7 @@
 """Single modules of a release, and the register of the kinds of places that they come from.
 
-A kind is a package `NAME` beside this file; its `NAME_modules.py` registers a `ModuleSource`. `NAME`
-is the key by which an entry of a manifest names it:
+A kind is a package `NAME` beside this file; its `NAME_modules.py` registers a `ModuleSource`.
+`NAME` is the key by which an entry of a manifest names it:
 
     {git: URL, tag: v1}, {forge: acme/ntp, version: 1.x}
 
