@@ -334,6 +334,8 @@ def measure(asked: argparse.Namespace, directory: Path) -> None:
         everything = get("", "nodes[count()] { report_timestamp is not null }")
         taken = api.until(everything, lambda rows: rows == [{"count": asked.nodes}])
         print(f"a view from nothing in {taken:.1f} s", flush=True)
+        runs = [{"count": asked.nodes * history.steps}]
+        api.until(get("", "reports[count()] { }"), lambda rows: bool(rows == runs))
         servers = [Timed("localpuppet", api.port, lambda: [api.process.pid])]
         if not asked.alone:
             server = stack.enter_context(running())

@@ -324,9 +324,9 @@ class WebApp:
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.app import ApiContext, application
         from localpuppet.web.puppetdb.bodies import AnswerBodies
+        from localpuppet.web.puppetdb.metrics import population
         from localpuppet.web.puppetdb.questions import ApiSources
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
-        from localpuppet.web.puppetdb.reports.population import PopulationMetrics
         from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
@@ -345,7 +345,7 @@ class WebApp:
         )
         sources = ApiSources(
             details=NodeReportDetails(find=reports.find, ask=self.reports.log),
-            metrics=PopulationMetrics(snapshot=memory.snapshot, nodes=lambda: view.since(None)),
+            metrics=lambda: memory.read(population, view.since(None)),
         )
         context = ApiContext(
             answering=answering, clock=clock, client=way.rule.client, sources=sources

@@ -2,8 +2,8 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `answering`, `app`, `catalogs`, `questions`.
+acts: `answering`, `app`, `catalogs`, `metrics`, `questions`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `errors`, `metrics`, `request_reading`, `turns`.
+private: `endpoints`, `errors`, `request_reading`, `turns`.
 """

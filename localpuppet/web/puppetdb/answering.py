@@ -128,9 +128,7 @@ class Answering:
                 writer.single(only)
             else:
                 rows = result.rows if question.shape is None else question.shape(result.rows)
-                for text in rows:
-                    deadline.check()
-                    writer.row(text)
+                writer.array(rows, deadline.check)
         return result.total, age
 
     def _evaluation(self, deadline: SharedDeadline) -> Evaluation:

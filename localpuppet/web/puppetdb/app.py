@@ -58,7 +58,7 @@ _STATUS = {
     "active_alerts": [],
 }
 QUERY = "/pdb/query/"
-CHUNK = 64 * 1024
+CHUNK = 256 * 1024
 # Seconds for the log of a node in the answer to a query.
 LOG_PATIENCE = 3.0
 _NO_METHOD = "PuppetDB queries must be made via GET/POST"  # as PuppetDB says
@@ -170,7 +170,7 @@ class _Api:
 
     async def _mbeans(self) -> metrics.MBeans:
         read = self._parts.sources.metrics
-        return {} if read is None else await read()
+        return {} if read is None else await asyncio.to_thread(read)
 
     def _now(self) -> float:
         return self._parts.clock.now().timestamp()

@@ -6,7 +6,9 @@
 import json
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 
@@ -15,6 +17,8 @@ from localpuppet.base.formats.strict_json import loads_again
 
 # Characters that are encoded and compressed together.
 TOGETHER = 64 * 1024
+# Rows that are written together.
+AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,23 +174,22 @@ class BodyWriter:
         self._waiting = 0
         self._packer: zlib._Compress | None = None
         self._size = 0
-        self._rows = 0
 
-    def row(self, text: str) -> None:
-        """Write a row of an array."""
-        self._take("," if self._rows else "[")
-        self._take(self._shown(text))
-        self._rows += 1
+    def array(self, rows: Iterator[str], check: Callable[[], None]) -> None:
+        """Write rows as an array; `check` is called often."""
+        begin = "["
+        while some := [*islice(map(self._shown, rows), AT_ONCE)]:
+            check()
+            self.write(begin + ",".join(some))
+            begin = ","
+        self.write("[]" if begin == "[" else "]")
 
     def single(self, text: str) -> None:
         """Write the only row, without an array."""
-        self._take(self._shown(text))
-        self._rows = -1
+        self.write(self._shown(text))
 
     def end(self) -> WrittenAnswer:
         """Return the answer."""
-        if self._rows >= 0:
-            self._take("]" if self._rows else "[]")
         self._flush()
         if self._packer is not None:
             self._body.write(self._packer.flush())
@@ -201,7 +204,8 @@ class BodyWriter:
     def _shown(self, text: str) -> str:
         return json.dumps(loads_again(text.encode()), indent=2) if self._form.pretty else text
 
-    def _take(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Write a part of the answer."""
         self._parts.append(text)
         self._waiting += len(text)
         if self._waiting > TOGETHER:

@@ -54,7 +54,7 @@ class Bench:
             if self.error is not None:
                 raise self.error
             writer = self.bodies.writer(key.form)
-            writer.row(f'"{self.state}"')
+            writer.write(f'["{self.state}"]')
             return writer.end()
 
         return asyncio.create_task(self.shared.get(key, self.deadlines[-1], evaluate))

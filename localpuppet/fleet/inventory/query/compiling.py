@@ -216,19 +216,20 @@ class Compiler:
             whole: Whether all rows are needed, in any order.
         """
         orders = [] if whole else self._orders(select)
-        relation, source = self.around.relation(select), self._from(select)
-        page = ""
+        relation, page = self.around.relation(select), ""
         if (select.limit is not None or select.offset) and not whole:
             page = f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
         if page and relation is not None and relation.key and not is_grouped(select):
             names = [f"k{place}" for place in range(len(relation.key))]
             keys = [f"{key} AS {name}" for key, name in zip(relation.key, names, strict=True)]
-            found = _sorted(keys, source, orders) + page
+            found = _sorted(keys, self._from(replace(select, columns=())), orders) + page
             source = (
                 f"FROM {relation.sql} r WHERE ({', '.join(relation.key)}) IN"  # noqa: S608
                 f" (SELECT {', '.join(names)} FROM ({found}))"
             )
             page = ""
+        else:
+            source = self._from(select)
         if not is_grouped(select) and (not select.order or relation is not None):
             return _sorted(shown, source, orders) + page
         text = f"SELECT {', '.join(shown)} {source}"
@@ -261,7 +262,12 @@ class Compiler:
         return f"coalesce({column.function.value}_of({value}), 'null')"
 
     def _from(self, select: Select) -> str:
-        return f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"
+        rows = f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"
+        relation = self.around.relation(select)
+        if relation is not None and relation.keys and is_grouped(select):
+            # SQLite finds the rows of a compound SELECT by its keys if the outer one only selects.
+            return f"FROM (SELECT * {rows} LIMIT -1) r"
+        return rows
 
     def _source(self, select: Select) -> str:
         entity, relation = select.entity, self.around.relation(select)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from json import JSONDecodeError
+from operator import itemgetter
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
@@ -199,8 +200,7 @@ class Evaluation:
             columns = self._columns(select, statement)
             shape, rows = _shape(select, columns), statement.rows(select, columns)
             yield statement.total(select) if total else None
-            for row in rows:
-                yield shape % row
+            yield from map(shape.__mod__, rows)
 
     def _columns(self, select: Select, statement: "_Statement") -> Sequence[Field | Aggregate]:
         if select.columns is not None:
@@ -245,6 +245,7 @@ class _Statement:
         self._tests: list[Callable[[Any], bool | None]] = []
         self._paths: list[Sequence[StepTest] | None] = []
         self._relations: dict[int, tuple[Select, Relation | None]] = {}
+        self._known: set[str] = set()
         self._compiler = Compiler(self)
         self._error: BaseException | None = None
         for name, count, function in (
@@ -273,12 +274,12 @@ class _Statement:
         if held and (select.limit is None or select.limit > kept):
             most = replace(select, limit=kept + 1)
             self._relations[id(most)] = most, self.relation(select)
-            select = most
-        else:
-            held = False
+            text = self._compiler.rows(most, shown)
+            rows = self.connection.execute(text, self._compiler.values)
+            return self._counted(rows, len(shown), kept)
         text = self._compiler.rows(select, shown)
         rows = self.connection.execute(text, self._compiler.values)
-        return self._counted(rows, len(shown), self._limits.kept if held else None)
+        return map(itemgetter(slice(len(shown))), rows)
 
     def total(self, select: Select) -> int:
         """Return the number of all rows of a query."""
@@ -353,6 +354,12 @@ class _Statement:
 
     def _values_of(self, select: Select, place: Field) -> list[Json]:
         return [_loaded(text) for (text,) in self.rows(select, [place])]
+
+    def is_known(self, what: str) -> bool:
+        """Note what a source prepares; see `QueryContext`."""
+        is_known = what in self._known
+        self._known.add(what)
+        return is_known
 
     def names(self) -> Collection[str]:
         """Return names of facts; see `Surroundings`."""
@@ -431,10 +438,10 @@ class _Statement:
         return compact([[compact([name, *path]), compact(leaf)] for path, leaf in found])
 
     def _counted(
-        self, rows: Iterator[tuple[str, ...]], width: int, most: int | None
+        self, rows: Iterator[tuple[str, ...]], width: int, most: int
     ) -> Iterator[tuple[str, ...]]:
         for count, row in enumerate(rows, 1):
-            if most is not None and count > most:
+            if count > most:
                 raise too_many(most)
             yield row[:width]
 

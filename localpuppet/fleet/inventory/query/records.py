@@ -93,6 +93,9 @@ class QueryContext(Protocol):
     def writing(self) -> AbstractContextManager[None]:
         """Allow to create temporary tables and views."""
 
+    def is_known(self, what: str) -> bool:
+        """Return whether a source has prepared something on the connection; then it has."""
+
     def use(self, steps: int) -> None:
         """Count steps; see `QueryLimits`."""
 
@@ -164,9 +167,13 @@ def _cell(column: str, value: Json) -> str | None:
 
 
 def allowed(
-    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json]]
+    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json] | None]
 ) -> Collection[Json] | None:
-    """Return values of a column, one of which every matching row has; `None` for any."""
+    """Return values of a column, one of which every matching row has; `None` for any.
+
+    Args:
+        values_of: Returns the values of a subquery's column; `None` if it may have any.
+    """
     for part in conjuncts(condition):
         found = _allowed(part, column, values_of)
         if found is not None:
@@ -175,7 +182,7 @@ def allowed(
 
 
 def _allowed(
-    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json]]
+    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json] | None]
 ) -> Collection[Json] | None:
     if isinstance(condition, Or):
         parts = [_allowed(part, column, values_of) for part in condition.parts]
@@ -186,7 +193,7 @@ def _allowed(
             return None
         (place,) = (item for item in condition.select.columns or () if isinstance(item, Field))
         wanted = values_of(condition.select, place)
-        return None if len(wanted) > _MAX_VALUES else wanted
+        return None if wanted is None or len(wanted) > _MAX_VALUES else wanted
     if not isinstance(condition, Compare | OneOf) or _whole_column(condition.field) != column:
         return None
     if isinstance(condition, OneOf):

@@ -1,6 +1,6 @@
-"""Reports, events and population metrics of PuppetDB's API, from the dashboard's memory.
+"""Reports and events of PuppetDB's API, from the dashboard's memory.
 
 decides: `event_counts`, `report_hash`.
-acts: `details`, `population`, `report_views`.
-private: `missing_reports`, `report_rows`.
+acts: `details`, `report_views`.
+private: `report_rows`.
 """

@@ -1,15 +1,18 @@
-"""What a run summary says of a run as the metrics and the log of a report.
+"""What run summaries say as metrics and logs of reports, and the reports of nodes that sent none.
 
 - Metrics count resources. An event is a resource that failed, changed, would change or was skipped.
 """
 
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables.run_table import MILLI, run_of
 
 PUPPET = "Puppet"
 FAILED = "failed"
@@ -104,3 +107,60 @@ def _events(counts: RunCounts) -> dict[str, int | None]:
         "noop": noop,
         "total": counts.changed + counts.failed + noop,
     }
+
+
+def missing_report(
+    row: NodeRow, ended: int | None, *, failed: bool, now: float
+) -> RunResult | None:
+    """Return the report that a node should have sent; `None` if its newest one is true.
+
+    PuppetDB keeps the last status of a node that no longer reports, so a dead node looks unchanged.
+    Here a node that is overdue, unresponsive or failed has one more report, the newest: `failed`,
+    with the reason in its log. The report has the time from which it is missing, so its hash is
+    stable. It ends when the node runs, and is not stored.
+
+    Args:
+        ended: The end of its newest report in milliseconds since 1970, UTC; `None` if the memory
+            has none.
+        failed: Whether that report is `failed`.
+        now: Seconds since 1970, UTC.
+    """
+    missing = _missing(row, ended, failed=failed, now=now)
+    if missing is None:
+        return None
+    at, outcome, reason = missing
+    if row.last is not None and row.run and at == row.finished_at:
+        return RunResult.of_end(row.node, row.last)  # the memory has it in a second
+    ended = max(round(at * MILLI), 0 if ended is None else ended + 1)
+    day, rest = divmod(ended, round(DAY) * MILLI)
+    return RunResult(
+        node=row.node,
+        run=run_of(day, rest * MILLI << 16),
+        at=ended / MILLI,
+        outcome=outcome,
+        release=row.release,
+        reason=reason,
+    )
+
+
+def _missing(
+    row: NodeRow, ended: int | None, *, failed: bool, now: float
+) -> tuple[float, Kind, str] | None:
+    """Return from when a report is missing, its result and the reason."""
+    seen = row.received_at
+    if row.state == NOT_TRUSTED and seen is not None:
+        since = seen if ended is None else ended / MILLI  # each status has another time
+        return since, Kind.INTERRUPTED, f"the node's status is not trusted: {row.reason}"
+    if row.state == UNRESPONSIVE and seen is not None:
+        return (
+            seen,
+            Kind.INTERRUPTED,
+            f"the node is unresponsive: its agent was last online at {show_epoch(seen)}",
+        )
+    if row.late(now) and row.late_from is not None:
+        reason = f"the node is overdue: its last run ended at {show_epoch(row.finished_at or 0.0)}"
+        return row.late_from, Kind.INTERRUPTED, reason
+    if row.outcome.bad and row.finished_at is not None:
+        known = ended is not None and (failed or ended >= row.finished_at * MILLI)
+        return None if known else (row.finished_at, row.outcome, row.reason or row.error)
+    return None

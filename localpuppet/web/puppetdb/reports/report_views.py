@@ -16,7 +16,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,22 @@ from uuid import UUID
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
-from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, counts_by
+from localpuppet.fleet.inventory.query.records import (
+    QueryContext,
+    allowed,
+    columns_of,
+    counts_by,
+)
 from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.nodes import of_name, of_text
+from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.tables.run_table import (
@@ -46,13 +52,13 @@ from localpuppet.web.dashboard.tables.run_table import (
     filed,
     parts_of,
 )
-from localpuppet.web.puppetdb.reports.missing_reports import LastReport, missing_report
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
 from localpuppet.web.puppetdb.reports.report_rows import (
     FAILED,
     STATUS,
     log_of,
     metrics,
+    missing_report,
     shown_title,
 )
 
@@ -71,11 +77,12 @@ _COLUMNS = (
     " seconds INTEGER, reason TEXT, cause TEXT, counts TEXT, newest INTEGER"
 )
 _TABLES = f"""
-CREATE TEMP TABLE missing ({_COLUMNS}) STRICT;
-CREATE TEMP TABLE forgotten (id INTEGER PRIMARY KEY) STRICT;
-CREATE TEMP TABLE others (certname TEXT PRIMARY KEY) STRICT;
-CREATE TEMP TABLE digits (text TEXT PRIMARY KEY, id INTEGER) STRICT;
-CREATE TEMP TABLE days AS SELECT DISTINCT day FROM history.tallies;
+CREATE TEMP TABLE missing ({_COLUMNS}, PRIMARY KEY (certname)) STRICT;
+CREATE TEMP VIEW forgotten AS SELECT id FROM history.texts WHERE text IN
+    (SELECT value FROM json_each(forgotten_nodes()) EXCEPT SELECT node FROM history.nodes);
+CREATE TEMP VIEW others AS SELECT node AS certname FROM history.nodes
+    WHERE NOT EXISTS (SELECT 1 FROM live WHERE certname = node);
+CREATE TEMP VIEW days AS SELECT day FROM history.tallies UNION SELECT day FROM temp.missing;
 CREATE TEMP VIEW numbers AS SELECT id, text FROM history.texts
     UNION ALL SELECT node, certname FROM temp.missing WHERE node < 0;
 """  # noqa: S608
@@ -104,13 +111,28 @@ _TALLIES = (
 )
 # The nodes that may have to send a report, with their newest one, in the memory with a name.
 _MAY_MISS = f"""
-SELECT row, texts.id, ended, last.outcome FROM {{0}}.nodes AS n
+SELECT row, ifnull(texts.id, -n.rowid), ended, last.outcome FROM {{0}}.nodes AS n
 LEFT JOIN {{0}}.texts ON text = n.node LEFT JOIN {{0}}.latest ON latest.node = texts.id
 LEFT JOIN {{0}}.runs ON ({_KEY}) = ({_LATEST_KEY}) LEFT JOIN {{0}}.profiles AS last
     ON last.id = runs.profile
-WHERE state IN ('{NOT_TRUSTED}', '{UNRESPONSIVE}') OR late_from < :now
-    OR severity = 0 AND NOT ifnull(ended >= finished_at * 1000, 0)
+WHERE {MAY_MISS} < :now AND {{1}} AND (severity > 0 OR state IN ('{NOT_TRUSTED}', '{UNRESPONSIVE}')
+    OR late_from < :now OR NOT ifnull(ended >= finished_at * 1000, 0))
 """  # noqa: S608
+_OF_ENTRY = [part.split()[-1] for part in OF_ENTRY.split(", ")]
+_LIVE = f"SELECT {OF_ENTRY} FROM live"  # noqa: S608
+_EVERY = f"{_LIVE} UNION ALL SELECT certname{', NULL' * 6} FROM temp.others"  # noqa: S608
+# Nodes with the columns of their newest report, which are null for a node without one.
+_WITH_NEWEST = (
+    "SELECT n.*, coalesce(m.day, runs.day) AS day, coalesce(m.moment, runs.moment) AS moment,"  # noqa: S608
+    " coalesce(m.at, runs.at) AS at, coalesce(m.outcome, last.outcome) AS outcome,"
+    " coalesce(m.environment, last.environment) AS environment,"
+    " coalesce(m.noop, last.noop) AS noop, coalesce(m.corrective, last.corrective) AS corrective"
+    " FROM ({}) AS n LEFT JOIN history.texts AS name ON name.text = n.certname"
+    " LEFT JOIN history.latest ON latest.node = name.id"
+    f" LEFT JOIN history.runs ON ({_KEY}) = ({_LATEST_KEY})"
+    " LEFT JOIN history.profiles AS last ON last.id = runs.profile"
+    " LEFT JOIN temp.missing AS m ON m.certname = n.certname"
+)
 # The number of resources of the newest run of `certname`.
 _TOTAL = (
     "(SELECT CAST(counts.text AS INTEGER) FROM history.texts AS name"  # noqa: S608
@@ -227,8 +249,10 @@ _BY_NODE = (
 )
 _BY_HASH = (
     # A compound SELECT must be an inner one: SQLite finds no rows by it otherwise.
-    "(r.day, r.node, r.moment) IN (SELECT * FROM (WITH wanted (value) AS ({})"  # noqa: S608
-    f" SELECT {_KEY} FROM wanted CROSS JOIN temp.digits ON digits.text = substr(value, -21)"
+    "(r.day, r.node, r.moment) IN (SELECT * FROM (WITH wanted (value) AS ({}), digits AS"  # noqa: S608
+    " MATERIALIZED (SELECT node_digits(text) AS text, id FROM history.latest"
+    f" JOIN history.texts ON id = node) SELECT {_KEY} FROM wanted"
+    " CROSS JOIN digits ON digits.text = substr(value, -21)"
     f" CROSS JOIN history.runs ON runs.node = digits.id AND {_FOUND}"
     " UNION ALL SELECT day, node, moment FROM temp.missing))"
 )
@@ -283,12 +307,13 @@ class ReportViews:
         if select.entity is Entity.NODES:
             return self._nodes(select, question)
         if select.entity is Entity.REPORTS and counts_by(select, _PROFILE):
+            self._fill(question, None)
             sql = f"(SELECT {_listed(_PROFILE)}, number FROM ({_TALLIES}))"  # noqa: S608
             return Relation(sql=sql, number="r.number")
         is_of_events = select.entity is Entity.EVENTS
         used, hash_ = columns_of(select), "report" if is_of_events else "hash"
-        if hash_ in columns_of(replace(select, columns=(), group_by=(), order=())):
-            self._read_digits(question)
+        if not is_of_events or LATEST in used:
+            self._fill(question, allowed(select.where, "certname", lambda *_: None))
         columns = {
             name: sql
             for name, sql in (_EVENTS if is_of_events else _REPORT).items()
@@ -325,76 +350,49 @@ class ReportViews:
     def attach(self, question: QueryContext) -> None:
         """Attach the memory to the connection of a question as `history`, once."""
         connection = question.connection
-        attached = connection.execute("PRAGMA database_list").fetchall()
-        if any(name == "history" for _, name, _ in attached):
+        if question.is_known("history"):
             return
         for name, count, function in _FUNCTIONS:
             connection.create_function(name, count, function, deterministic=True)
+        connection.create_function("forgotten_nodes", 0, lambda: compact([*self.forgotten()]))
         connection.execute(f"ATTACH '{self.file.absolute().as_uri()}?mode=ro' AS history")
         with question.writing():
             for statement in _TABLES.split(";"):
                 connection.execute(statement)
-            self._fill(connection)
 
     def total(self, question: QueryContext) -> str:
         """Return the number of resources of a node's newest run, as SQL for a row of `live`."""
         self.attach(question)
         return _TOTAL
 
-    def _fill(self, connection: Connection) -> None:
-        connection.execute(
-            "INSERT INTO temp.others SELECT node FROM history.nodes"
-            " WHERE node NOT IN (SELECT certname FROM live)"
-        )
-        connection.execute(
-            "INSERT INTO temp.forgotten SELECT id FROM history.texts"
-            " WHERE text IN (SELECT value FROM json_each(?)"
-            " EXCEPT SELECT node FROM history.nodes)",
-            (compact(sorted(self.forgotten())),),
-        )
-        missing = [
-            _row(report, number)
-            for report, number, _ in _missing(connection, now=self.now(), schema="history")
-        ]
-        marks = ", ".join("?" * len(_COLUMNS.split(",")))
-        connection.executemany(f"INSERT INTO temp.missing VALUES ({marks})", missing)  # noqa: S608
-        connection.execute("INSERT INTO temp.days SELECT DISTINCT day FROM temp.missing")
-
-    def _read_digits(self, question: QueryContext) -> None:
-        """Fill the table of the digits that nodes have in hashes."""
-        connection = question.connection
-        if connection.execute("SELECT 1 FROM temp.digits").fetchone():
+    def _fill(self, question: QueryContext, names: Collection[Json] | None) -> None:
+        """Fill the table of missing reports; it needs no others than those of some nodes."""
+        if question.is_known("missing" if names is None else f"missing of {compact([*names])}"):
             return
-        names = connection.execute(
-            "SELECT text, id FROM history.latest JOIN history.texts ON id = node"
-        ).fetchall()
-        with question.writing():
-            connection.executemany(
-                "INSERT INTO temp.digits VALUES (?, ?)",
-                [(node_digits(name), number) for name, number in names],
-            )
+        missing = _missing(question.connection, names, now=self.now(), schema="history")
+        rows = [_row(report, number) for report, number, _ in missing]
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            insert = f"INSERT OR IGNORE INTO temp.missing VALUES ({marks})"  # noqa: S608
+            with question.writing():
+                question.connection.executemany(insert, rows)
 
     def _nodes(self, select: Select, question: QueryContext) -> Relation | None:
-        connection = question.connection
-        columns = {name: sql for name, sql in _OF_NODE.items() if name in columns_of(select)}
-        are_more = connection.execute("SELECT 1 FROM temp.others LIMIT 1").fetchone()
-        if not columns and not are_more:
+        names = allowed(select.where, "certname", lambda *_: None)
+        find = f"SELECT 1 FROM temp.others WHERE {_among('certname', names)} LIMIT 1"  # noqa: S608
+        others = question.connection.execute(find, _values(names)).fetchone()
+        columns = {
+            name: f"iif(day IS NULL, NULL, {sql})"
+            for name, sql in _OF_NODE.items()
+            if name in columns_of(select)
+        }
+        if not columns and not others:
             return None
-        some, names = "", question.allowed(select, "certname")
-        if names is not None:
-            ids = connection.execute(
-                "SELECT id FROM temp.numbers WHERE text IN (SELECT value FROM json_each(?))",
-                (compact([*names]),),
-            )
-            some = f" WHERE node IN ({', '.join(str(number) for (number,) in ids)})"
-        runs = f"{_runs(latest=True)} UNION ALL SELECT * FROM temp.missing"  # noqa: S608
-        newest = f"SELECT {_listed({'certname': 'certname', **columns})} FROM ({runs}){some}"  # noqa: S608
-        named = "".join(f", {name}" for name in columns)
+        self._fill(question, names)
         return Relation(
-            sql=f"(WITH newest AS MATERIALIZED ({newest})"  # noqa: S608
-            f" SELECT {OF_ENTRY}{named} FROM live LEFT JOIN newest USING (certname)"
-            " UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL"
-            f"{named} FROM newest WHERE certname IN (SELECT certname FROM temp.others))",
+            sql=f"(SELECT {_listed({name: name for name in _OF_ENTRY} | columns)}"  # noqa: S608
+            f" FROM ({_WITH_NEWEST.format(_EVERY if others else _LIVE)})"
+            f"{' WHERE coalesce(facts_environment, day) IS NOT NULL' if others else ''})",
             natural=("r.certname",),
         )
 
@@ -413,31 +411,38 @@ class ReportViews:
             online = row is None or row.state != UNRESPONSIVE
             if found is not None:
                 return FoundReport(run=found, is_missing=False, is_online=online)
-            for report, _, other in _missing(connection, now=self.now(), schema="main"):
-                if report.run == run and other == row:
+            for report, _, other in _missing(connection, [node], now=self.now(), schema="main"):
+                if report.run == run:
                     missing = other.run != run
                     return FoundReport(run=report, is_missing=missing, is_online=online)
         return None
 
 
+def _among(column: str, names: Collection[Json] | None) -> str:
+    """Return the condition that a column is among names, for `_values`; `None` for any."""
+    return "1" if names is None else f"{column} IN (SELECT value FROM json_each(:names))"  # noqa: S608
+
+
+def _values(names: Collection[Json] | None) -> dict[str, str]:
+    return {"names": compact([*(names or ())])}
+
+
 def _missing(
-    connection: Connection, *, now: float, schema: str
+    connection: Connection, names: Collection[Json] | None, *, now: float, schema: str
 ) -> Iterator[tuple[RunResult, int, NodeRow]]:
     """Yield the reports that nodes should have sent, with the numbers of the nodes and their rows.
 
     Args:
         connection: The connection; a node without a run has a negative number.
+        names: The nodes; `None` for all.
         now: Seconds since 1970, UTC.
     """
-    for place, (text, number, ended, outcome) in enumerate(
-        connection.execute(_MAY_MISS.format(schema), {"now": now}), 1
-    ):
-        row, last = of_text(text), None
-        if ended is not None:
-            last = LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED)
-        report = missing_report(row, last, now=now)
+    find = _MAY_MISS.format(schema, _among("n.node", names))
+    for text, number, ended, outcome in connection.execute(find, {"now": now, **_values(names)}):
+        row, failed = of_text(text), outcome is not None and STATUS[Kind(outcome)] == FAILED
+        report = missing_report(row, ended, failed=failed, now=now)
         if report is not None:
-            yield report, -place if number is None else number, row
+            yield report, number, row
 
 
 def _runs(*, latest: bool = False, asks: bool = False) -> str:
@@ -524,6 +529,7 @@ def _log(
 
 _FUNCTIONS: tuple[tuple[str, int, Callable[..., str | int | None]], ...] = (
     ("report_hash", 3, _hash),
+    ("node_digits", 1, node_digits),
     ("report_uuid", 3, lambda *key: str(UUID(_hash(*key)[:32]))),
     ("hash_day", 1, _hash_part(0)),
     ("hash_moment", 1, _hash_part(1)),

@@ -10,8 +10,8 @@ from selenium import webdriver
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.puppetdb.metrics import population
 from localpuppet.web.puppetdb.questions import ApiSources
-from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
@@ -120,9 +120,8 @@ def thousand(tmp_path: Path) -> Iterator[str]:
         for name in MANY
     ]
     played = PlayedRuns(runs, states)
-    population = PopulationMetrics(snapshot=played.snapshot, nodes=lambda: MANY)
     reader = MemoryInventory(entries)
-    sources = ApiSources(metrics=population)
+    sources = ApiSources(metrics=lambda: population(played.connection, MANY))
     with ServedApi(tmp_path, reader, records=played.records, sources=sources) as served:
         reader.current = served.clock.now().timestamp()
         yield f"http://127.0.0.1:{served.port}"

@@ -65,7 +65,7 @@ class PlayedRuns:
         nodes: The nodes.
     """
 
-    def __init__(self, runs: Iterable[RunResult], nodes: Sequence[NodeRow] = ()) -> None:
+    def __init__(self, runs: Iterable[RunResult], nodes: Iterable[NodeRow] = ()) -> None:
         directory = TemporaryDirectory()
         weakref.finalize(self, directory.cleanup)
         file = Path(directory.name, "fleet.sqlite")

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST
-from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.evaluating import CHECKED_EVERY, Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
@@ -27,10 +28,17 @@ from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
 END, LONG_AGO = "end_time", NOW - 5 * DAY
+
+
+def late(name: str) -> NodeRow:
+    """Return a node that should have run a day ago."""
+    return node(name, run_interval=1800.0, finished_at=NOW - DAY)
+
+
 NODES = [
     node("a"),
     node("b", state="unresponsive", received_at=NOW - 2 * DAY),
-    node("c", run_interval=1800.0, finished_at=NOW - DAY),
+    late("c"),
     node("d", outcome=Kind.REFUSED, finished_at=NOW - 30.5, reason="on hold"),
 ]
 RESOURCES = tuple(
@@ -224,6 +232,7 @@ def plan(played: PlayedRuns, query: Json) -> list[str]:
             "SEARCH history.runs USING PRIMARY KEY (day=? AND node=?)",
         ),
         ('reports[hash] { certname in ["a", "b"] }', "(day=? AND node=?)"),
+        ('reports[hash, count()] { certname = "a" group by hash }', "(day=? AND node=?)"),
         ("reports[hash] { certname in nodes[certname] { } }", "(day=? AND node=?)"),
         (f'reports[status, hash] {{ hash = "{"a" * 40}" }}', "(day=? AND node=? AND moment=?)"),
         (
@@ -240,6 +249,39 @@ def test_runs_are_found_by_their_key(query: str, needed: str) -> None:
     steps = plan(played, query)
     assert any(needed in step for step in steps), steps
     assert "SCAN history.runs" not in steps or "RIGHT PART" in needed
+
+
+@pytest.mark.parametrize(
+    ("query", "is_found"),
+    [
+        (["from", "nodes", ["=", "certname", "n7"]], True),
+        (["from", "nodes", ["extract", "certname", ["=", "certname", "n7"]]], True),
+        (["from", "reports", ["and", ["=", "certname", "n7"], ["=", LATEST, True]]], True),
+        (["from", "events", ["and", ["=", "certname", "n7"], ["=", LATEST, True]]], False),
+    ],
+)
+def test_a_question_about_one_node_does_not_look_at_the_others(query: Json, is_found: bool) -> None:
+    """All of them may have to send a report, and none has an entry."""
+    many = [f"n{number}" for number in range(500)]
+    played = PlayedRuns([run(name, LONG_AGO) for name in many], map(late, many))
+    select = parse_client_query({"query": query}).select
+    limits = QueryLimits(steps=2 * CHECKED_EVERY)
+    found = Evaluation(MemoryInventory([]), records=played.records, limits=limits).stream(select)
+    assert len([*found.rows]) == is_found
+
+
+def test_reports_that_nodes_should_send_are_found_by_an_index() -> None:
+    """A fleet that runs in time costs nothing, whatever its size."""
+    in_time = [node(f"n{number}", run_interval=1e9) for number in range(500)]
+    never_seen = [
+        node(f"x{number}", state="unresponsive", received_at=None) for number in range(500)
+    ]
+    played = PlayedRuns([], [*in_time, *never_seen, late("a"), node("b", state="not trusted")])
+    query: Json = ["from", "reports", ["extract", [["function", "count"]]]]
+    select = parse_client_query({"query": query}).select
+    limits = QueryLimits(steps=2 * CHECKED_EVERY)
+    found = Evaluation(MemoryInventory([]), records=played.records, limits=limits).stream(select)
+    assert [*found.rows] == ['{"count":2}']
 
 
 @pytest.mark.parametrize("entities", [("reports",), ("events",), ("nodes", "reports", "events")])

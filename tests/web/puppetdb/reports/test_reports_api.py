@@ -20,9 +20,9 @@ from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.puppetdb.catalogs import CatalogSource
+from localpuppet.web.puppetdb.metrics import population
 from localpuppet.web.puppetdb.questions import ApiSources
 from localpuppet.web.puppetdb.reports.details import NodeReportDetails
-from localpuppet.web.puppetdb.reports.population import PopulationMetrics
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
@@ -87,7 +87,7 @@ def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[Serve
             find=played.records.find,
             ask=asked.log,
         ),
-        metrics=PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"}),
+        metrics=lambda: population(played.connection, {"a", "b"}),
     )
     with ServedApi(tmp_path, records=played.records, sources=sources) as served:
         yield served
