@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
     from localpuppet.node.releases.git.work_tree import Ignored
-    from localpuppet.node.releases.ledger import AppliedElsewhere, Rollback
+    from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
     from localpuppet.node.releases.modules import ModuleAccess
     from localpuppet.node.releases.packages.package_staging import PackageStaging
     from localpuppet.node.releases.packages.tools import SystemPackageTools
@@ -445,6 +445,13 @@ class NodeApp:
         return Records(self.settings.state / "runs", SystemProcessTable())
 
     @cached_property
+    def ledger(self) -> "Ledger":
+        """The order of applied releases, and the rollback in force."""
+        from localpuppet.node.releases.ledger import Ledger
+
+        return Ledger(self.settings.state)
+
+    @cached_property
     def good_runs(self) -> "GoodRuns":
         """The good runs to which the node can return."""
         from localpuppet.node.runs.run_records import GoodRuns
@@ -468,9 +475,11 @@ class NodeApp:
 
     def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on the node; see `find_puppet` for `ask`."""
+        return self._holds(self.find_puppet(ask=ask))
+
+    def _holds(self, puppet: "Installation | None") -> "Holds":
         from localpuppet.node.runs.holds import Holds
 
-        puppet = self.find_puppet(ask=ask)
         disabled = puppet.disable_file if puppet else None
         return Holds(self.settings.state / "holds", disabled, self.clock)
 
@@ -479,11 +488,9 @@ class NodeApp:
         # Most nodes have none, and `status` does not pay for the ledger then.
         if not (self.settings.state / "rollback.json").exists():
             return None
-        from localpuppet.node.releases.ledger import Ledger
-
         assignment = self._assignment()
         serial = 0 if assignment is None else assignment.serial
-        return Ledger(self.settings.state).in_force(self.settings.input, serial=serial)
+        return self.ledger.in_force(self.settings.input, serial=serial)
 
     @cached_property
     def fork_server(self) -> "ForkServerClient":
@@ -939,13 +946,12 @@ class NodeApp:
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
         from localpuppet.node.releases.garbage import GarbageCollector
-        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.provider import Interfaces
 
         settings = self.settings
         return GarbageCollector(
             staging=self.staging(self.git()),
-            ledger=Ledger(settings.state),
+            ledger=self.ledger,
             named=self._named_apps,
             good=self.good_runs.releases,
             in_use=self.records.in_use,
@@ -1108,12 +1114,11 @@ class NodeApp:
 
     def preparation(self) -> "RunPreparation":
         """Return the preparation of runs."""
-        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.preparing import RunPreparation
 
         return RunPreparation(
             node_input=self._node_input(),
-            ledger=Ledger(self.settings.state),
+            ledger=self.ledger,
             releases=self.provider,
             note=self.note,
             applied_elsewhere=self.applied_elsewhere,
@@ -1142,7 +1147,6 @@ class NodeApp:
             confirmed: Returns whether an assignment was confirmed.
         """
         from localpuppet.node.enc.assignment import AssignedRelease
-        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.preparing import AssignmentService
 
         state = self.settings.state
@@ -1150,7 +1154,7 @@ class NodeApp:
             own=self.settings.input,
             inputs=self.inputs,
             assigned=AssignedRelease(state),
-            ledger=Ledger(state),
+            ledger=self.ledger,
             records=self.records,
             good_runs=self.good_runs,
             releases=self.provider,
@@ -1175,8 +1179,7 @@ class NodeApp:
         Raises:
             InvalidInputError: A setting is invalid.
         """
-        from localpuppet.node.runs.provider import Interfaces, check_kept
-        from localpuppet.node.runs.supervisor import Node, Supervisor
+        from localpuppet.node.runs.supervisor import Supervisor
 
         settings = self.settings
         self.refuse_foreign_files()
@@ -1193,8 +1196,12 @@ class NodeApp:
             if compiled is not None:
                 compiled.after_run(observer.note)
 
-        node = Node(
+        return Supervisor(
             state=settings.state,
+            records=self.records,
+            good_runs=self.good_runs,
+            holds=self._holds(None if isinstance(installation, Exception) else installation),
+            ledger=self.ledger,
             installation=installation,
             call=self._call,
             reports=settings.reports,
@@ -1202,20 +1209,16 @@ class NodeApp:
             fork_server=fork_server,
             route_file=shared_file("routes.yaml"),
             env=program_environment(),
-            enc_command=self.enc_command,
+            answer=partial(self.classifier.answer, None),
             grace=settings.grace,
             min_free=settings.min_free,
             keep_runs=settings.keep_runs,
             keep_days=settings.keep_days,
-            keep_releases=settings.keep_releases,
             metrics=settings.metrics,
             rollback=self.rollback_in_force,
-            fits=partial(check_kept, Interfaces(settings.state), self.elsewhere),
+            fits=self.reader.check_kept,
             variables_of_calls=self.neighbours.variables,
             after_run=after_run,
-        )
-        return Supervisor(
-            node,
             clock=self.clock,
             processes=self.processes,
             documents=self.documents,

@@ -19,11 +19,12 @@ from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import PreparedRun
 from localpuppet.node.runs.run import Status
-from localpuppet.node.runs.run_records import RunDirectory
-from localpuppet.node.runs.supervisor import Node, Supervisor
+from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
+from localpuppet.node.runs.supervisor import Supervisor
 from tests.doubles.ports import FakeChild, FakeClock, FakeObserver, FakeProcesses, Started
 
 PUPPET = "/usr/bin/puppet"
@@ -77,28 +78,33 @@ class Site:
             },
             lean=(),
         )
+        self.metrics = root / "metrics.prom"
         self.after: list[tuple[str, Status]] = []
-        self.node = Node(
-            state=self.state,
-            installation=self.installation,
-            call=self._call,
-            reports=("store",),
-            lean_start=LeanStart(flags=(), file=root / "lean.rb"),
-            route_file=root / "routes.yaml",
-            env={"PATH": "/bin"},
-            fork_server=None,
-            enc_command=None,
-            grace=30.0,
-            min_free=0,
-            keep_runs=100,
-            keep_days=30,
-            keep_releases=5,
-            metrics=root / "metrics.prom",
-            rollback=Ledger(self.state).rollback,
-            fits=lambda *asked: self.fits_asked.append(asked),
-            variables_of_calls={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
-            after_run=lambda run, status: self.after.append((run.id, status)),
-        )
+        records = Records(self.state / "runs", self.processes)
+        self.parts: dict[str, Any] = {
+            "state": self.state,
+            "records": records,
+            "good_runs": GoodRuns(self.state / "good_runs", records=records, releases=5),
+            "holds": Holds(self.state / "holds", self.installation.disable_file, self.clock),
+            "ledger": Ledger(self.state),
+            "installation": self.installation,
+            "call": self._call,
+            "reports": ("store",),
+            "lean_start": LeanStart(flags=(), file=root / "lean.rb"),
+            "route_file": root / "routes.yaml",
+            "env": {"PATH": "/bin"},
+            "fork_server": None,
+            "answer": lambda: None,
+            "grace": 30.0,
+            "min_free": 0,
+            "keep_runs": 100,
+            "keep_days": 30,
+            "metrics": self.metrics,
+            "rollback": Ledger(self.state).rollback,
+            "fits": lambda *asked: self.fits_asked.append(asked),
+            "variables_of_calls": {"LOCALPUPPET_SOCKET": "/run/localpuppet"},
+            "after_run": lambda run, status: self.after.append((run.id, status)),
+        }
         self.release = Release(
             name=APP,
             directory=root / "modules" / APP,
@@ -111,7 +117,7 @@ class Site:
 
     def change(self, **more: Any) -> None:
         """Change the node's settings."""
-        self.node = replace(self.node, **more)
+        self.parts |= more
 
     def prepared(self, *, asks_enc: bool = False, app: str = APP, **more: Any) -> PreparedRun:
         """Return a run that can be supervised; `more` are options of it."""
@@ -143,7 +149,7 @@ class Site:
 
     def supervisor(self) -> Supervisor:
         return Supervisor(
-            self.node,
+            **self.parts,
             clock=self.clock,
             processes=self.processes,
             documents=self.documents,

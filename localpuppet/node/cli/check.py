@@ -38,15 +38,12 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
       localpuppet check new-input.yaml   before you install it
       localpuppet check --parse          also if the release was not parsed
     """
-    from localpuppet.node.releases.ledger import Ledger
-    from localpuppet.node.runs.provider import Interfaces, check_kept
-
     node.refuse_foreign_files()
     classified = node.classifier.classify(
         str(node.settings.input) if source is None else source, None
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
-    ledger = Ledger(node.settings.state)
+    ledger = node.ledger
     if ledger.rollback() is None:  # else the rollback has decided
         app = loaded.input.app
         try:
@@ -68,7 +65,7 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
         warnings += [left_out] if left_out else []
     else:
         with errors_at(loaded.name, LocalpuppetError):
-            check_kept(Interfaces(node.settings.state), node.elsewhere, document, release, ())
+            node.reader.check_kept(document, release, ())
     addition = node.additions.check()
     warnings += _needs(node, release, parse=parse and puppet is not None)
     warnings += [*addition.warnings, *(_puppet_state(node) if puppet else [])]

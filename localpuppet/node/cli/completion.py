@@ -45,10 +45,8 @@ def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete
 
 def complete_tag(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the tags that were applied on this node and begin with `incomplete`, newest first."""
-    from localpuppet.node.releases.ledger import Ledger
-
     try:
-        ledger = Ledger(_node(ctx).settings.state)
+        ledger = _node(ctx).ledger
         apps = [app for source in ledger.sources() for app in reversed(ledger.order(source))]
     except LocalpuppetError:
         return []

@@ -13,7 +13,6 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
 from localpuppet.node.cli.completion import complete_tag
-from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.runs.holds import Hold, Holds
 
 
@@ -190,23 +189,19 @@ def rollback_command(node: NodeApp, tag: str | None, end: bool, as_json: bool) -
       localpuppet rollback --to r1
       localpuppet rollback --end               follow input.yaml again
     """
-    ledger = Ledger(node.settings.state)
     if end:
-        _end(node, ledger, as_json)
+        _end(node, as_json)
         return
     from localpuppet.node.runs.rollback_service import RollbackService
 
-    kept = node.store.locks.take_for_run()
-    try:
-        rollback, left, ended = RollbackService(node.good_runs, ledger).go_back(
+    with node.store.locks.take_for_run():
+        rollback, left, ended = RollbackService(node.good_runs, node.ledger).go_back(
             node.inputs.read(str(node.settings.input)),
             tag=tag,
             user=user(),
             now=node.clock.now(),
             ensure=lambda app: node.provider.ensure_present(app, node.note),
         )
-    finally:
-        kept.release()
     refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "from": left, **rollback.to_public()})
@@ -216,9 +211,9 @@ def rollback_command(node: NodeApp, tag: str | None, end: bool, as_json: bool) -
     render.emit("'localpuppet apply' runs it; a changed input or a new assignment ends it")
 
 
-def _end(node: NodeApp, ledger: Ledger, as_json: bool) -> None:
-    rollback = ledger.rollback()
-    ledger.end_rollback()
+def _end(node: NodeApp, as_json: bool) -> None:
+    rollback = node.ledger.rollback()
+    node.ledger.end_rollback()
     refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "ended": rollback.to_public() if rollback else None})

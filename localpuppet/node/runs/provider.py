@@ -367,29 +367,6 @@ def _defined_in(site_manifest: Path) -> set[str]:
     return {name.rpartition("::")[2] for text in texts for name in _CLASS.findall(text)}
 
 
-def check_kept(
-    interfaces: Interfaces,
-    elsewhere: Elsewhere,
-    document: NodeDocument,
-    release: Release,
-    extra: Sequence[str],
-) -> None:
-    """Check a document against the interface kept at staging, before Puppet starts.
-
-    Without a kept interface Puppet finds the errors.
-
-    Args:
-        elsewhere: What else may define classes or hold data; read only if it matters.
-        extra: Options for Puppet from the command line.
-
-    Raises:
-        InvalidInputError: The document does not fit, or Puppet cannot parse the release.
-    """
-    kept = interfaces.kept(release)
-    if kept is not None:
-        check_document(document, kept, release, elsewhere=elsewhere, extra=extra)
-
-
 @dataclass(frozen=True, slots=True)
 class InterfaceReader:
     """Reads the interfaces of releases with Puppet's parser.
@@ -465,6 +442,21 @@ class InterfaceReader:
         with errors_at(where, LocalpuppetError):
             check_document(document, interface, release, elsewhere=self.elsewhere, extra=())
         return ""
+
+    def check_kept(self, document: NodeDocument, release: Release, extra: Sequence[str]) -> None:
+        """Check a document against the interface kept at staging, before Puppet starts.
+
+        Without a kept interface Puppet finds the errors.
+
+        Args:
+            extra: Options for Puppet from the command line.
+
+        Raises:
+            InvalidInputError: The document does not fit, or Puppet cannot parse the release.
+        """
+        kept = self.interfaces.kept(release)
+        if kept is not None:
+            check_document(document, kept, release, elsewhere=self.elsewhere, extra=extra)
 
     def interface_of(self, release: Release) -> Interface:
         """Return a release's interface: the kept one, or one that Puppet's parser reads now.

@@ -4,21 +4,19 @@ At most one run is on a node. The record is opened before Puppet starts and clos
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from localpuppet.base.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
+from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
-from localpuppet.base.value import Value
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.instance.instance_facts import hand_over
-from localpuppet.node.enc.site_command import EncCommand
 from localpuppet.node.puppet.command_line import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
@@ -153,26 +151,31 @@ def _take(child: Child, log: RunLog, observer: Observer) -> bool:
     return True
 
 
-class Node(Value):
-    """This node, as its settings describe it.
+@dataclass(eq=False, kw_only=True)
+class Supervisor:
+    """Runs Puppet on this node.
 
     Attributes:
         installation: Puppet's installation, or why it cannot be used.
-        call: The parts of the `puppet apply` command that do not depend on the input.
+        call: Returns the parts of the `puppet apply` command that do not depend on the input.
         reports: Report processors that Puppet is to run.
         lean_start, route_file: How Ruby starts; Puppet's routes.
         fork_server: Starts Puppet warm; `None` for cold starts.
-        enc_command: The site's ENC, if there is one.
+        answer: Returns the answer of the site's ENC command; asked if the document is not known.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
         keep_runs, keep_days: How many records are kept, and for how many days.
-        keep_releases: How many releases of each source keep their last good run.
         fits: Rejects a node document that does not fit the release, before Puppet starts.
         variables_of_calls: Environment variables by which Puppet code reaches localpuppet.
         after_run: Called after a record is closed; raises nothing.
+        processes: Starts and ends Puppet.
     """
 
     state: Path
+    records: Records
+    good_runs: GoodRuns
+    holds: Holds
+    ledger: Ledger
     installation: Installation | PuppetMissingError
     call: Callable[[Installation, Release, str, RunOptions], ApplyCommand]
     reports: tuple[str, ...]
@@ -180,53 +183,25 @@ class Node(Value):
     route_file: Path
     env: Mapping[str, str]
     fork_server: PuppetForkServer | None
-    enc_command: EncCommand | None
+    answer: Callable[[], EncData | None]
     grace: float
     min_free: int
     keep_runs: int
     keep_days: int
-    keep_releases: int
     metrics: Path
     rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
     variables_of_calls: Mapping[str, str]
     after_run: Callable[[RunDirectory, Status], None]
+    clock: Clock
+    processes: Processes
+    documents: Documents
+    observer: Observer
+    _agent_lock: PuppetRunLock | None = field(default=None, init=False)
 
-
-class Supervisor:
-    """Runs Puppet on this node.
-
-    Args:
-        processes: Starts and ends Puppet.
-        documents: Reads the answer of the site's ENC.
-        observer: Receives output and notes.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        *,
-        clock: Clock,
-        processes: Processes,
-        documents: Documents,
-        observer: Observer,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._processes = processes
-        self._documents = documents
-        self._observer = observer
-        self._ledger = Ledger(node.state)
-        self.records = Records(node.state / "runs", processes)
-        self._good_runs = GoodRuns(
-            node.state / "good_runs", records=self.records, releases=node.keep_releases
-        )
-        installation = node.installation if isinstance(node.installation, Installation) else None
-        self._found = installation
-        self.holds = Holds(
-            node.state / "holds", installation.disable_file if installation else None, clock
-        )
-        self._agent_lock = PuppetRunLock(installation.run_lock, processes) if installation else None
+    def __post_init__(self) -> None:
+        if isinstance(self.installation, Installation):
+            self._agent_lock = PuppetRunLock(self.installation.run_lock, self.processes)
 
     def apply(
         self,
@@ -255,44 +230,45 @@ class Supervisor:
     def _apply(
         self, prepared: PreparedRun, *, detach: Callable[[RunId], Callable[[], None]] | None
     ) -> Status:
-        make_private(self._node.state)
-        run = self.records.create(self._clock)
-        lock = NodeLock(self._node.state / "lock", self._processes)
-        lock.take(run.id, self._clock)
+        make_private(self.state)
+        run = self.records.create(self.clock)
+        lock = NodeLock(self.state / "lock", self.processes)
+        lock.take(run.id, self.clock)
         try:
             self.holds.settle()
             self._check_holds(prepared.options)
             if self._agent_lock:
                 self._agent_lock.take()
-            self.records.check_space(self._node.min_free)
-            part = prepared.options.part(self._found.selection if self._found else {})
+            self.records.check_space(self.min_free)
+            puppet = self.installation if isinstance(self.installation, Installation) else None
+            part = prepared.options.part(puppet.selection if puppet else {})
             status = Status(
                 id=run.id,
                 state=RunState.QUEUED,
                 release=prepared.release.name,
-                noop=prepared.options.noop or bool(self._found and self._found.noop),
+                noop=prepared.options.noop or bool(puppet and puppet.noop),
                 partial=bool(part),
                 part=part,
-                started_at=show_time(self._clock.now()),
-                supervisor=asdict(self._processes.me()),
+                started_at=show_time(self.clock.now()),
+                supervisor=asdict(self.processes.me()),
                 work_tree=prepared.release.work_tree,
                 repaired=prepared.release.repaired,
             )
-            record = OpenRecord(run, status, clock=self._clock)
+            record = OpenRecord(run, status, clock=self.clock)
             try:
                 installation = self._installation()
                 request, call = self._classify(installation, run, prepared)
-                if self._processes.cancellations():
+                if self.processes.cancellations():
                     raise EncError("cancelled by a signal")
             except (EncError, PuppetMissingError) as error:
                 return self._never_started(record, prepared, error)
             record.open(request)
             prepared.on_record()
             if prepared.ends_rollback:
-                self._ledger.end_rollback()
+                self.ledger.end_rollback()
             if detach is not None:
                 ready = detach(run.id)
-                record.hand_to(self._processes.me())
+                record.hand_to(self.processes.me())
                 lock.held_by(record.status)
                 record.write()
                 ready()
@@ -306,54 +282,48 @@ class Supervisor:
         if not (options.noop and options.despite_hold):
             self.holds.check(through=options.through)
         elif held := self.holds.active():
-            self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
+            self.observer.note(f"on hold, and this run changes nothing: {held[0]}")
 
     def _installation(self) -> Installation:
-        if isinstance(self._node.installation, PuppetMissingError):
-            raise self._node.installation
-        return self._node.installation
+        if isinstance(self.installation, PuppetMissingError):
+            raise self.installation
+        return self.installation
 
     def _classify(
         self, installation: Installation, run: RunDirectory, prepared: PreparedRun
     ) -> tuple[RunRequest, ApplyCommand]:
-        node, release, options = self._node, prepared.release, prepared.options
-        answer = None if prepared.document else self._ask_enc(installation)
+        release, options = prepared.release, prepared.options
+        answer = None if prepared.document else self.answer()
         document = prepared.document or input.node_document(
             prepared.loaded, release.enc, answer=answer
         )
         try:
-            node.fits(document, release, options.extra)
+            self.fits(document, release, options.extra)
         except LocalpuppetError as error:
             raise error.at(prepared.loaded.name) from error
-        call = node.call(installation, release, document.environment, options)
-        call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
+        call = self.call(installation, release, document.environment, options)
+        call = replace(call, instance_facts=hand_over(prepared.instance_facts, self.state))
         for warning in installation.warnings(bus=call.storeconfigs):
-            self._observer.note(f"warning: {warning}")
+            self.observer.note(f"warning: {warning}")
         make_environment(call.compilation)
         input.write_document(document, call.node_document)
         command = call.recorded(
-            public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
+            public=run.public, report=run.report, route_file=self.route_file, reports=self.reports
         )
-        now, whole = self._clock.now(), document.to_dict()
+        now, whole = self.clock.now(), document.to_dict()
         request = prepared.request(run.id, now, command=command, document=whole, answer=answer)
         return request, call
-
-    def _ask_enc(self, installation: Installation) -> EncData | None:
-        if (enc := self._node.enc_command) is None:
-            return None
-        name = NodeName.parse(installation.settings["certname"])
-        return enc.ask(name, processes=self._processes, documents=self._documents)
 
     def _never_started(
         self, record: OpenRecord, prepared: PreparedRun, error: LocalpuppetError
     ) -> Status:
         """Record a run that ended before Puppet started, so that the failure is visible."""
         run = record.directory
-        record.open(prepared.request(run.id, self._clock.now(), command=(), document={}))
+        record.open(prepared.request(run.id, self.clock.now(), command=(), document={}))
         log = RunLog(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
-        cancelled = self._processes.cancellations() > 0
+        cancelled = self.processes.cancellations() > 0
         verdict = RunVerdict(
             outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
             reason=f"{error}; Puppet was not started",
@@ -370,10 +340,10 @@ class Supervisor:
         lock: NodeLock,
         prepared: PreparedRun,
     ) -> Status:
-        run, started, options = record.directory, self._clock.now(), prepared.options
+        run, started, options = record.directory, self.clock.now(), prepared.options
         directories = prepared.release.directories
         log = RunLog(run.log, partial(with_names, directories=directories))
-        self._observer.command(call.shown())
+        self.observer.command(call.shown())
         child: Child | None = None
         ended: ProcessEnd | None = None
         try:
@@ -387,17 +357,15 @@ class Supervisor:
             make_ready()
             # A rollback is not a step forward: what was newest stays so.
             if record.status.whole and not options.document:
-                self._ledger.note(ReleasePath(record.status.release))
-            stopping = StopDecision(
-                started=record.begun, timeout=options.timeout, grace=self._node.grace
-            )
+                self.ledger.note(ReleasePath(record.status.release))
+            stopping = StopDecision(started=record.begun, timeout=options.timeout, grace=self.grace)
             ended = watch(
                 child,
                 log,
                 stopping,
-                clock=self._clock,
-                processes=self._processes,
-                observer=self._observer,
+                clock=self.clock,
+                processes=self.processes,
+                observer=self.observer,
             )
             if ended is None:
                 ended = self._leave_node(lock)
@@ -434,7 +402,7 @@ class Supervisor:
     def _kill(self, child: Child, lock: NodeLock) -> ProcessEnd:
         """Kill a Puppet without a supervisor, which must not run beside another run."""
         child.end(kill=True)
-        return child.wait(self._node.grace) or self._leave_node(lock)
+        return child.wait(self.grace) or self._leave_node(lock)
 
     def _leave_node(self, lock: NodeLock) -> ProcessEnd:
         """Leave the locks to a Puppet that outlives KILL: it occupies the node until its end."""
@@ -446,38 +414,37 @@ class Supervisor:
     def _start(
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
     ) -> LaunchedPuppet:
-        node = self._node
         given = PuppetLaunch(
             installation=self._installation(),
             argv=request.command,
-            base=node.env,
-            more={**node.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables},
+            base=self.env,
+            more={**self.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables},
             lock=lock.fd,
             group=f"localpuppet-{run.id}",
             environment=call.compilation.key,
         )
         return launch(
             given,
-            processes=self._processes,
-            lean=node.lean_start,
-            fork_server=node.fork_server,
+            processes=self.processes,
+            lean=self.lean_start,
+            fork_server=self.fork_server,
         )
 
     def _house_keeping(self, status: Status) -> None:
         """Clean up after the run, when a failure cannot harm it any longer."""
-        node, note = self._node, self._good_runs.note
-        self._documents.remember()
+        note = self.good_runs.note
+        self.documents.remember()
         try:
             note(status)
             self.records.settle()
-            self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=status.id, note=note)
+            self.records.prune(runs=self.keep_runs, days=self.keep_days, keep=status.id, note=note)
             self.records.remove_temporary_files()
         except StateError as error:
-            self._observer.note(f"cannot remove old records: {error}")
+            self.observer.note(f"cannot remove old records: {error}")
 
     def _close(self, record: OpenRecord, verdict: RunVerdict, ending: PuppetEnd) -> Status:
         status = record.close(verdict, ending)
-        self._node.after_run(record.directory, status)
+        self.after_run(record.directory, status)
         record.directory.clear()
         self._house_keeping(status)
         self._write_metrics(status)
@@ -485,15 +452,15 @@ class Supervisor:
 
     def _write_metrics(self, status: Status) -> None:
         """Update the Prometheus textfile; if the disk refuses, note it and continue."""
-        server = self._node.fork_server
+        server = self.fork_server
         try:
             metrics_file.update(
-                self._node.metrics,
+                self.metrics,
                 status,
                 holds=len(self.holds.active()),
-                rollback=self._node.rollback(),
+                rollback=self.rollback(),
                 fork_server=None if server is None else server.memory(),
-                now=self._clock.now(),
+                now=self.clock.now(),
             )
         except StateError as error:
-            self._observer.note(f"cannot write the metrics: {error}")
+            self.observer.note(f"cannot write the metrics: {error}")

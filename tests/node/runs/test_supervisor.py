@@ -70,7 +70,7 @@ def test_the_record_is_open_and_the_node_locked_before_puppet_starts(site: Site)
         assert site.run_lock.exists()
         assert site.observer.commands, "the command is shown before it starts"
         assert not site.applied()
-        assert not site.node.metrics.exists()
+        assert not site.metrics.exists()
         looked.append(True)
         return site.ends(run, 2, status="changed")
 
@@ -280,11 +280,11 @@ def test_a_noop_partial_or_rolled_back_run_does_not_move_the_ledger(
 def test_metrics_show_the_run_and_keep_the_last_success(site: Site) -> None:
     site.supervisor().apply(site.prepared())
     succeeded = site.clock.now().timestamp()
-    assert metric(site.node.metrics.read_text(), "localpuppet_last_run_success") == 1
+    assert metric(site.metrics.read_text(), "localpuppet_last_run_success") == 1
     site.clock.advance(1800)
     site.life = lambda site, run, _started: site.ends(run, 4, status="failed", failed=1)
     site.supervisor().apply(site.prepared())
-    text = site.node.metrics.read_text()
+    text = site.metrics.read_text()
     assert metric(text, "localpuppet_last_run_success") == 0
     assert metric(text, 'localpuppet_last_run_outcome{outcome="failed"}') == 1
     assert metric(text, "localpuppet_last_success_timestamp_seconds") == succeeded

@@ -1,14 +1,16 @@
 """All ends of a supervised run: the record, and the locks of the node afterwards."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd
+from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.site_command import EncCommand
 from localpuppet.node.runs.run import Outcome, RunState
 from localpuppet.node.runs.run_records import RunDirectory
@@ -17,6 +19,12 @@ from tests.rigs.supervised import Life, Site, said
 
 TERM, KILL = 15, 9
 ENC = EncCommand(argv=("/usr/bin/enc",), timeout=15.0, env={})
+
+
+def asks(site: Site) -> Callable[[], EncData]:
+    """Return a function that asks the site's ENC for this node."""
+    name = NodeName(site.installation.settings["certname"])
+    return lambda: ENC.ask(name, processes=site.processes, documents=site.documents)
 
 
 @pytest.fixture
@@ -104,7 +112,7 @@ def test_a_run_past_its_timeout_gets_sigterm_and_the_result_timed_out(site: Site
 
 
 def test_the_timeout_includes_the_enc_of_the_site(site: Site) -> None:
-    site.change(enc_command=ENC)
+    site.change(answer=asks(site))
     answers = FakeChild([b"classes: {}\n"], lasts=8.0)
     site.processes.programs["/usr/bin/enc"] = lambda _started: answers
     site.life = lives(FakeChild(lasts=5.0))
@@ -177,7 +185,7 @@ def test_a_puppet_that_survives_sigkill_keeps_the_node_locked_until_it_ends(site
 
 
 def test_a_failed_enc_is_recorded_and_puppet_is_not_started(site: Site) -> None:
-    site.change(enc_command=ENC)
+    site.change(answer=asks(site))
     site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild(
         ended=ProcessEnd(code=3, signal=None)
     )
@@ -190,13 +198,13 @@ def test_a_failed_enc_is_recorded_and_puppet_is_not_started(site: Site) -> None:
     assert run.log.read_text() == "localpuppet: enc /usr/bin/enc: exited 3\n"
     assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/enc"]
     assert (site.applied(), site.free) == ([], True)
-    assert site.node.metrics.exists(), "the metrics are written, too"
+    assert site.metrics.exists(), "the metrics are written, too"
 
 
 def test_the_enc_is_asked_for_this_node_with_precedence_between_release_and_input(
     site: Site,
 ) -> None:
-    site.change(enc_command=ENC)
+    site.change(answer=asks(site))
     answer = b"classes: {app: {port: 1, motd: enc}, base: {by: enc}}\nenvironment: staging\n"
     site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild([answer])
     site.supervisor().apply(site.prepared(asks_enc=True))
@@ -209,7 +217,7 @@ def test_the_enc_is_asked_for_this_node_with_precedence_between_release_and_inpu
 
 
 def test_the_enc_is_not_asked_if_the_document_is_known(site: Site) -> None:
-    site.change(enc_command=ENC)
+    site.change(answer=asks(site))
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
     assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/puppet"]
 
@@ -218,7 +226,7 @@ def test_an_answer_of_the_enc_that_does_not_fit_is_refused_and_unlocks_the_node(
     def refuse(*_asked: object) -> None:
         raise InvalidInputError("there is no class 'other'")
 
-    site.change(enc_command=ENC, fits=refuse)
+    site.change(answer=asks(site), fits=refuse)
     site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild([b"classes: [other]\n"])
     with pytest.raises(InvalidInputError, match="no class 'other'"):
         site.supervisor().apply(site.prepared(asks_enc=True))

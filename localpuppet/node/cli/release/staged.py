@@ -13,7 +13,6 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.comparison import NameDifference
-from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
@@ -157,7 +156,7 @@ def _applied(node: NodeApp) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
     from localpuppet.node.runs.rollback_service import RollbackService
 
-    ledger = Ledger(node.settings.state)
+    ledger = node.ledger
     going_back = RollbackService(node.good_runs, ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback_in_force()
