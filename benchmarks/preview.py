@@ -338,9 +338,7 @@ def main() -> None:
         (top / "root").mkdir()
         repository = make_repository(top, given.nodes, unshared=given.unshared)
         captures = make_captures(top / "captures", given.nodes)
-        workspace = NodeApp(str(top / "root")).preview(
-            lambda own, key: own.compile_engine(mark_key=key)
-        )
+        workspace = NodeApp(str(top / "root")).preview()
         for compiled in (20, 100):
             (top / str(compiled)).mkdir()
             compare_cpu(

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.instance.instance_data import InstanceData, Service
     from localpuppet.node.enc.instance.instance_facts import InstanceSource
     from localpuppet.node.enc.site_command import EncCommand
-    from localpuppet.node.preview.compile_request import CompileEngine
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
     from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
@@ -1050,11 +1049,16 @@ class NodeApp:
         main = shared_file("preview/main.rb")
         return {**own, "RUBYOPT": f"{own.get('RUBYOPT', '')} -r{main}".lstrip()}
 
-    def preview(self, engine: "Callable[[NodeApp, str], CompileEngine]") -> "PreviewWorkspace":
+    def preview(
+        self,
+        *,
+        trusted: bool = False,
+        processes: int | None = None,
+        hidden: Sequence[Path] = (),
+    ) -> "PreviewWorkspace":
         """Return what compares the catalogs of nodes; it writes where a maker can.
 
-        Args:
-            engine: Returns the engine that compiles, for the key with which it marks secrets.
+        For the arguments see `compile_engine`.
         """
         from localpuppet.node.preview.workspace import PreviewWorkspace
 
@@ -1066,7 +1070,9 @@ class NodeApp:
             files=own.files,
             git=own.local_git,
             work_tree=own.mutable.work_tree,
-            engine=partial(engine, own),
+            engine=lambda key: own.compile_engine(
+                trusted=trusted, processes=processes, mark_key=key, hidden=hidden
+            ),
             puppet=own.require_puppet,
             path=program_environment()["PATH"],
             clock=own.clock,

@@ -252,7 +252,7 @@ class MutationProof:
             root: The root of a node, for its settings.
         """
         node = NodeApp(str(root))
-        workspace = node.preview(lambda own, key: own.compile_engine(mark_key=key))
+        workspace = node.preview()
         places = scratch / "releases"
         places.mkdir(parents=True)
         first = places / _name(0)

@@ -1,15 +1,15 @@
 """Compares the catalogs and files of nodes before and after a change, and says what it cannot see.
 
-modules/x/lib/puppet/provider/thing/ruby.rb  ->  the nodes whose catalogs have a Thing
-modules/x/lib/facter/role.rb                 ->  all nodes
-
-A catalog has only their address, so a change of the contents is no difference of catalogs.
-
-    look for stored results  ->  compile what is missing  ->  compare  ->  PreviewResult
+    look for stored results -> compile what is missing -> compare -> PreviewResult
 
 - Each result is stored as it arrives, so a preview that was stopped resumes there.
 - Two equal catalogs, by their digest, are not read. Of two others, only what differs is.
 - A stored catalog that is damaged is compiled again.
+- A file that modules serve is in a catalog by its address only: `ServedFiles` compares contents.
+- A changed fact, type or provider is in no catalog. `blind_changes` finds the nodes concerned:
+
+    modules/x/lib/puppet/provider/thing/ruby.rb -> the nodes whose catalogs have a Thing
+    modules/x/lib/facter/role.rb                -> all nodes
 """
 
 import re
@@ -61,6 +61,221 @@ _TYPE = re.compile(r"(?:.*/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)")
 _PROVIDER = re.compile(r"(?:.*/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)")
 # Ruby that types, providers and facts use, and nothing that compiles a catalog reads by itself.
 _HELPER = re.compile(r"((?:.*/)?)lib/(?:puppet_x|puppet/(?:util|property|parameter)|augeas)/.+")
+
+
+# Nodes that are compiled with both releases in memory, because the cache lost them.
+_AT_A_TIME = 32
+_BEFORE, _AFTER = 0, 1
+_ROLE = "role::"
+_MAX_NAME = 40  # characters of a revision in the progress
+
+
+class PreviewOptions(Value):
+    """What a user asked for.
+
+    Attributes:
+        ignore: Resources and parameters that are no difference.
+        tolerates: Whether nodes that fail as before do not fail the preview.
+        shard: The part of the nodes that was chosen, for the result: `2/8`.
+    """
+
+    ignore: Sequence[ResourcePattern] = ()
+    forbidden: Sequence[ForbiddenChange] = ()
+    tolerates: bool = False
+    shard: str | None = None
+
+
+def choose_shard(names: Iterable[str], number: int, count: int) -> set[str]:
+    """Return the nodes of one part of several, each of which always has the same nodes."""
+    return {name for name in names if crc32(name.encode()) % count == number - 1}
+
+
+class Preview:
+    """One comparison of the catalogs of nodes.
+
+    Args:
+        sides: The releases before and after the change.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[PreviewSide, PreviewSide],
+        nodes: Sequence[CapturedNode],
+        *,
+        cache: PreviewCache,
+        engine: CompileEngine,
+        clock: Clock,
+        progress: Progress,
+        options: PreviewOptions = PreviewOptions(),
+    ) -> None:
+        self._sides, self._nodes, self._options = sides, nodes, options
+        self._cache, self._engine, self._clock, self._progress = cache, engine, clock, progress
+        self._begun = clock.monotonic()
+        self._outcomes: dict[str, list[CompileOutcome | None]] = {
+            node.name: [None, None] for node in nodes
+        }
+        self._types: dict[str, frozenset[str]] = {}
+        self._impure: dict[str, set[str]] = {}
+        self._lost: list[CapturedNode] = []
+        self._compiled = self._cached = 0
+        self._grouping = DifferenceGrouping(forbidden=options.forbidden)
+        self._failures: list[NodeFailure] = []
+        self._served = ServedFiles(*sides)
+        self._blind = blind_changes(sides[_BEFORE].index, sides[_AFTER].index)
+
+    def result(self) -> PreviewResult:
+        """Compare the catalogs, and return the result."""
+        self._find(self._nodes, (_BEFORE, _AFTER))
+        new = self._lacking(_BEFORE)
+        self._store(new, _BEFORE)
+        # What was compiled just now may hold for the other release.
+        names = {node.name for node in new}
+        self._find([node for node in self._lacking(_AFTER) if node.name in names], (_AFTER,))
+        self._store(self._lacking(_AFTER), _AFTER)
+        for number, node in enumerate(self._nodes):
+            self._progress.count(number, len(self._nodes), "nodes compared")
+            self._compare(node)
+        waiting = iter(self._lost)
+        while some := [*islice(waiting, _AT_A_TIME)]:
+            self._compare_again(some)
+        base, head = self._sides
+        return PreviewResult(
+            base=base.revision,
+            head=head.revision,
+            nodes=len(self._nodes),
+            groups=self._grouping.groups(),
+            failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
+            violations=self._grouping.violations(),
+            blind_spots=tuple(blind_spots(self._blind, self._types)),
+            impure=tuple(
+                ImpureNode(node=node, reasons=tuple(sorted(reasons)))
+                for node, reasons in sorted(self._impure.items())
+            ),
+            statistics=PreviewStatistics(
+                compiled=self._compiled,
+                cached=self._cached,
+                seconds=self._clock.monotonic() - self._begun,
+            ),
+            warnings=tuple(
+                RevisionWarning(revision=side.revision.name, text=text)
+                for side, others in ((head, ()), (base, head.warnings))
+                for text in side.warnings
+                if text not in others
+            ),
+            tolerates=self._options.tolerates,
+            shard=self._options.shard,
+        )
+
+    def _lacking(self, side: int) -> list[CapturedNode]:
+        return [node for node in self._nodes if self._outcomes[node.name][side] is None]
+
+    def _find(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
+        search = CacheSearch(self._cache, [self._sides[number] for number in numbers])
+        for done, (node, answers) in enumerate(zip(nodes, search.find(nodes), strict=True)):
+            self._progress.count(done, len(nodes), "nodes looked up")
+            for number, answer in zip(numbers, answers, strict=True):
+                if isinstance(answer, CompileOutcome):
+                    self._outcomes[node.name][number] = answer
+                    self._cached += 1
+
+    def _store(self, nodes: Sequence[CapturedNode], side: int) -> None:
+        for compiled, outcome in self._compile(nodes, side):
+            self._outcomes[compiled.node][side] = outcome
+
+    def _compile(
+        self, nodes: Sequence[CapturedNode], side: int
+    ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
+        name = shortened(self._sides[side].revision.name, _MAX_NAME)
+        done = count()
+
+        def advance() -> None:
+            self._progress.count(next(done), len(nodes), f"catalogs of {name} compiled")
+
+        if nodes:
+            advance()  # Puppet takes some seconds to start
+            filler = CacheFiller(cache=self._cache, engine=self._engine, advance=advance)
+            for compiled, outcome in filler.compile(self._sides[side], nodes):
+                self._compiled += not outcome.is_unread
+                if compiled.impure:
+                    self._impure.setdefault(compiled.node, set()).update(compiled.impure)
+                yield compiled, outcome
+
+    def _compare(self, node: CapturedNode) -> None:
+        before, after = self._outcomes[node.name]
+        if before is None or after is None:
+            raise ValueError(f"{node.name} was not compiled")
+        if before.catalog is None or after.catalog is None:
+            self._fail(node.name, before, after)
+            return
+        catalogs = self._cache.catalogs
+        try:
+            differs = CatalogDifference()
+            if before.catalog != after.catalog:
+                pair = catalogs.differing(before.catalog, after.catalog)
+                differs = difference(*pair, ignore=self._options.ignore)
+            if differs or self._served or self._blind:
+                heads = catalogs.head(before.catalog), catalogs.head(after.catalog)
+                self._add(node, differs, heads)
+        except DamagedEntryError:
+            self._cache.discard(node.name)
+            self._lost.append(node)
+
+    def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
+        """Compile nodes with both releases and compare what is in memory."""
+        before, after = (
+            {compiled.node: (compiled, outcome) for compiled, outcome in self._compile(nodes, side)}
+            for side in (_BEFORE, _AFTER)
+        )
+        for node in nodes:
+            (first, old), (second, new) = before[node.name], after[node.name]
+            if first.catalog is None or second.catalog is None:
+                self._fail(node.name, old, new)
+                continue
+            heads = CatalogHead.of(first.catalog), CatalogHead.of(second.catalog)
+            differs = difference(first.catalog, second.catalog, ignore=self._options.ignore)
+            self._add(node, differs, heads)
+
+    def _add(
+        self, node: CapturedNode, differs: CatalogDifference, heads: tuple[CatalogHead, CatalogHead]
+    ) -> None:
+        if self._blind:
+            self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
+        if self._served:
+            differs = differs.with_resources(self._served.changes(*heads))
+        if differs:
+            capture = node.load()
+            self._grouping.add(
+                node.name,
+                differs,
+                NodePlaceholders.of(node.name, capture.facts),
+                role=_role(capture, heads[_AFTER]),
+            )
+
+    def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:
+        failure = after.failure or before.failure
+        if failure is None:
+            raise ValueError(f"{node} has neither a catalog nor a failure")
+        if after.is_unread:
+            kind: FailureKind = UNREADABLE
+        elif before.failure is None or after.failure is None:
+            kind = NEW if before.failure is None else FIXED
+        else:
+            kind = SAME if after.failure.is_like(before.failure) else BOTH
+        self._failures.append(NodeFailure(node=node, kind=kind, **field_values(failure)))
+
+
+def _role(capture: NodeCapture, head: CatalogHead) -> str | None:
+    """Return the role of a node: as its parameters, facts or certificate have it, or its class."""
+    extensions = mapping_of(capture.trusted.get("extensions"))
+    for value in (
+        capture.data.parameters.get("role"),
+        capture.facts.get("role"),
+        extensions.get("pp_role"),
+    ):
+        if isinstance(value, str) and value:
+            return value
+    roles = [name.removeprefix(_ROLE) for name in head.classes if name.startswith(_ROLE)]
+    return roles[0] if len(roles) == 1 else None
 
 
 class BlindChange(Value):
@@ -222,234 +437,3 @@ def _files_directories(side: PreviewSide) -> Sequence[str]:
             if module.name not in modules:
                 modules[module.name] = name
     return [name for name in modules.values() if side.index.state(name) == DIRECTORY]
-
-
-# Nodes that are compiled with both releases in memory, because the cache lost them.
-_AT_A_TIME = 32
-_BEFORE, _AFTER = 0, 1
-_ROLE = "role::"
-_MAX_NAME = 40  # characters of a revision in the progress
-
-
-class PreviewOptions(Value):
-    """What a user asked for.
-
-    Attributes:
-        ignore: Resources and parameters that are no difference.
-        tolerates: Whether nodes that fail as before do not fail the preview.
-        shard: The part of the nodes that was chosen, for the result: `2/8`.
-    """
-
-    ignore: Sequence[ResourcePattern] = ()
-    forbidden: Sequence[ForbiddenChange] = ()
-    tolerates: bool = False
-    shard: str | None = None
-
-
-class PreviewPorts(Value):
-    """What a preview works with."""
-
-    cache: PreviewCache
-    engine: CompileEngine
-    clock: Clock
-    progress: Progress
-
-
-def preview(
-    sides: tuple[PreviewSide, PreviewSide],
-    nodes: Sequence[CapturedNode],
-    ports: PreviewPorts,
-    options: PreviewOptions = PreviewOptions(),
-) -> PreviewResult:
-    """Compare the catalogs of nodes.
-
-    Args:
-        sides: The releases before and after the change.
-    """
-    return _Preview(sides, nodes, ports, options).result()
-
-
-def choose_shard(names: Iterable[str], number: int, count: int) -> set[str]:
-    """Return the nodes of one part of several, each of which always has the same nodes."""
-    return {name for name in names if crc32(name.encode()) % count == number - 1}
-
-
-class _Preview:
-    """One preview."""
-
-    def __init__(
-        self,
-        sides: tuple[PreviewSide, PreviewSide],
-        nodes: Sequence[CapturedNode],
-        ports: PreviewPorts,
-        options: PreviewOptions,
-    ) -> None:
-        self._sides, self._nodes, self._ports, self._options = sides, nodes, ports, options
-        self._begun = ports.clock.monotonic()
-        self._outcomes: dict[str, list[CompileOutcome | None]] = {
-            node.name: [None, None] for node in nodes
-        }
-        self._types: dict[str, frozenset[str]] = {}
-        self._impure: dict[str, set[str]] = {}
-        self._lost: list[CapturedNode] = []
-        self._compiled = self._cached = 0
-        self._grouping = DifferenceGrouping(forbidden=options.forbidden)
-        self._failures: list[NodeFailure] = []
-        self._served = ServedFiles(*sides)
-        self._blind = blind_changes(sides[_BEFORE].index, sides[_AFTER].index)
-
-    def result(self) -> PreviewResult:
-        """Do it, and return the result."""
-        self._find(self._nodes, (_BEFORE, _AFTER))
-        new = self._lacking(_BEFORE)
-        self._store(new, _BEFORE)
-        # What was compiled just now may hold for the other release.
-        names = {node.name for node in new}
-        self._find([node for node in self._lacking(_AFTER) if node.name in names], (_AFTER,))
-        self._store(self._lacking(_AFTER), _AFTER)
-        for number, node in enumerate(self._nodes):
-            self._ports.progress.count(number, len(self._nodes), "nodes compared")
-            self._compare(node)
-        waiting = iter(self._lost)
-        while some := [*islice(waiting, _AT_A_TIME)]:
-            self._compare_again(some)
-        base, head = self._sides
-        return PreviewResult(
-            base=base.revision,
-            head=head.revision,
-            nodes=len(self._nodes),
-            groups=self._grouping.groups(),
-            failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
-            violations=self._grouping.violations(),
-            blind_spots=tuple(blind_spots(self._blind, self._types)),
-            impure=tuple(
-                ImpureNode(node=node, reasons=tuple(sorted(reasons)))
-                for node, reasons in sorted(self._impure.items())
-            ),
-            statistics=PreviewStatistics(
-                compiled=self._compiled,
-                cached=self._cached,
-                seconds=self._ports.clock.monotonic() - self._begun,
-            ),
-            warnings=tuple(
-                RevisionWarning(revision=side.revision.name, text=text)
-                for side, others in ((head, ()), (base, head.warnings))
-                for text in side.warnings
-                if text not in others
-            ),
-            tolerates=self._options.tolerates,
-            shard=self._options.shard,
-        )
-
-    def _lacking(self, side: int) -> list[CapturedNode]:
-        return [node for node in self._nodes if self._outcomes[node.name][side] is None]
-
-    def _find(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
-        search = CacheSearch(self._ports.cache, [self._sides[number] for number in numbers])
-        for done, (node, answers) in enumerate(zip(nodes, search.find(nodes), strict=True)):
-            self._ports.progress.count(done, len(nodes), "nodes looked up")
-            for number, answer in zip(numbers, answers, strict=True):
-                if isinstance(answer, CompileOutcome):
-                    self._outcomes[node.name][number] = answer
-                    self._cached += 1
-
-    def _store(self, nodes: Sequence[CapturedNode], side: int) -> None:
-        for compiled, outcome in self._compile(nodes, side):
-            self._outcomes[compiled.node][side] = outcome
-
-    def _compile(
-        self, nodes: Sequence[CapturedNode], side: int
-    ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
-        name = shortened(self._sides[side].revision.name, _MAX_NAME)
-        done = count()
-
-        def advance() -> None:
-            self._ports.progress.count(next(done), len(nodes), f"catalogs of {name} compiled")
-
-        if nodes:
-            advance()  # Puppet takes some seconds to start
-            filler = CacheFiller(
-                cache=self._ports.cache, engine=self._ports.engine, advance=advance
-            )
-            for compiled, outcome in filler.compile(self._sides[side], nodes):
-                self._compiled += not outcome.is_unread
-                if compiled.impure:
-                    self._impure.setdefault(compiled.node, set()).update(compiled.impure)
-                yield compiled, outcome
-
-    def _compare(self, node: CapturedNode) -> None:
-        before, after = self._outcomes[node.name]
-        if before is None or after is None:
-            raise ValueError(f"{node.name} was not compiled")
-        if before.catalog is None or after.catalog is None:
-            self._fail(node.name, before, after)
-            return
-        catalogs = self._ports.cache.catalogs
-        try:
-            differs = CatalogDifference()
-            if before.catalog != after.catalog:
-                pair = catalogs.differing(before.catalog, after.catalog)
-                differs = difference(*pair, ignore=self._options.ignore)
-            if differs or self._served or self._blind:
-                heads = catalogs.head(before.catalog), catalogs.head(after.catalog)
-                self._add(node, differs, heads)
-        except DamagedEntryError:
-            self._ports.cache.discard(node.name)
-            self._lost.append(node)
-
-    def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
-        """Compile nodes with both releases and compare what is in memory."""
-        before, after = (
-            {compiled.node: (compiled, outcome) for compiled, outcome in self._compile(nodes, side)}
-            for side in (_BEFORE, _AFTER)
-        )
-        for node in nodes:
-            (first, old), (second, new) = before[node.name], after[node.name]
-            if first.catalog is None or second.catalog is None:
-                self._fail(node.name, old, new)
-                continue
-            heads = CatalogHead.of(first.catalog), CatalogHead.of(second.catalog)
-            differs = difference(first.catalog, second.catalog, ignore=self._options.ignore)
-            self._add(node, differs, heads)
-
-    def _add(
-        self, node: CapturedNode, differs: CatalogDifference, heads: tuple[CatalogHead, CatalogHead]
-    ) -> None:
-        if self._blind:
-            self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
-        if self._served:
-            differs = differs.with_resources(self._served.changes(*heads))
-        if differs:
-            capture = node.load()
-            self._grouping.add(
-                node.name,
-                differs,
-                NodePlaceholders.of(node.name, capture.facts),
-                role=_role(capture, heads[_AFTER]),
-            )
-
-    def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:
-        failure = after.failure or before.failure
-        if failure is None:
-            raise ValueError(f"{node} has neither a catalog nor a failure")
-        if after.is_unread:
-            kind: FailureKind = UNREADABLE
-        elif before.failure is None or after.failure is None:
-            kind = NEW if before.failure is None else FIXED
-        else:
-            kind = SAME if after.failure.is_like(before.failure) else BOTH
-        self._failures.append(NodeFailure(node=node, kind=kind, **field_values(failure)))
-
-
-def _role(capture: NodeCapture, head: CatalogHead) -> str | None:
-    """Return the role of a node: as its parameters, facts or certificate have it, or its class."""
-    extensions = mapping_of(capture.trusted.get("extensions"))
-    for value in (
-        capture.data.parameters.get("role"),
-        capture.facts.get("role"),
-        extensions.get("pp_role"),
-    ):
-        if isinstance(value, str) and value:
-            return value
-    roles = [name.removeprefix(_ROLE) for name in head.classes if name.startswith(_ROLE)]
-    return roles[0] if len(roles) == 1 else None

@@ -22,7 +22,7 @@ from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.compile_request import LAYOUT, CompileEngine, layout_digest
 from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.nodes_directory import NodesDirectory
-from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
+from localpuppet.node.preview.previewing import Preview, PreviewOptions, choose_shard
 from localpuppet.node.preview.release_index import ReleaseIndex, index_roots, tree_states
 from localpuppet.node.preview.result import PreviewResult
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
@@ -78,7 +78,7 @@ class PreviewWorkspace:
     observe: Callable[[str], Progress]
 
     def preview(self, order: PreviewOrder, options: PreviewOptions) -> PreviewResult:
-        """Compare the catalogs of nodes; see `previewing.preview`.
+        """Compare the catalogs of nodes; see `previewing.Preview`.
 
         Raises:
             LocalpuppetError: A revision, a node's file or the cache cannot be used.
@@ -92,13 +92,16 @@ class PreviewWorkspace:
             sides = self.sides(order, cache)
             progress.begin()
             try:
-                ports = PreviewPorts(
+                comparison = Preview(
+                    sides,
+                    nodes,
                     cache=cache,
                     engine=self.engine_for(order.cache),
                     clock=self.clock,
                     progress=progress,
+                    options=options,
                 )
-                return preview(sides, nodes, ports, options)
+                return comparison.result()
             finally:
                 progress.close()
 

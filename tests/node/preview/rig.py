@@ -9,7 +9,7 @@ from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.nodes_directory import NodesDirectory
-from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, preview
+from localpuppet.node.preview.previewing import Preview, PreviewOptions
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
 from localpuppet.node.preview.stored_results import PreviewSide
@@ -86,12 +86,16 @@ class PreviewRig:
     ) -> PreviewResult:
         own = cache or self.cache()
         self.engine.compiled.clear()
-        ports = PreviewPorts(
-            cache=own, engine=self.engine, clock=FakeClock(), progress=SilentObserver("")
-        )
         try:
-            sides = side(base, own), side(head, own, scope=scope)
-            return preview(sides, captured(self.nodes), ports, options or PreviewOptions())
+            return Preview(
+                (side(base, own), side(head, own, scope=scope)),
+                captured(self.nodes),
+                cache=own,
+                engine=self.engine,
+                clock=FakeClock(),
+                progress=SilentObserver(""),
+                options=options or PreviewOptions(),
+            ).result()
         finally:
             if cache is None:
                 own.close()

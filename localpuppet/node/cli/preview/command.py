@@ -128,13 +128,8 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
     for name in (given["markdown"], given["html"]):
         _refuse_homeless(name)
     order, wanted = _order(given), _options(given)
-    trusted, workers = given["trusted"], given["workers"]
     hidden = [path for path in (order.work_tree, order.nodes, order.cache) if path is not None]
-    workspace = node.preview(
-        lambda own, key: own.compile_engine(
-            trusted=trusted, processes=workers, mark_key=key, hidden=hidden
-        ),
-    )
+    workspace = node.preview(trusted=order.trusted, processes=given["workers"], hidden=hidden)
     result = workspace.preview(order, wanted)
     _show(result, as_json=given["as_json"], markdown=given["markdown"], html=given["html"])
     return result.exit_code(detailed=given["detailed"])
