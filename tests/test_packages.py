@@ -6,6 +6,7 @@ who opens a package finds what its map promises.
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,6 +22,11 @@ PACKAGES = sorted(
     and file.parent.name != "schemas"
 )
 MAX_MODULES = 30
+# What texts in the code quote with a dot, beside modules: settings, keys, facts, names, files.
+QUOTED = re.compile(
+    r"(?:buses|capture|classes|hosts|inventory|modules|networking|parameters|temp|web01|eth0)\..+"
+    r"|.+\.(?:conf|facts|html|js|json|lock|pp|prom|proto|py|rb|sh|toml|yaml)"
+)
 
 
 def _name(package: Path) -> str:
@@ -79,6 +85,38 @@ def test_a_map_lists_as_private_what_only_its_package_imports() -> None:
             if (module in private) == bool(outside):
                 problems.append(f"{name}.{module}: {min(outside, default='no other package')}")
     assert problems == [], "a map lists a module as private if no other package imports it"
+
+
+def test_texts_in_the_code_name_modules_that_exist() -> None:
+    """A text that names a module, or a name in it, is found by a reader who follows it."""
+    modules: dict[str, str] = {}
+    for file in ROOT.rglob("*.py"):
+        parts = file.relative_to(ROOT.parent).with_suffix("").parts
+        for start in range(len(parts)):
+            path = ".".join(parts[start:]).removesuffix(".__init__")
+            modules[path] = modules.get(path, "") + file.read_text()
+
+    def exists(name: str) -> bool:
+        words = name.split(".")
+        known = {*sys.stdlib_module_names, "click"}
+        if words[0] in known or QUOTED.fullmatch(name):
+            return True
+        return any(
+            ".".join(words[:end]) in modules
+            and all(
+                re.search(rf"\b{word}\b", modules[".".join(words[:end])]) for word in words[end:]
+            )
+            for end in range(1, len(words) + 1)
+        )
+
+    quoted = re.compile(r"`([a-z_][a-z_0-9]*(?:\.\w+)+)`")
+    missing = [
+        f"{_name(file)}: {name}"
+        for file in sorted(ROOT.rglob("*.py"))
+        for name in quoted.findall(file.read_text())
+        if not exists(name)
+    ]
+    assert missing == [], "the module was moved or joined: name where it is now"
 
 
 @pytest.mark.parametrize("layer", ["base", "node"])

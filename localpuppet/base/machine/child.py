@@ -1,16 +1,13 @@
 """A supervised child: its process group, its output, its cgroup.
 
-That of a run is of version 2. It contains processes that left Puppet's process group. If there is
-no cgroup (no cgroup2, not delegated, not root), localpuppet uses the process group alone.
-
-Shared by children that localpuppet started and those that a fork server made.
-
-A child writes into an anonymous file in memory, not into a pipe. If localpuppet is killed, the
-child continues to write and finishes its run; a closed pipe would kill it in mid-catalog. A full
-disk does not affect it either (ADR 4).
-
-Whatever the command writes, localpuppet holds at most `limit` + 1 bytes, and the kernel a pipe
-buffer.
+- localpuppet started the child itself (`OwnGroup`), or a fork server made it.
+- The cgroup of a run's Puppet (version 2) contains processes that left Puppet's process group. If
+  no cgroup exists (no cgroup2, not delegated, not root), localpuppet uses the process group alone.
+- A child writes into an anonymous file in memory, not into a pipe. If localpuppet is killed, the
+  child continues to write and finishes its run; a closed pipe would kill it in mid-catalog. A full
+  disk does not affect it either (ADR 4).
+- Whatever a command writes to an `OutputPipe`, localpuppet holds at most `limit` + 1 bytes of it,
+  and the kernel a pipe buffer.
 """
 
 import contextlib

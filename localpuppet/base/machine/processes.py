@@ -1,14 +1,13 @@
 """Child processes of this machine (Linux): start them, bound them, keep them, and wait for them.
 
-A child writes into an anonymous file in memory, not into a pipe; `machine.child` says why.
-
-The wrappers are util-linux's, which every Debian has. A missing program raises `StateError`.
-
-Its standard input is a pipe whose other end only localpuppet has: the process reads the end of that
-input when localpuppet ends, for whatever reason.
-
-glibc gives each thread another heap, up to eight a core. Other threads cannot use what one thread
-freed, so a process whose threads read a database keeps the same memory several times.
+- A child writes into an anonymous file in memory, not into a pipe; `machine.child` says why.
+- The wrappers of `mortal` and `limited` are util-linux's, which every Debian has. A missing program
+  raises `StateError`.
+- A kept process (`start_kept`) has as its input a pipe whose other end only localpuppet has: it
+  reads the end of that input when localpuppet ends, for whatever reason.
+- glibc gives each thread another heap, up to eight a core. Other threads cannot use what one thread
+  freed, so a process whose threads read a database keeps the same memory several times:
+  `share_heap` limits that.
 """
 
 import contextlib

@@ -1,14 +1,12 @@
 """SQLite, for small files of durable state: the only module that imports it.
 
-- Queries need its JSON operators, FULL JOIN and RETURNING; Debian 12 has the oldest supported one.
-
-Example: `from localpuppet.base.machine.sqlite import sqlite3`.
-
+- Debian 12 has the oldest supported version: queries need its JSON operators, FULL JOIN and
+  RETURNING. Others import it from here: `from localpuppet.base.machine.sqlite import sqlite3`.
 - Committed data survives a kill -9 and a power cut.
 - An unusable file is an error, and never looks empty.
 - A reader writes nothing to a file of this format, and works on a full disk.
 
-It stores the ids in `seen` and the number of ids of each owner.
+`IdTable` stores ids in a table `seen`, and the number of ids of each owner:
 
 - An id is not deleted before its time, and the newest ids not even then, because the clock may be
   set back.

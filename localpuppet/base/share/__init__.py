@@ -1,5 +1,5 @@
 """Files for other programs: units, routes, Ruby, git's configuration, schemas.
 
+touches the world: `shared_files`.
 private: `isolated_start`.
-acts: `shared_files`.
 """

@@ -110,7 +110,7 @@ class RunObstacles(Value):
         lacking: Returns the entries that a step waits for and that this node does not have; see
             `fleet.triggers.coalescing.Steps`.
         begun: Returns the state of the run of a cause that an earlier agent began; see
-            `restored_steps.RestoredSteps`.
+            `RestoredSteps`.
     """
 
     held: Callable[[], HoldStatus | None]

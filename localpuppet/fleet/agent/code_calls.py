@@ -313,7 +313,7 @@ class TriggerCalls:
     async def kick(self, fields: Fields, run: str | None) -> dict[str, Any]:
         """Send a trigger to the nodes that a kick selects, except this node; see `trigger`.
 
-        The kicks of a run in progress are sent when it has ended (`triggers.held_kicks`).
+        The kicks of a run in progress are sent when it has ended (`edges.kicks`).
 
         Raises:
             InvalidInputError: A field is invalid.

@@ -61,7 +61,7 @@ class TolerantClient(Client):
         return str(self._server_info.get("version", ""))
 
     def read_little(self) -> None:
-        """Use a small read buffer; see `client_sockets.read_little`."""
+        """Use a small read buffer; see `servers.read_little`."""
         read_little(self._socket())
 
     def _socket(self) -> asyncio.WriteTransport | None:

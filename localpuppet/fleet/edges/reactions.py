@@ -16,7 +16,7 @@
   none follows. It gets one reaction, whatever the result of the run.
 - A return to the answer of the last good run is not a change, unless a run has used another answer
   since.
-- A reaction extends the path of the peer that changed, by the rule of triggers (`triggers.chain`):
+- A reaction extends the path of the peer that changed, by the rule of triggers (`next_path`):
   if the peer's change goes back to this node, there is no reaction. One peer that is allowed is
   enough; the paths of the others are not used.
 - Further changes join a reaction that waits for its run, and do not count towards the limits.

@@ -396,7 +396,7 @@ def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
     """Return why another node may not cause runs of this node; `None` if it may.
 
     Without a policy, every node with a trusted key may, as its key was trusted for that. Requests
-    differ: without a policy, they are denied (`requests.admission`).
+    differ: without a policy, they are denied (`requests.request`).
 
     Args:
         action: `trigger` or `react`.

@@ -1,6 +1,6 @@
 """A node's input, and the node document that Puppet's external node classifier gets.
 
 decides: `assignment`, `document`.
-acts: `site_command`, `input`.
+acts: `input`, `site_command`.
 instance data of the cloud: `instance`.
 """

@@ -1,8 +1,7 @@
 """A node's input from a file, standard input, an https URL or user data, and its node document.
 
-An input with `app: foo/assigned` is combined with the assignment in force.
-
-A redirect could lead to another host; the site names the right URL.
+- An input with `app: foo/assigned` is combined with the assignment in force.
+- A URL is fetched without redirects, which could lead to another host.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ from localpuppet.node.enc.document import (
     classify,
 )
 
-# What an input is called that the user data is.
+# The source of the input in the user data of the cloud.
 USER_DATA = "userdata:"
 
 

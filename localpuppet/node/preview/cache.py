@@ -1,7 +1,5 @@
 """The cache of a preview: results of compiles with their read-sets, within its limit.
 
-What no entry uses is removed only then: sharing makes it cheap to keep, and expensive to look for.
-
     cache = PreviewCache(Path("cache"), platform="puppet 7.23.0 ...")
     outcomes = cache.store([compiled, ...])   # one transaction
     for entries in cache.entries(nodes):      # of each node the newest first; verified
@@ -11,7 +9,8 @@ What no entry uses is removed only then: sharing makes it cheap to keep, and exp
   others are listed in one blob for the nodes with the same list.
 - What is damaged is removed, so that its node is compiled again. A file that is no database is
   made again.
-- The oldest entries are removed beyond the limit of the file's size.
+- The oldest entries are removed beyond the limit of the file's size. What no entry uses is removed
+  only then: sharing makes it cheap to keep, and expensive to look for.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@
   files of `Release.base` start with `/`. The release itself is `.`; no name ends with a slash.
 - Localpuppet's own modules (`OWN_PREFIX`) are in messages, but no reads: the key of each cached
   catalog has their version.
-- `@layout` means the modulepath, Hiera and the site manifest (`layout.LAYOUT`).
+- `@layout` means the modulepath, Hiera and the site manifest (`LAYOUT`).
 - A node's name, environment and classes count for each of its catalogs, so no read names them.
 - What Puppet caches from one node to the next is part of the reads of each node that uses it.
 """
@@ -151,7 +151,7 @@ LAYOUT = "@layout"
 def release_roots(
     release: Release, *, own_modules: Path, site_manifest: Path, environments: Path | None = None
 ) -> dict[str, str]:
-    """Return the directories and files of a release → their names; see `ports`.
+    """Return the directories and files of a release → their names.
 
     Args:
         environments: The directory of environments with links to its code, if there is one.

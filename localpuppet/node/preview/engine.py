@@ -1,12 +1,11 @@
 """Compiles the catalogs of a release in processes of Puppet: the engine of previews.
 
-It reads requests as lines of JSON from a socket, its standard input, and answers each, in any
-order: `{"id": 1, "bytes": 5120}` and then that number of bytes of JSON, or
-`{"id": 1, "failed": REASON}`. What it prints is not read, except for an error at its start.
-
 - One Ruby process (`base/share/preview/main.rb`) loads Puppet, and forks for each catalog. It
   executes nothing of the release itself, so no compile finds what another left.
-- It is isolated (`isolation`) and bounded: time, memory, output of each compile.
+- It reads requests as lines of JSON from a socket, its standard input, and answers each, in any
+  order: `{"id": 1, "bytes": 5120}` and then that number of bytes of JSON, or
+  `{"id": 1, "failed": REASON}`. What it prints is not read, except for an error at its start.
+- It is isolated (`base.machine.isolation`) and bounded: time, memory, output of each compile.
 - If it dies, the catalogs that it was compiling are compiled once more, each alone. One that ends
   the process again fails.
 """
@@ -264,7 +263,7 @@ class PuppetCompileEngine(Value):
     def compile(
         self, release: Release, requests: Iterable[CompileRequest]
     ) -> Iterator[CompileResult]:
-        """Yield one result for each request; see `ports.CompileEngine`."""
+        """Yield one result for each request; see `CompileEngine`."""
         with self._directory() as directory:
             compiler = ReleaseCompiler(engine=self, release=release, directory=directory)
             try:

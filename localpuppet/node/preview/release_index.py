@@ -16,8 +16,8 @@ is not text, or it has a tag, a merge key or a date, which makes Puppet reject t
   below `data`.
 - A link counts as what it leads to; one that leads nowhere is `BROKEN`, and one that leads out of
   its tree is refused.
-- Names are those of `ports.RawReads`. A compile may name any file: one that is not in the index has
-  no state, and nothing looks for it.
+- Names are those of `compile_request.RawReads`. A compile may name any file: one that is not in the
+  index has no state, and nothing looks for it.
 """
 
 import hashlib

@@ -93,7 +93,7 @@ class Compilation(Value):
         certname: The node's name if the site sets it; empty for Puppet's own setting.
         enc_script: The script that prints the node document.
         environments: The directory of environments, which Puppet requires. The site's own is not
-            used, because it would be one more input. See `puppet.own_environment`.
+            used, because it would be one more input. See `launching.make_environment`.
         environment_code: Directories of the release from which Puppet loads functions and data
             types as if from the environment.
         hiera_config: The release's `hiera.yaml`, if it has one.

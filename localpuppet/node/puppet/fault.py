@@ -3,7 +3,7 @@
     Could not find class ::nginx::server for web01 (file: /srv/…/site.pp, line: 3) on node web01
     Could not find class … for …
 
-- A word stays only if it is in `vocabulary.WORDS`. Names, numbers, digests, paths, quoted texts and
+- A word stays only if it is in `WORDS`. Names, numbers, digests, paths, quoted texts and
   all other words are left out: they may be secrets, and they differ between nodes.
 - The title of a resource stays only if it is a plain name or path.
 - A program's output before its error, and the journal of a service, are ignored: they differ

@@ -1,21 +1,19 @@
-"""Starts a run's Puppet: under its own run lock, from the fork server or cold, with compiled Ruby.
+"""Starts a run's Puppet: under Puppet's own run lock, warm or cold, in an environment for it.
 
-If the fork server is unavailable, the start is cold. docs/adr/0035-fork-server.md lists what may be
-warm.
-
-A run records which files lacked compiled code. A separate process compiles them after the run, so
-that no run waits for it.
+- A fork server starts Puppet warm (docs/adr/0035-fork-server.md lists what may be warm). If it is
+  unavailable, the start is cold.
+- A run records which Ruby files lacked compiled code. A separate process compiles them after the
+  run, so that no run waits for it.
+- Puppet needs a directory for its environment. It has links to what Puppet loads only from there;
+  Puppet gets the other parts of the release by options (ADR 6):
 
     STATE/environments/production/functions -> STATE/releases/ID/functions
 
-Puppet gets the other parts of the release by options (ADR 6).
-
-localpuppet respects the lock and takes it. The file has a pid. A lock is stale by Puppet's rule
-(lib/puppet/util/pidlock.rb, the same in 7 and 8) if the process is gone or is not Puppet, and also
-if the process is younger than the lock: then it got the pid of a process that has ended.
-
-The rule takes localpuppet for Puppet, because the names end alike. A localpuppet that is about to
-start Puppet has the file locked by `flock`; without that, an agent has the pid by chance.
+- Puppet's run lock is a file with a pid. It is stale by Puppet's rule (lib/puppet/util/pidlock.rb,
+  the same in 7 and 8) if that process is gone or is not Puppet, and also if the process is younger
+  than the lock: then it got the pid of a process that has ended.
+- That rule takes localpuppet for Puppet, because the names end alike. So a localpuppet that is
+  about to start Puppet has the file locked by `flock`; without that, it has the pid by chance.
 """
 
 import fcntl

@@ -1,7 +1,4 @@
-"""What a run's Puppet left: its report, facts, classes, kicks and components.
-
-Each file has a line of JSON for each of them.
-"""
+"""What a run's Puppet left: its report, facts, classes, kicks and components."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -70,7 +67,7 @@ class PuppetReport(Value):
         Args:
             raw: Puppet's JSON report, format 12
                 (https://www.puppet.com/docs/puppet/7/format_report.html).
-            directories: Directories of the release, see `command.file_name`.
+            directories: Directories of the release, see `command_line.file_name`.
 
         Raises:
             ValueError: The value is not a report.
@@ -144,7 +141,7 @@ def read_report(
     Args:
         path: A path in the run's directory, which did not exist before the run.
         started: When Puppet was started; an older report is not this run's.
-        directories: Directories of the release, see `command.file_name`.
+        directories: Directories of the release, see `command_line.file_name`.
     """
     try:
         report = PuppetReport.from_dict(read_json(path), directories)

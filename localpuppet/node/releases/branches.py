@@ -1,17 +1,18 @@
-"""Stages `NAME/branches/BRANCH`: the current commit of a source's branch, with its modules.
-
-Trees are compared with their pins, as for a release. The lock of a revision that the user does not
-trust names what its author likes, so it decides neither who asks nor what is shown:
-
-- what the base's lock pins, and other versions of the repositories and Forge modules that the base
-  or the settings name: brought as for the base;
-- anything else: as everybody can get it, from listed hosts.
+"""Code that can change: a source's branches, `trunk`, and work trees, each with its modules.
 
     control/branches/feature/x  ->  the commit of that branch, fetched at each stage
 
 - `branches/` in the state directory records the commit of each branch at its last fetch.
 - A branch never counts as a release, and is not used where tags or signatures are required.
 - A run uses one complete commit, even if the branch moves meanwhile.
+- Trees are compared with their pins, as for a release.
+
+The lock of a revision that the user does not trust names what its author likes, so it decides
+neither who asks nor what is shown:
+
+- what the base's lock pins, and other versions of the repositories and Forge modules that the base
+  or the settings name: brought as for the base;
+- anything else: as everybody can get it, from listed hosts.
 """
 
 import os

@@ -128,7 +128,7 @@ def _lines(data: bytes) -> list[str]:
     return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
-# The kinds of `tree.entries`, in words.
+# The kinds of `store.entries`, in words.
 _KINDS = {"F": "file", "X": "executable", "L": "symlink"}
 
 

@@ -1,24 +1,22 @@
 """Composed releases: directories of links into the store.
 
-Every directory of the result is inside the release. Unsupported settings are listed in the notes.
-
-A composed release has the entries of the app's own tree, and each single module that its lock pins:
-at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it),
-beside the tree's own entries there.
-
-The modulepath is the release's top, or for a control repository the directories in
-`environment.conf`. Without a `moduledir` in the manifest `environment.conf` is an ordinary file, so
-that a release keeps the meaning that it had when it was made.
-
-    STATE/links/SHA256/modules/ntp          -> ../../../objects/SHA256
+    STATE/releases/SHA256/modules/ntp       -> a tree of the store; a staged release
+    STATE/links/SHA256/modules/ntp          -> the same for a branch or a work tree
     STATE/links/SHA256/release/hiera.yaml   -> the file of the release
-    STATE/links/SHA256/release/modules/ntp  -> ../../../../objects/SHA256
+    STATE/links/SHA256/release/modules/ntp  -> a tree of the store
 
-- `modules` is a directory of the modulepath. `release` is composed as a staged release is, so that
-  `hiera.yaml` finds the same data in modules.
+- A composed release has the entries of its tree, and each single module that its lock pins: at
+  its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it),
+  beside the tree's own entries there.
+- The modulepath is the release's top, or for a control repository the directories in
+  `environment.conf`, which are all inside the release. Settings that are not supported are listed
+  in the notes. Without a `moduledir` in the manifest `environment.conf` is an ordinary file, so
+  that a release keeps the meaning that it had when it was made.
+- Below `links`, `modules` is a directory of the modulepath. `release` is composed as a staged
+  release is, so that `hiera.yaml` finds the same data in modules.
 - A directory is named by the digest of its contents, so it is complete or absent and never changes.
 - Trees are written before the links that name them.
-- Each directory records when it was last used.
+- Each directory below `links` records when it was last used.
 """
 
 import os
@@ -136,7 +134,7 @@ class ReleaseLayout(Value):
         site_manifest: The release's own site manifest, inside it; empty for the site's.
         notes: What r10k and Puppet would use and a release ignores.
         code: Directories from which Puppet loads code for every module, see
-            `environment.CODE_DIRECTORIES`.
+            `CODE_DIRECTORIES`.
         single: The index in the modulepath before which single modules come if they are outside of
             the release; `None` if their directory is not on the modulepath.
         base: Whether `environment.conf` names `$basemodulepath`, the node's own directories.

@@ -5,10 +5,10 @@
 - The store takes all trees of a call or none. Callers hold the store's lock.
 - A tag that differs from its pin stops the call.
 - If a source requires signatures, each of its tags is verified and its tree written by git, even if
-  the store has the tree already (`releases.verified` remembers the result).
+  the store has the tree already (`releases.verification` remembers the result).
 - A tree beyond `releases.limits` is not written.
 
-    fetcher.bring({"modules.ntp": Wanted(url=url, tag="v1", where="manifest.lock: modules.ntp")})
+    fetcher.bring({"modules.ntp": WantedTag(url=url, tag="v1", where="manifest.lock: modules.ntp")})
     # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
 """
 

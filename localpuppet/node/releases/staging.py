@@ -1,10 +1,9 @@
 """Stages a release: brings its code onto the node, verifies it, and links its name to it.
 
-    fetch -> judge the tag, lock and signature -> write into the store -> compose -> switch
+    fetch -> judge the tag, lock and signature -> write into the store -> compose -> link
 
 - A link `modules/foo/tags/r2` is switched only when everything behind it is complete and durable.
 - A pin never changes: a tag that differs from its pin is an alarm.
-- `releases.layout.composing` composes releases.
 """
 
 from collections import defaultdict

@@ -1,8 +1,7 @@
-"""Calls Puppet with a release as a run has it, and applies nothing: lookups and catalogs.
+"""Calls Puppet with a release as a run has it, and applies nothing: lookups, facts and catalogs.
 
-    web01.yaml + web01.json  ->  the catalog of web01.example.com, or the reason of a failure
-
-A node that does not compile does not stop the others.
+`compile_nodes` compiles several inputs with the facts of several nodes; a node that does not
+compile does not stop the others.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What of a run may leave the node: its log, its report, its context, foreseen changes.
 
-- Only the lines before a line show whether it is content of a file (`puppet.log_lines`), so the log
+- Only the lines before a line show whether it is content of a file (`puppet.changes`), so the log
   is read from its beginning. A piece without any part of a diff is not split into lines.
 - Memory holds only the last pieces: as much as is returned, and one piece more.
 - Texts of queries are those that the inventory entry publishes to every node; of answers only names

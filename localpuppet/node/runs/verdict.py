@@ -1,8 +1,7 @@
-"""Watches a run: its output, whether it succeeded, and when a running one is ended.
+"""Decides how a run ended and when a running one is stopped, and writes its log.
 
-Separate from `run` because readers of the status of runs do not need it.
-
-A pure state machine over the time and the number of signals.
+`StopDecision` is a state machine over the time and the number of signals. This file is apart from
+`run`, because readers of the status of runs do not need it.
 """
 
 import os

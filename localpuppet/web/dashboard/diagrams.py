@@ -27,8 +27,7 @@ from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateR
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"
 
-# Returns a diagram as SVG with links to the pages of nodes, as `rollout.diagram.draw_svg`
-# does.
+# Returns a diagram as SVG with links to the pages of nodes, as `rollout.svg.draw_svg` does.
 Draw = Callable[[Diagram, str], str]
 
 

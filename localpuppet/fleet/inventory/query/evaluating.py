@@ -2,7 +2,7 @@
 
 - A query is within `QueryLimits`: it counts the steps of SQLite's virtual machine and the values
   that functions of this process read. The deadline is checked as often. Rows and bytes of an answer
-  that is held in memory are counted, and SQLite's memory has a limit (`database.MAX_HEAP`).
+  that is held in memory are counted, and SQLite's memory has a limit (`sqlite.MAX_HEAP`).
 - Whatever can be checked before the first row is checked first.
 
 Example: `Evaluation(reader).answer(select).rows`.

@@ -1,4 +1,5 @@
 """Instance data: the cloud's data about the machine of this node.
 
-acts: `instance_facts`, `instance_data`, `services`.
+decides: `instance_data`.
+acts: `instance_facts`, `services`.
 """

@@ -1,31 +1,26 @@
-"""This node's instance data, and its facts: which names they may have, and how Puppet gets them.
+"""This node's instance data, and the facts in it: which names they may have, how Puppet gets them.
 
-A fact that Facter does not find on this machine (`ec2_metadata` elsewhere, `mtu_eth9` without that
-card) is also Facter's: code that reads it trusts Facter. So the list has the names of all systems
-that Facter supports, with its legacy facts (`Facter::Config::FACT_GROUPS` and `FACT_NAME`,
-`ALIASES` of `lib/facter/facts/` in Facter 4.3).
-
+- cloud-init's files are read each time: they are of this boot. `instance-data.json` is in its run
+  directory, the user data in its directory of the instance, readable by root alone
+  (https://cloudinit.readthedocs.io/en/latest/explanation/instancedata.html).
+- A service is asked once a boot, and its answer kept. A missing answer is an error and never "no
+  facts": a manifest that reads `$role` must not see an outage as another role.
+- Without cloud-init and a service, there is no instance data, and no request.
 - `instance_id` is a fact.
 - A line `key=value` of the user data is a fact. Comment signs before the key are ignored, so that a
   line of a script may be a fact: `#role=web`. The key begins the line and is a name. If a key
   occurs several times, the last line wins, as in a shell. Other lines are ignored.
 - User data never sets Facter's own facts, Puppet's, or a second `instance_id`.
 - User data that is an input, or that is not text, has no such lines.
+- A fact that Facter does not find on this machine (`ec2_metadata` elsewhere, `mtu_eth9` without
+  that card) is also Facter's: code that reads it trusts Facter. So the list has the names of all
+  systems that Facter supports, with its legacy facts (`Facter::Config::FACT_GROUPS` and
+  `FACT_NAME`, `ALIASES` of `lib/facter/facts/` in Facter 4.3).
+- The facts are neither in the environment, which Puppet's child processes inherit, nor on a command
+  line, which all users can read: user data often holds secrets. localpuppet's Ruby code reads the
+  file: `modules/localpuppet/localpuppet/lib/facter/localpuppet_instance.rb`.
 
 Example: `facts_of(data).facts == {"instance_id": "i-0a1b", "role": "web"}`.
-
-The facts are neither in the environment, which Puppet's child processes inherit, nor on a command
-line, which all users can read: user data often holds secrets. localpuppet's Ruby code reads the
-file: `modules/localpuppet/localpuppet/lib/facter/localpuppet_instance.rb`.
-
-`instance-data.json` in cloud-init's run directory is of this boot. The user data is in cloud-init's
-directory of that instance, readable by root alone
-(https://cloudinit.readthedocs.io/en/latest/explanation/instancedata.html).
-
-- cloud-init's files are read each time: they are of this boot.
-- A service is asked once a boot, and its answer kept. A missing answer is an error and never "no
-  facts": a manifest that reads `$role` must not see an outage as another role.
-- Without cloud-init and a service, there is no instance data, and no request.
 """
 
 import re

@@ -1,20 +1,16 @@
-"""Metadata services: an instance's id and its user data, also by a DHCP lease.
-
-CloudStack has no fixed address for the service: the virtual router, which granted the lease,
-answers. A router outside of the lease's own subnet is refused, so that a forged DHCP reply cannot
-make this node talk to any machine.
-
-Two formats are read: dhclient's (dhclient.leases(5); of several leases in one file the last
-counts), one statement on each line, and systemd-networkd's, `KEY=VALUE`.
+"""Metadata services: an instance's id and its user data.
 
 - EC2 is asked with a token of IMDSv2 and never without one: an attacker who makes this machine
   fetch a URL gets no token, and so no data.
-- EC2 and OpenStack have one link-local address, which no setting changes. CloudStack's service is
-  the DHCP server of this machine's lease, and is asked from the lease's address.
+- EC2 and OpenStack have one link-local address, which no setting changes.
+- CloudStack's service is the virtual router that granted this machine's DHCP lease, and is asked
+  from the lease's address. A router outside of the lease's own subnet is refused, so that a forged
+  DHCP reply cannot make this node talk to any machine.
+- Leases are read in dhclient's format (dhclient.leases(5); of several leases in one file the last
+  counts) and in that of systemd-networkd, `KEY=VALUE`.
 - A missing document (404) means "none" only if "none" is a valid answer: for user data.
-
-The client resolves no name, uses no proxy and follows no redirect: only the intended address can
-answer.
+- The client resolves no name, uses no proxy and follows no redirect: only the intended address can
+  answer.
 """
 
 import ipaddress

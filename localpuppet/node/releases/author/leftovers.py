@@ -4,9 +4,8 @@
     modules/ntp                    git ignores it, r10k put it there: left out, by name
     site-modules/web/lib/x.rb      git ignores it in a module that counts: Puppet reads it here only
 
-`releases.git.ignored` lists what git ignores.
-
-The results are warnings; nothing here rejects a release.
+`releases.git.work_tree` lists what git ignores. The results are warnings; nothing here rejects a
+release.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence

@@ -1,9 +1,7 @@
 """Writes locks: every name in a manifest, resolved to commits, archives and digests.
 
 A lock is written after its trees were fetched, verified and stored. Locked entries stay as they are
-unless the user requests an update.
-
-Nothing is fetched or changed.
+unless the user requests an update. `moves` and `outdated` only compare.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,10 +1,10 @@
 """Imports a Puppetfile into a manifest: every entry is taken, or left out with a reason.
 
-The rules are r10k's where r10k has some: a ref is a tag before it is a branch, and a module without
-a ref is at `master`. If the refs are unknown, the form of a name decides.
-
-Its children die with it, and time, memory and output are limited. Its output is data like a parsed
-Puppetfile. If isolation is impossible, evaluation is refused.
+- The rules are r10k's where r10k has some: a ref is a tag before it is a branch, and a module
+  without a ref is at `master`. If the refs are unknown, the form of a name decides.
+- `evaluate` runs a Puppetfile that has code, in isolation and within limits of time, memory and
+  output; its children end with it. Its output is data like a parsed Puppetfile. If isolation is
+  impossible, it is refused.
 """
 
 import re

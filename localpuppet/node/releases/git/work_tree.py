@@ -1,12 +1,9 @@
 """The work tree of a user who makes a release: its state, and the tree that a commit would give.
 
-Unlike a mirror this is the user's own repository, so the user's configuration applies: identity,
-signing key, credentials, hooks. Only this module uses GitPython, whose import costs `release tag`
-90 ms (ADR 1).
-
-The configuration of that repository runs no program here.
-
-The working copy stays unchanged, and its repository's configuration runs no program.
+Unlike a mirror this is the user's own repository, so the user's configuration applies to commands
+of GitPython: identity, signing key, credentials, hooks. Only this module uses it; its import costs
+`release tag` 90 ms (ADR 1). What only reads a work tree uses `releases.git.program`: it changes
+nothing, and the repository's configuration runs no program.
 """
 
 import os

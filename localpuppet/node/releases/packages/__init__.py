@@ -1,5 +1,5 @@
 """Releases as files: .deb, .rpm and release packs.
 
-acts: `package_staging`, `directory`.
+acts: `directory`, `package_staging`.
 touches the world: `tools`.
 """

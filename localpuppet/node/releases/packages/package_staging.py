@@ -1,5 +1,6 @@
-"""Stages a release without git: from an installed package or a release pack.
+"""Stages a release from where it is: git, an installed package, or a release pack.
 
+- A declared source is git's; `releases.staging` stages from it.
 - Nothing in a package is trusted before its bytes were hashed.
 - The lock in the release's own tree decides which trees belong to it.
 - A package does not satisfy a source that requires signed tags.

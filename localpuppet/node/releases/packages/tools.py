@@ -1,12 +1,10 @@
 """Builds packages of staged releases (.deb, .rpm, release pack), and installs them.
 
-The result depends only on the arguments: no configuration of the user, a fixed time, one thread.
-
-The same tree gives the same bytes. `releases.tar` reads packs with suspicion.
-
-- The same release gives the same bytes on every machine and at every time.
+- The result depends only on the arguments (no configuration of the user, a fixed time, one thread):
+  the same release gives the same bytes on every machine and at every time.
 - Every byte is hashed before it is packaged.
 - A package runs no scripts, and installing it touches nothing below `modules/`.
+- A pack is read by `releases.tar`, which does not trust it.
 """
 
 import gzip

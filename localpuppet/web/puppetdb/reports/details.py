@@ -37,7 +37,7 @@ class NodeReportDetails:
 
     Attributes:
         find: Returns a report, `None` for an unknown hash; called in a thread.
-        ask: Asks a node for the end of a run's log; see `telling.log_reply`.
+        ask: Asks a node for the end of a run's log; see `run_replies.log_reply`.
     """
 
     find: Callable[[str], FoundReport | None]
