@@ -42,20 +42,20 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_CAPTURE
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.instance.instance_facts import INSTANCE_ID, withheld
 from localpuppet.node.preview.compile_request import CapturedQuery
 from localpuppet.node.preview.node_capture import (
-    MAX_BYTES,
-    MAX_QUERIES,
     NodeCapture,
     WithheldKeys,
     matches,
     withhold,
     withhold_all,
 )
+from localpuppet.node.preview.preview_limits import MAX_CAPTURE, MAX_CAPTURE_QUERIES
 from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def read_answers(run: RunDirectory) -> tuple[CapturedQuery, ...]:
             answers[compact([query.function, query.arguments])] = query
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"is damaged: {error}", where=str(path)) from error
-    return tuple(answers.values())[:MAX_QUERIES]
+    return tuple(answers.values())[:MAX_CAPTURE_QUERIES]
 
 
 def remove_answers(run: RunDirectory) -> None:
@@ -184,7 +184,6 @@ class CaptureRules(Value):
 
 
 SCHEMA = 1
-MAX_PACKED = 4 * 1024 * 1024
 
 
 class StoredCapture(JsonRecord):
@@ -288,15 +287,15 @@ class CaptureKeeper:
 
 def _packed(capture: NodeCapture) -> bytes:
     data = zlib.compress(capture.to_bytes())
-    if len(data) > MAX_PACKED:
+    if len(data) > MAX_PACKED_CAPTURE:
         raise InvalidInputError(
-            f"the capture is too large: {len(data)} bytes packed, the limit is {MAX_PACKED}"
+            f"the capture is too large: {len(data)} bytes packed, the limit is {MAX_PACKED_CAPTURE}"
         )
     return data
 
 
 # Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
-# `MAX_PACKED` bytes, an unpacked one `node.preview.node_capture.MAX_BYTES`.
+# `MAX_PACKED_CAPTURE` bytes, an unpacked one `node.preview.node_capture.MAX_BYTES`.
 AT_ONCE, UNPACKED = 64, 2
 
 
@@ -308,7 +307,9 @@ async def ask_capture(client: "RequestClient", node: NodeName, *, patience: floa
     """
     from localpuppet.fleet.requests.request_client import request_chunks
 
-    reply = await request_chunks(client, node, "capture", most=MAX_PACKED, patience=patience)
+    reply = await request_chunks(
+        client, node, "capture", most=MAX_PACKED_CAPTURE, patience=patience
+    )
     return reply.data
 
 
@@ -317,7 +318,7 @@ def read_capture(node: NodeName, packed: bytes) -> NodeCapture:
     from localpuppet.fleet.requests.request_client import invalid_reply
 
     try:
-        return NodeCapture.parse(unpacked(packed, most=MAX_BYTES), node=node, where="JSON")
+        return NodeCapture.parse(unpacked(packed, most=MAX_CAPTURE), node=node, where="JSON")
     except (InvalidInputError, ValueError) as error:
         raise invalid_reply(node, "capture", f"sent an invalid capture: {error}") from error
 

@@ -1,7 +1,7 @@
 """Rollout checkpoints on the bus: what another machine needs to continue a rollout.
 
-- It is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
-  unpacked.
+- It is JSON, packed with zlib: at most `MAX_PACKED_CHECKPOINT` bytes on the bus and
+  `MAX_CHECKPOINT` bytes unpacked.
 - It holds all events. If they are too many it holds none, and only the machine with the journal
   can continue. For a finished rollout it holds a summary instead.
 - It may lag behind the journal. Nodes fill the gap: a node that ran once for a step does not run
@@ -40,15 +40,13 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.bus_limits import MAX_CHECKPOINT, MAX_EPOCH, MAX_PACKED_CHECKPOINT
 from localpuppet.fleet.bus.key_value import Change, FullError, KeyValue, KeyValueEntry, RefusedError
-from localpuppet.fleet.requests.arguments import MAX_EPOCH
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.events import Event, RolloutBegan, RolloutEnding, from_dict, to_dict
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.rollout.state import ProgressState, RolloutState, word_of_ending
 
-MAX_PACKED = 320 * 1024
-MAX_INFLATED = 16 * 1024 * 1024
 SCHEMA = 1
 # Characters of a title and of a reason in a summary.
 MAX_TEXT = 200
@@ -186,7 +184,7 @@ class RolloutCheckpoint(Value):
             }
             data = json.dumps(raw, separators=(",", ":")).encode()
             packed = zlib.compress(data)
-            if len(data) <= MAX_INFLATED and len(packed) <= MAX_PACKED:
+            if len(data) <= MAX_CHECKPOINT and len(packed) <= MAX_PACKED_CHECKPOINT:
                 break
         return packed
 
@@ -230,10 +228,10 @@ class RolloutCheckpoint(Value):
 
 
 def _inflated(payload: bytes) -> Mapping[str, Any]:
-    if len(payload) > MAX_PACKED:
-        raise InvalidInputError(f"is larger than {MAX_PACKED} bytes", where=_WHERE)
+    if len(payload) > MAX_PACKED_CHECKPOINT:
+        raise InvalidInputError(f"is larger than {MAX_PACKED_CHECKPOINT} bytes", where=_WHERE)
     try:
-        data = unpacked(payload, most=MAX_INFLATED)
+        data = unpacked(payload, most=MAX_CHECKPOINT)
     except ValueError as error:
         problem = "is malformed: not one whole zlib stream, or too large"
         raise InvalidInputError(problem, where=_WHERE) from error

@@ -27,18 +27,10 @@ from localpuppet.base.formats.text import parse_choice, parse_line, shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus import bus_limits, layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
 from localpuppet.fleet.requests import request_client
-from localpuppet.fleet.requests.arguments import MAX_EPOCH
-from localpuppet.fleet.requests.request import (
-    LIFE,
-    MAX_LIFETIME,
-    Caller,
-    answer,
-    lifetime_problem,
-    read_answer,
-)
+from localpuppet.fleet.requests.request import LIFE, Caller, answer, lifetime_problem, read_answer
 from localpuppet.fleet.requests.request_client import Replies
 from localpuppet.fleet.trust.seen import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
@@ -58,9 +50,6 @@ from localpuppet.rollout.journal import JournalReader, JournalWriter
 from localpuppet.rollout.rollout_options import DIGITS, UnapprovedChange
 from localpuppet.rollout.state import RolloutState
 
-MAX_COMMAND = 4 * 1024  # bytes of the claims
-MAX_MACHINE = 253  # characters
-MAX_EVENTS = 10_000_000
 SCHEMA = 1
 LOOK = 1.0  # seconds between two looks at the journal
 AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
@@ -205,8 +194,10 @@ def digest_of(events: Sequence[tuple[str, Event]]) -> str:
 
 def parse_machine(text: str) -> str:
     """Parse the name of a machine."""
-    if len(text) > MAX_MACHINE:
-        raise InvalidInputError(f"is longer than {MAX_MACHINE} characters", where="machine")
+    if len(text) > bus_limits.MAX_MACHINE:
+        raise InvalidInputError(
+            f"is longer than {bus_limits.MAX_MACHINE} characters", where="machine"
+        )
     return parse_line(text, what="machine")
 
 
@@ -230,7 +221,7 @@ class SignedCommand(Message):
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "command"
-    LIMIT: ClassVar = MAX_COMMAND
+    LIMIT: ClassVar = bus_limits.MAX_COMMAND
     caller: Annotated[Caller, Key("iss")]
     receiver: Annotated[Caller, Key("aud")]
     iat: Annotated[int, AllowedRange(minimum=0)]
@@ -238,8 +229,8 @@ class SignedCommand(Message):
     jti: Annotated[str, parse_uuid]
     owner: Caller
     rollout: RolloutId
-    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
-    events: Annotated[int, AllowedRange(minimum=0, maximum=MAX_EVENTS)]
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=bus_limits.MAX_EPOCH)]
+    events: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_ROLLOUT_EVENTS)]
     digest: Annotated[str, partial(parse_line, what="digest")]
     command: Annotated[RolloutCommand, _command]
     machine: Annotated[str, parse_machine]
@@ -311,7 +302,7 @@ class BusCommandReader:
         began = self.journal.state().began
         while True:
             try:
-                watching = self.kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
+                watching = self.kv.watch(prefix, largest=bus_limits.MAX_ASKING, parts=True)
                 async with aclosing(watching) as changes:
                     async for change in changes:
                         for entry in entries(change):
@@ -357,7 +348,7 @@ class BusCommandReader:
         own = sum(caller == spoken.caller for caller, _ in self._received)
         if which in self._received or not WORDS.has_room(own=own, total=len(self._received)):
             return None
-        self._received[which] = min(spoken.exp, now + MAX_LIFETIME)
+        self._received[which] = min(spoken.exp, now + bus_limits.MAX_REQUEST_LIFE)
         return spoken
 
     def _problem(self, spoken: SignedCommand) -> str:

@@ -22,7 +22,8 @@ from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
-from localpuppet.fleet.requests.arguments import MAX_HOLD, Deploy, DeployAction, RolloutReference
+from localpuppet.fleet.bus.bus_limits import MAX_HOLD
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.node.enc.document import Classes
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange, parse_salt
 from localpuppet.rollout.site import Check, shown

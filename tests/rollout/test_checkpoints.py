@@ -12,15 +12,10 @@ import pytest
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.bus_limits import MAX_CHECKPOINT, MAX_PACKED_CHECKPOINT
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.checkpoints import (
-    MAX_INFLATED,
-    MAX_PACKED,
-    CheckpointKeeper,
-    RolloutCheckpoint,
-    Summary,
-)
+from localpuppet.rollout.checkpoints import CheckpointKeeper, RolloutCheckpoint, Summary
 from localpuppet.rollout.commands import RolloutCommand, look
 from localpuppet.rollout.events import (
     Event,
@@ -55,14 +50,14 @@ def site(tmp_path: Path) -> Site:
 def test_a_checkpoint_is_encoded_parsed_and_bounded() -> None:
     whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
     assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
-    for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
+    for why in (os.urandom(MAX_PACKED_CHECKPOINT).hex(), " " * MAX_CHECKPOINT):
         large = head(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why), epoch=4)
         small = RolloutCheckpoint.parse(large.to_payload(), caller=CALLER)
         assert (small.epoch, small.events) == (4, ())
     with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
-        RolloutCheckpoint.parse(zlib.compress(b" " * (MAX_INFLATED + 1)), caller=CALLER)
+        RolloutCheckpoint.parse(zlib.compress(b" " * (MAX_CHECKPOINT + 1)), caller=CALLER)
     with pytest.raises(InvalidInputError, match="is larger than"):
-        RolloutCheckpoint.parse(bytes(MAX_PACKED + 1), caller=CALLER)
+        RolloutCheckpoint.parse(bytes(MAX_PACKED_CHECKPOINT + 1), caller=CALLER)
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])

@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import MAX_VALUE
+from localpuppet.fleet.bus.bus_limits import MAX_ASKING, MAX_VALUE
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
@@ -88,7 +88,7 @@ def test_duplicates_and_a_wrong_order(any_fleet: Fleet) -> None:
 POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
     "empty": (lambda _a, _b: b"", "not a signed message"),
     "no JWS": (lambda _a, _b: b"reboot\n\x1b[31m\xff", "not a signed message"),
-    "huge": (lambda _a, _b: b"A" * layout.MAX_ASKING, "not a signed message"),
+    "huge": (lambda _a, _b: b"A" * MAX_ASKING, "not a signed message"),
     "dots": (lambda _a, _b: b"." * 100_000, "not a signed message"),
     "unsigned": (
         lambda a, b: forge(person("x").key, {"alg": "none"}, trigger(a, b)),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import MAX_VALUE
+from localpuppet.fleet.bus.bus_limits import MAX_ASKING, MAX_VALUE
 from tests.rigs.bus.lying import MIB, Door, behind_a_door
 from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
@@ -54,11 +54,11 @@ def heard(fleet: Fleet, sender: Member, receiver: Member) -> None:
         [
             ("triggers", LARGE, MAX_VALUE),
             ("requests", LARGE, MAX_VALUE),
-            ("triggers", SMALL, layout.MAX_ASKING),
-            ("requests", SMALL, layout.MAX_ASKING),
+            ("triggers", SMALL, MAX_ASKING),
+            ("requests", SMALL, MAX_ASKING),
         ],
         ("triggers", LARGE, MAX_VALUE),
-        ("requests", SMALL, layout.MAX_ASKING),
+        ("requests", SMALL, MAX_ASKING),
     ),
     ids=["large triggers", "large requests", "maximal triggers", "maximal requests"],
 )

@@ -22,6 +22,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.bus_limits import MAX_ASKING
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import Backoff, close, ours, unending
 from localpuppet.fleet.inventory import presence
@@ -305,7 +306,7 @@ async def _watch(
     kv: KeyValue, prefix: str, queue: asyncio.Queue[KeyValueEntry], *, once: bool = False
 ) -> None:
     """Put the entries below a prefix in a queue, and those that follow unless `once` is true."""
-    async with aclosing(kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)) as changes:
+    async with aclosing(kv.watch(prefix, largest=MAX_ASKING, parts=True)) as changes:
         async for change in changes:
             for entry in key_value.entries(change):
                 await queue.put(entry)

@@ -31,6 +31,7 @@ from localpuppet.base.machine.ports import Clock, ProcessId
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.entry_lender import HINT, Lend, RequestService
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER_TAGS, MAX_TRIGGER_TTL
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures import note_answer
@@ -50,7 +51,6 @@ from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.fleet.leases.keeper import Keeper, LockUser
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.cause import MAX_TAGS, MAX_TTL
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
@@ -297,11 +297,11 @@ class TriggerCalls:
             InvalidInputError: A field is invalid.
         """
         keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LIFE)
-        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL)
+        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TRIGGER_TTL)
         call = sending.Outgoing(
             hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
-            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
-            ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
+            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS),
+            ttl=min(keyttl, MAX_TRIGGER_TTL) if ttl is None else ttl,
             keyprefix=check_key(fields.text("keyprefix")),
             keyttl=keyttl,
         )
@@ -319,8 +319,8 @@ class TriggerCalls:
             InvalidInputError: A field is invalid.
         """
         kick = Kick.read(fields)
-        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL) or KICK_TTL
-        tags = fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS)
+        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TRIGGER_TTL) or KICK_TTL
+        tags = fields.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS)
         receivers = await self._receivers(kick)
         call = sending.Outgoing(
             hosts=receivers, tags=tags, ttl=ttl, keyprefix=self._sender.keyprefix, keyttl=ttl

@@ -48,8 +48,9 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.bus_session import Answer, RunSide, RunSideAwayError
+from localpuppet.fleet.bus.bus_limits import MAX_TOKEN
 from localpuppet.fleet.trust.keys import parse_public
-from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -3,7 +3,7 @@
 A call to a server raises `UnavailableError` if no server answers within the deadline, the
 connection is lost, or the server denies access.
 
-decides: `jetstream_messages`, `layout`, `permissions`, `servers`.
+decides: `bus_limits`, `jetstream_messages`, `layout`, `permissions`, `servers`.
 acts: `outage`.
 touches the world: `etcd_bus`, `nats_bus`, `proxy`, `sqlite_bus`.
 ports: `key_value`.

@@ -11,9 +11,8 @@ from contextlib import aclosing
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_LISTING, MAX_VALUE
 from localpuppet.fleet.bus.key_value import (
-    MAX_LISTING,
-    MAX_VALUE,
     Change,
     KeyListing,
     KeyValueEntry,

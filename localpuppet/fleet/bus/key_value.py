@@ -21,13 +21,11 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_KEY, MAX_VALUE
 
-MAX_KEY = 512
-MAX_VALUE = 512 * 1024
 MAX_REVISION = 2**63 - 1
 MAX_VALUE_TTL = 10 * 365 * 86400.0
-# Maximum bytes (keys and values) of a whole listing, and of one part of a listing in parts.
-MAX_LISTING = 64 * 1024 * 1024
+# Bytes of one part of a listing in parts.
 PART = 1024 * 1024
 # Bytes that a store must have left for the presence of a node.
 ROOM = 4096

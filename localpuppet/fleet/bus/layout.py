@@ -36,14 +36,6 @@ CATALOGS = f"{BASE}/catalogs/"
 HISTORY = f"{BASE}/history/"
 TOMBSTONES = f"{BASE}/tombstones/"
 LEASES = f"{BASE}/leases/"
-# Bytes of a signed trigger or request: 64 KiB of signed data in base64, and the signer.
-MAX_ASKING = 128 * 1024
-# Bytes of a lease's value: its holder and its use.
-MAX_LEASE = 4 * 1024
-# Bytes of a signed day of history.
-MAX_HISTORY = 96 * 1024
-# Bytes of a signed tombstone.
-MAX_TOMBSTONE = 16 * 1024
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 

@@ -3,7 +3,7 @@
 - The packed form is the canonical JSON (`node.puppet.catalog`), compressed with zlib. Its digest
   depends on the content only, so a run without changes gives the same bytes.
 - A reader unpacks bytes only after it has verified their digest.
-- Limits: `MAX_PACKED` bytes packed, `node.puppet.catalog.MAX_BYTES` unpacked.
+- Limits: `MAX_PACKED_CATALOG` bytes packed, `node.puppet.catalog.MAX_BYTES` unpacked.
 - `catalogs/last.json` in the state directory is the header; `catalogs/offered/DIGEST` the packed
   catalog. The header is written last, so that it always names a complete file.
 - If the catalog of a good run is unknown, the header has the reason. An older catalog is never
@@ -32,6 +32,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_CATALOG
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
@@ -44,8 +45,6 @@ from localpuppet.fleet.requests.request_client import (
     request_chunks,
 )
 from localpuppet.node.puppet.catalog import MAX_BYTES, CanonicalCatalog
-
-MAX_PACKED = 8 * 1024 * 1024
 
 
 class CatalogHeader(JsonRecord):
@@ -98,9 +97,9 @@ class NodeCatalog(Value):
 def pack_catalog(catalog: CanonicalCatalog) -> bytes:
     """Return a catalog packed; raise `InvalidInputError` above a limit."""
     data = zlib.compress(catalog.to_bytes())
-    if len(data) > MAX_PACKED:
+    if len(data) > MAX_PACKED_CATALOG:
         raise InvalidInputError(
-            f"is too large: {len(data)} bytes packed, the limit is {MAX_PACKED}"
+            f"is too large: {len(data)} bytes packed, the limit is {MAX_PACKED_CATALOG}"
         )
     return data
 
@@ -234,7 +233,9 @@ async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float)
     Args:
         patience: Seconds to wait for each reply.
     """
-    reply = await request_chunks(client, node, "catalog", most=MAX_PACKED, patience=patience)
+    reply = await request_chunks(
+        client, node, "catalog", most=MAX_PACKED_CATALOG, patience=patience
+    )
     try:
         header = from_record(CatalogHeader, reply.header)
     except InvalidInputError as error:
@@ -315,7 +316,7 @@ class CatalogReader:
 async def _fetched(kv: KeyValue, node: NodeName, header: CatalogHeader) -> NodeCatalog:
     try:
         data = await fetch_chunks(
-            kv, catalogs_of(node), digest=header.digest, size=header.size, most=MAX_PACKED
+            kv, catalogs_of(node), digest=header.digest, size=header.size, most=MAX_PACKED_CATALOG
         )
         return await asyncio.to_thread(NodeCatalog.checked, node, header, data)
     except InvalidInputError as error:

@@ -18,8 +18,9 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, split_tags
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.fleet.app import FleetApp, run
+from localpuppet.fleet.bus.bus_limits import MAX_REQUEST_LIFE
 from localpuppet.fleet.inventory.run_end import RunEnd
-from localpuppet.fleet.requests.request import MAX_LIFETIME, PATIENCE
+from localpuppet.fleet.requests.request import PATIENCE
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import command, flag, nodes_argument, option
@@ -41,8 +42,8 @@ _JSON = flag("--json as_json", "Print the replies as JSON.")
 
 def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
     seconds = PATIENCE if value is None else parse_duration(value, what="--wait-timeout")
-    if seconds > MAX_LIFETIME:
-        raise click.UsageError(f"--wait-timeout must be at most {MAX_LIFETIME // 60}m")
+    if seconds > MAX_REQUEST_LIFE:
+        raise click.UsageError(f"--wait-timeout must be at most {MAX_REQUEST_LIFE // 60}m")
     return seconds
 
 

@@ -70,13 +70,13 @@ def trigger_command(
       localpuppet trigger lb01.example.com lb02.example.com
       localpuppet trigger lb01.example.com --label haproxy --wait
     """
-    from localpuppet.fleet.triggers.cause import MAX_TTL
+    from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER_TTL
     from localpuppet.fleet.triggers.sending import Outgoing
 
     fleet = FleetApp(node)
     seconds = parse_duration(ttl, what="ttl")
-    if not 1 <= seconds <= MAX_TTL:
-        raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
+    if not 1 <= seconds <= MAX_TRIGGER_TTL:
+        raise click.UsageError(f"--ttl must be from 1s to {MAX_TRIGGER_TTL // 3600}h")
     call = Outgoing(
         hosts=tuple(NodeName.parse(name) for name in nodes),
         tags=tuple(parse_tag(label, where="--label") for label in labels),

@@ -31,11 +31,11 @@ from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_ROLES, MAX_TRIGGER_TAGS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import ours
-from localpuppet.fleet.inventory.entry import MAX_ROLES, parse_role
+from localpuppet.fleet.inventory.entry import parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.triggers.cause import MAX_TAGS
 from localpuppet.fleet.triggers.sending import SendResult, send
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.run import RunState
@@ -127,7 +127,7 @@ class HeldKick(Value):
             at=raw.number("at"),
             call=Outgoing(
                 hosts=raw.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
-                tags=raw.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
+                tags=raw.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS),
                 ttl=raw.integer("ttl", minimum=1),
                 keyprefix=raw.text("keyprefix"),
                 keyttl=raw.integer("keyttl", minimum=1, maximum=MAX_LIFE),
@@ -154,7 +154,7 @@ class HeldKick(Value):
             raise InvalidInputError(
                 f"the run kicks {len(hosts)} nodes, the limit is {MAX_RECEIVERS}", where="kick"
             )
-        tags = tuple(dict.fromkeys((*mine.tags, *call.tags)))[:MAX_TAGS]
+        tags = tuple(dict.fromkeys((*mine.tags, *call.tags)))[:MAX_TRIGGER_TAGS]
         longest = max(mine.ttl, call.ttl)
         together = replace(mine, hosts=hosts, tags=tags, ttl=longest, keyttl=longest)
         return replace(self, call=together)

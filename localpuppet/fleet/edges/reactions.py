@@ -39,15 +39,10 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_CAUSE_QUERY
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
-from localpuppet.fleet.triggers.cause import (
-    MAX_QUERY,
-    AnswerChange,
-    CauseKind,
-    ChangeKind,
-    RunCause,
-)
+from localpuppet.fleet.triggers.cause import AnswerChange, CauseKind, ChangeKind, RunCause
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 
@@ -495,7 +490,7 @@ def _why_not(answer: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
 
 
 def _line(why: str, answer: NewAnswer) -> str:
-    question = one_line(answer.watched.question.text)[:MAX_QUERY]
+    question = one_line(answer.watched.question.text)[:MAX_CAUSE_QUERY]
     return f"no reaction: {why}; the next run receives the new answer to {question}"
 
 

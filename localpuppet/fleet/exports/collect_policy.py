@@ -26,6 +26,7 @@ from enum import StrEnum
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.text import parse_choice
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
 from localpuppet.fleet.exports.resource import (
     OF_TYPES,
     UNREPORTED,
@@ -35,7 +36,7 @@ from localpuppet.fleet.exports.resource import (
     named_type,
     parse_title,
 )
-from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, ports_of
+from localpuppet.fleet.inventory.entry import ExportedServer, ports_of
 from localpuppet.fleet.trust.policy import ANY, Signers, columns, parse_lines, words
 
 _COLUMNS = "signers, types, title, guarded or as-is"

@@ -29,9 +29,10 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.sqlite import DamagedError, Database, Format, sqlite3
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_EXPORTS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import exports_of
-from localpuppet.fleet.exports.resource import MAX_PACKED, ExportedResource, Offer, unpack
+from localpuppet.fleet.exports.resource import ExportedResource, Offer, unpack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.view import View
@@ -488,7 +489,7 @@ class ExportsFollower:
                 exports_of(NodeName(node)),
                 digest=digest,
                 size=entry.exports.size,
-                most=MAX_PACKED,
+                most=MAX_PACKED_EXPORTS,
             )
         except (InvalidInputError, UnavailableError) as error:
             await asyncio.to_thread(self._refuse, node, digest, error)

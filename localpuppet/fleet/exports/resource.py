@@ -5,13 +5,12 @@
 - A value is JSON, or Puppet's form of a binary: `{"__ptype": "Binary", "__pvalue": BASE64}`. Other
   mappings with the key `__ptype` are rejected, so that an exporter cannot choose the class of a
   value.
-- A resource has at most `MAX_RESOURCE` bytes of JSON.
+- A resource has at most `MAX_EXPORTED_RESOURCE` bytes of JSON.
 - The resources are ASCII JSON, sorted by type and title, compressed with zlib; `inventory.chunks`
   transfers them.
 - The node's signed inventory entry contains the digest and the size of the packed bytes; the bytes
   are unpacked only after the digest is verified.
-- Limits: `MAX_RESOURCES` resources, `MAX_VALUES` JSON values, `MAX_PACKED` bytes packed,
-  `MAX_INFLATED` bytes unpacked.
+- The limits are in `bus_limits`.
 - A duplicate resource is rejected.
 
 Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
@@ -34,13 +33,10 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.node.puppet.types import METAPARAMETERS
 
-MAX_RESOURCE = 256 * 1024
-MAX_TAGS = 256
-MAX_PARAMETERS = 500
-MAX_TYPE = 200
 BINARY = "Binary"
 _TYPE = re.compile(r"[A-Z][a-z0-9_]*(?:::[A-Z][a-z0-9_]*)*\Z")
 _PARAMETER = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
@@ -137,7 +133,9 @@ class ExportedResource(Value):
             return cls(
                 type=named[0],
                 title=named[1],
-                tags=tuple(sorted(set(fields.parsed_list("tags", _tag, maximum=MAX_TAGS)))),
+                tags=tuple(
+                    sorted(set(fields.parsed_list("tags", _tag, maximum=limits.MAX_RESOURCE_TAGS)))
+                ),
                 file=fields.parsed_or_none("file", _file),
                 line=fields.integer_or_none("line", minimum=0),
                 parameters=_parameters(fields.mapping("parameters")),
@@ -167,9 +165,9 @@ class ExportedResource(Value):
     def checked(self) -> "ExportedResource":
         """Return the resource; raise `InvalidInputError` if it is too large."""
         size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
-        if size > MAX_RESOURCE:
+        if size > limits.MAX_EXPORTED_RESOURCE:
             raise InvalidInputError(
-                f"is too large: {size} bytes, the limit is {MAX_RESOURCE}",
+                f"is too large: {size} bytes, the limit is {limits.MAX_EXPORTED_RESOURCE}",
                 hint="export a path or URL of the content instead",
             )
         return self
@@ -198,7 +196,7 @@ def reference(kind: str, title: str) -> str:
 
 def parse_type(text: str) -> str:
     """Return a valid type name; each part is capitalised as in Puppet's references."""
-    if len(text) > MAX_TYPE or not _TYPE.match(text):
+    if len(text) > limits.MAX_RESOURCE_TYPE or not _TYPE.match(text):
         raise InvalidInputError(f"{one_line(text)[:_SHOWN]!r} is not the name of a type")
     return text
 
@@ -238,8 +236,8 @@ def _tag(text: str) -> str:
 
 
 def _parameters(raw: Mapping[str, Json]) -> Mapping[str, Json]:
-    if len(raw) > MAX_PARAMETERS:
-        raise InvalidInputError(f"has more than {MAX_PARAMETERS} parameters")
+    if len(raw) > limits.MAX_RESOURCE_PARAMETERS:
+        raise InvalidInputError(f"has more than {limits.MAX_RESOURCE_PARAMETERS} parameters")
     for name, value in raw.items():
         if not _PARAMETER.match(name):
             raise InvalidInputError(f"{one_line(name)[:_SHOWN]!r} is not the name of a parameter")
@@ -324,11 +322,6 @@ def _escape(kind: str, title: str, kept: Mapping[str, Json]) -> str | None:
     return None
 
 
-MAX_PACKED = 4 * 1024 * 1024
-MAX_INFLATED = 16 * 1024 * 1024
-MAX_RESOURCES = 10_000
-# Counted before parsing: a small JSON value takes much memory when parsed.
-MAX_VALUES = 400_000
 SCHEMA = 1
 
 _WHERE = "exports"
@@ -355,17 +348,17 @@ def pack(resources: Iterable[ExportedResource]) -> PackedResources:
     _check_count(len(in_order))
     listed = [resource.to_dict() for resource in in_order]
     data = json.dumps({"schema": SCHEMA, "resources": listed}, separators=(",", ":")).encode()
-    _check_size(len(data), MAX_INFLATED, "as JSON")
+    _check_size(len(data), limits.MAX_EXPORTS, "as JSON")
     packed = zlib.compress(data)
-    _check_size(len(packed), MAX_PACKED, "packed")
+    _check_size(len(packed), limits.MAX_PACKED_EXPORTS, "packed")
     return PackedResources(data=packed, digest=digest_of(packed), count=len(in_order))
 
 
 def unpack(data: bytes) -> tuple[ExportedResource, ...]:
     """Return the resources in packed bytes; raise `InvalidInputError` if malformed or too large."""
-    _check_size(len(data), MAX_PACKED, "packed")
+    _check_size(len(data), limits.MAX_PACKED_EXPORTS, "packed")
     try:
-        text = unpacked(data, most=MAX_INFLATED)
+        text = unpacked(data, most=limits.MAX_EXPORTS)
     except ValueError as error:
         raise InvalidInputError(f"are malformed: {error}", where=_WHERE) from error
     if not text.isascii():  # one non-ASCII letter makes Python's text take four times the memory
@@ -375,14 +368,16 @@ def unpack(data: bytes) -> tuple[ExportedResource, ...]:
 
 def read(data: bytes) -> tuple[ExportedResource, ...]:
     """Return the resources in untrusted JSON; raise `InvalidInputError` if any is invalid."""
-    raw = parse_object(data, where=_WHERE, limit=MAX_INFLATED, values=MAX_VALUES)
+    raw = parse_object(
+        data, where=_WHERE, limit=limits.MAX_EXPORTS, values=limits.MAX_EXPORTED_VALUES
+    )
     return parse_resources(Fields(raw, where=_WHERE))
 
 
 def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
     """Return the resources in a list of exports; reject duplicates."""
     fields.schema(SCHEMA)
-    listed = fields.inner_list("resources", maximum=MAX_RESOURCES)
+    listed = fields.inner_list("resources", maximum=limits.MAX_EXPORTED_RESOURCES)
     by_reference: dict[tuple[str, str], ExportedResource] = {}
     for item in listed:
         resource = ExportedResource.parse(item)
@@ -408,9 +403,10 @@ def aged(
 
 
 def _check_count(count: int) -> None:
-    if count > MAX_RESOURCES:
+    if count > limits.MAX_EXPORTED_RESOURCES:
         raise InvalidInputError(
-            f"exceed the limit: {count} resources, the limit is {MAX_RESOURCES}", where=_WHERE
+            f"exceed the limit: {count} resources, the limit is {limits.MAX_EXPORTED_RESOURCES}",
+            where=_WHERE,
         )
 
 

@@ -17,6 +17,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.run_summary import RunSummary
@@ -26,11 +27,6 @@ from localpuppet.fleet.trust.signing import MessageKind
 DAY = 86400.0
 # Days on the bus: seven whole ones and today.
 SLOTS = 8
-# Limits of a day. The time that reading takes depends on the number of values.
-MAX_PACKED_DAY = 48 * 1024
-MAX_UNPACKED_DAY = 1024 * 1024
-MAX_RECORDS = 200
-MAX_VALUES = 40_000
 _WHERE = "history"
 
 
@@ -82,7 +78,7 @@ class _DayHeader(JsonRecord):
     node: NodeName
     day: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
     dropped: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
-    records: Annotated[tuple[Any, ...], AllowedRange(maximum=MAX_RECORDS)]
+    records: Annotated[tuple[Any, ...], AllowedRange(maximum=limits.MAX_DAY_RECORDS)]
 
 
 class HistoryDay(Value, Generic[R]):
@@ -115,7 +111,7 @@ class HistoryDay(Value, Generic[R]):
 
     def _packed(self, records: list[R]) -> bytes | None:
         """Return the packed day with some of its records; `None` if they are too many."""
-        if len(records) > MAX_RECORDS:
+        if len(records) > limits.MAX_DAY_RECORDS:
             return None
         header = _DayHeader(
             node=self.node,
@@ -125,20 +121,22 @@ class HistoryDay(Value, Generic[R]):
         )
         text = compact(header.to_dict()).encode()
         packed = zlib.compress(text, 9)
-        fits = len(text) <= MAX_UNPACKED_DAY and len(packed) <= MAX_PACKED_DAY
+        fits = len(text) <= limits.MAX_UNPACKED_DAY and len(packed) <= limits.MAX_PACKED_DAY
         values = sum(map(text.count, (b",", b"[", b"{")))  # or more, if titles have these
-        return packed if fits and values < MAX_VALUES else None
+        return packed if fits and values < limits.MAX_DAY_VALUES else None
 
 
 def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
     """Return the day in a payload."""
-    if len(payload) > MAX_PACKED_DAY:
-        raise InvalidInputError(f"is larger than {MAX_PACKED_DAY} bytes", where=_WHERE)
+    if len(payload) > limits.MAX_PACKED_DAY:
+        raise InvalidInputError(f"is larger than {limits.MAX_PACKED_DAY} bytes", where=_WHERE)
     try:
-        text = unpacked(payload, most=MAX_UNPACKED_DAY)
+        text = unpacked(payload, most=limits.MAX_UNPACKED_DAY)
     except ValueError as error:
         raise InvalidInputError(str(error), where=_WHERE) from error
-    raw = parse_object(text, where=_WHERE, limit=MAX_UNPACKED_DAY, values=MAX_VALUES)
+    raw = parse_object(
+        text, where=_WHERE, limit=limits.MAX_UNPACKED_DAY, values=limits.MAX_DAY_VALUES
+    )
     day = from_record(_DayHeader, raw, where=_WHERE)
     parsed = tuple(from_record(form.record, record) for record in day.records)
     if any(day_of(record.at) != day.day for record in parsed):

@@ -24,6 +24,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_HISTORY
 from localpuppet.fleet.bus.key_value import (
     Change,
     KeyListing,
@@ -33,7 +34,7 @@ from localpuppet.fleet.bus.key_value import (
     entries,
     revision_of,
 )
-from localpuppet.fleet.bus.layout import HISTORY, MAX_HISTORY
+from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import (

@@ -1,7 +1,8 @@
 """A run summary: what a node publishes about a finished or refused run.
 
-- Resources that Puppet did not touch are not listed. A summary lists the first `MAX_RESOURCES`:
-  failed ones, then corrective changes, changes, changes that noop foresees, and skipped ones.
+- Resources that Puppet did not touch are not listed. A summary lists the first
+  `MAX_SUMMARY_RESOURCES`: failed ones, then corrective changes, changes, changes that noop
+  foresees, and skipped ones.
 - It has no values, and the limits of `inventory.run_end`.
 """
 
@@ -14,15 +15,13 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_SUMMARY, MAX_SUMMARY_RESOURCES
 from localpuppet.fleet.inventory.run_end import MAX_COUNT, RunEnd, check_counts, check_texts
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome
 
-MAX_RESOURCES = 100
-# Bytes of a whole summary, packed with zlib.
-MAX_PACKED_SUMMARY = 8 * 1024
 _ORDER = (
     ResourceResult.FAILED,
     ResourceResult.CHANGED,
@@ -110,8 +109,8 @@ class RunSummary(RunEnd):
     def __post_init__(self) -> None:
         RunEnd.__post_init__(self)  # `super()` has no class in a dataclass with slots
         check_counts(self.more)
-        if len(self.resources) > MAX_RESOURCES:
-            raise InvalidInputError(f"has more than {MAX_RESOURCES} resources")
+        if len(self.resources) > MAX_SUMMARY_RESOURCES:
+            raise InvalidInputError(f"has more than {MAX_SUMMARY_RESOURCES} resources")
 
     @classmethod
     def of(cls, end: RunEnd, **more: Any) -> "RunSummary":  # noqa: ANN401 - the other fields
@@ -144,7 +143,7 @@ class RunSummary(RunEnd):
         Args:
             resources: All resources that need attention, in any order.
         """
-        listed = tuple(sorted(resources, key=_rank)[:MAX_RESOURCES])
+        listed = tuple(sorted(resources, key=_rank)[:MAX_SUMMARY_RESOURCES])
         while True:
             more = len(resources) - len(listed)
             summary = replace(self, resources=listed, more=min(more, MAX_COUNT))

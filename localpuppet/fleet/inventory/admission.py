@@ -37,7 +37,7 @@ from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.bus.layout import MAX_TOMBSTONE
+from localpuppet.fleet.bus.bus_limits import MAX_TOMBSTONE
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry, parse_role
 from localpuppet.fleet.trust.policy import (
     Signers,

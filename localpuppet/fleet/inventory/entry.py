@@ -3,9 +3,9 @@
 - A node's own records are read strictly; too many components are an error.
 - A server has the name of its node: queries return the signer's name as `fqdn` and `hostname`.
 - Role and address are claims: see `admission`.
-- An entry is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
-  unpacked. Nothing larger is unpacked completely. An entry has at most `MAX_VALUES` values, because
-  the memory that values need does not depend on their length.
+- An entry is JSON, packed with zlib. Its limits are in `bus_limits`; nothing larger is unpacked
+  completely. Its values are counted, because the memory that they need does not depend on their
+  length.
 - Each list has its own limit. Unknown fields are ignored, so older nodes can read entries of newer
   ones.
 - The digest is over the content: not over time, run and paths, nor over the answers that the
@@ -40,25 +40,23 @@ from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.node.releases.git.git_names import parse_object_id
 
-MAX_COMPONENTS = 256
-MAX_CAPABILITIES = 64
-MAX_NAME = 255
 _REFERENCE = re.compile(r"([^:\[]+)[^\[]*(\[.+\])\Z", re.DOTALL)
 
 
 def _line(text: str) -> str:
     parse_line(text, what="name")
-    if len(text) > MAX_NAME or text != text.strip():
+    if len(text) > limits.MAX_COMPONENT_NAME or text != text.strip():
         raise InvalidInputError(
-            f"is not a name: at most {MAX_NAME} characters, no space at its ends"
+            f"is not a name: at most {limits.MAX_COMPONENT_NAME} characters, no space at its ends"
         )
     return text
 
 
 _Line = Annotated[str, _line]
-_Capabilities = Annotated[tuple[_Line, ...], AllowedRange(maximum=MAX_CAPABILITIES)]
+_Capabilities = Annotated[tuple[_Line, ...], AllowedRange(maximum=limits.MAX_NODE_CAPABILITIES)]
 
 
 class _Part(JsonRecord):
@@ -95,9 +93,9 @@ def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
         InvalidInputError: A component is invalid, or there are more than an entry may have: a plan
             without the others would be wrong.
     """
-    if len(noted) > MAX_COMPONENTS:
+    if len(noted) > limits.MAX_NODE_COMPONENTS:
         raise InvalidInputError(
-            f"has {len(noted)} components; a node publishes at most {MAX_COMPONENTS}",
+            f"has {len(noted)} components; a node publishes at most {limits.MAX_NODE_COMPONENTS}",
             where="components of the catalog",
         )
     components = (
@@ -111,8 +109,6 @@ def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
     return tuple(sorted(components, key=lambda one: (one.application, one.name)))
 
 
-MAX_SERVERS = 64
-MAX_PORTS = 64
 Port = int | str
 
 
@@ -128,8 +124,8 @@ def ports_of(value: Json) -> tuple[Port, ...]:
         if isinstance(number, bool) or not isinstance(number, int | str):
             raise InvalidInputError("a port is neither a number nor a text", where="ports")
         ports.append(number if isinstance(number, int) else parse_line(number, what="port"))
-    if len(ports) > MAX_PORTS:
-        raise InvalidInputError(f"has more than {MAX_PORTS} ports", where="ports")
+    if len(ports) > limits.MAX_PORTS:
+        raise InvalidInputError(f"has more than {limits.MAX_PORTS} ports", where="ports")
     return tuple(ports)
 
 
@@ -158,19 +154,8 @@ class ExportedServer(_Part):
         }
 
 
-# The signed bytes; base64 and the signature turn them into up to 512 KiB on the bus.
-MAX_PACKED = 360 * 1024
-MAX_INFLATED = 4 * 1024 * 1024
-MAX_VALUES = 100_000
-MAX_ROLES = 64
-MAX_CLASSES = 10_000
-MAX_KICKS = 256
-MAX_QUERIES = 256
-MAX_PATHS = 32
 # Seconds by which another node's clock may be ahead.
 AHEAD = 300.0
-# A trigger is rejected after 8 hops; this limits the work for a bad entry.
-MAX_STEPS = 18
 
 _WHERE = "inventory entry"
 # Fields outside of the digest.
@@ -231,10 +216,10 @@ _Role = Annotated[str, parse_role]
 
 
 class _CausePath(_Part):
-    nodes: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_STEPS)]
+    nodes: Annotated[tuple[NodeName, ...], AllowedRange(maximum=limits.MAX_KICK_STEPS)]
 
 
-_PATHS = form_of(Annotated[tuple[_CausePath, ...], AllowedRange(maximum=MAX_PATHS)])
+_PATHS = form_of(Annotated[tuple[_CausePath, ...], AllowedRange(maximum=limits.MAX_KICK_PATHS)])
 _Paths = JsonForm(
     lambda raw: tuple(path.nodes for path in _PATHS.read(raw)),
     lambda paths: [{"nodes": [*map(str, path)]} for path in paths],
@@ -254,7 +239,7 @@ class InventoryEntry(_Part):
         kicks: The roles and queries that its catalog kicks.
         catalog: Its whole catalog; `None` if the node does not publish it.
         paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
-            began on this node. At most `MAX_PATHS`.
+            began on this node. At most `MAX_KICK_PATHS`.
         tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
         commit: The commit of that tag as staged; `None` if the release was not staged.
         digest: SHA-256 over the content, hexadecimal; see `digested`.
@@ -267,14 +252,18 @@ class InventoryEntry(_Part):
     release: Annotated[str, partial(parse_line, what="release")] | None
     environment: EnvironmentName | None
     facts: Mapping[str, Json]
-    roles: Annotated[tuple[_Role, ...], AllowedRange(maximum=MAX_ROLES)]
-    classes: Annotated[tuple[ClassName, ...], AllowedRange(maximum=MAX_CLASSES)] = ()
-    components: Annotated[tuple[NodeComponent, ...], AllowedRange(maximum=MAX_COMPONENTS)] = ()
-    kicks: Annotated[tuple[str, ...], AllowedRange(maximum=MAX_KICKS)] = ()
-    queries: Annotated[tuple[CatalogQuery, ...], AllowedRange(maximum=MAX_QUERIES)] = ()
+    roles: Annotated[tuple[_Role, ...], AllowedRange(maximum=limits.MAX_ROLES)]
+    classes: Annotated[tuple[ClassName, ...], AllowedRange(maximum=limits.MAX_CLASSES)] = ()
+    components: Annotated[
+        tuple[NodeComponent, ...], AllowedRange(maximum=limits.MAX_NODE_COMPONENTS)
+    ] = ()
+    kicks: Annotated[tuple[str, ...], AllowedRange(maximum=limits.MAX_KICKS)] = ()
+    queries: Annotated[
+        tuple[CatalogQuery, ...], AllowedRange(maximum=limits.MAX_ENTRY_QUERIES)
+    ] = ()
     exports: ExportsSummary = NO_EXPORTS
     paths: Annotated[tuple[tuple[NodeName, ...], ...], _Paths] = ()
-    servers: Annotated[tuple[ExportedServer, ...], AllowedRange(maximum=MAX_SERVERS)] = ()
+    servers: Annotated[tuple[ExportedServer, ...], AllowedRange(maximum=limits.MAX_SERVERS)] = ()
     catalog: CatalogSummary | None = None
     tagged_at: Annotated[int, AllowedRange(minimum=0)] | None = None
     commit: Annotated[str, partial(parse_object_id, where="")] | None = None
@@ -293,8 +282,8 @@ class InventoryEntry(_Part):
         raw = parse_object(
             inflate(payload),
             where=_WHERE,
-            limit=MAX_INFLATED,
-            values=MAX_VALUES,
+            limit=limits.MAX_ENTRY,
+            values=limits.MAX_ENTRY_VALUES,
             fast=read_canonical,
         )
         return from_record(cls, raw, where=_WHERE)
@@ -326,8 +315,8 @@ class InventoryEntry(_Part):
         data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         packed = zlib.compress(data)
         for size, limit, form in (
-            (len(data), MAX_INFLATED, "as JSON"),
-            (len(packed), MAX_PACKED, "packed"),
+            (len(data), limits.MAX_ENTRY, "as JSON"),
+            (len(packed), limits.MAX_PACKED_ENTRY, "packed"),
         ):
             if size > limit:
                 raise InvalidInputError(
@@ -369,13 +358,14 @@ def json_texts(values: Collection[Json]) -> list[str]:
 
 
 def inflate(payload: bytes) -> bytes:
-    """Unpack a payload, never holding more than `MAX_INFLATED` bytes."""
-    if len(payload) > MAX_PACKED:
+    """Unpack a payload, never holding more than `MAX_ENTRY` bytes."""
+    if len(payload) > limits.MAX_PACKED_ENTRY:
         raise InvalidInputError(
-            f"is too large: {len(payload)} bytes packed, the limit is {MAX_PACKED}", where=_WHERE
+            f"is too large: {len(payload)} bytes packed, the limit is {limits.MAX_PACKED_ENTRY}",
+            where=_WHERE,
         )
     try:
-        return unpacked(payload, most=MAX_INFLATED)
+        return unpacked(payload, most=limits.MAX_ENTRY)
     except TooMuchError as error:
         raise InvalidInputError(f"is too large: {error}", where=_WHERE) from error
     except ValueError as error:

@@ -21,16 +21,8 @@ from operator import methodcaller
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import (
-    MAIN,
-    MAX_CLASSES,
-    MAX_KICKS,
-    MAX_PATHS,
-    MAX_QUERIES,
-    MAX_ROLES,
-    InventoryEntry,
-    parse_role,
-)
+from localpuppet.fleet.bus import bus_limits as limits
+from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, parse_role
 from localpuppet.node.preview.node_capture import SECRET, matches, shows_secret
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
@@ -188,9 +180,10 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
     strings = isinstance(role, str) or (
         isinstance(role, list) and all(isinstance(element, str) for element in role)
     )
-    if not strings or len(unique) > MAX_ROLES:
+    if not strings or len(unique) > limits.MAX_ROLES:
         raise InvalidInputError(
-            f"must be a string or a list of at most {MAX_ROLES} strings", where=f"{where} role"
+            f"must be a string or a list of at most {limits.MAX_ROLES} strings",
+            where=f"{where} role",
         )
     return unique
 
@@ -228,8 +221,8 @@ def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
         entry,
         facts=with_roles(named_for(facts, entry.node), roles),
         roles=roles,
-        classes=entry.classes[:MAX_CLASSES],
-        kicks=entry.kicks[:MAX_KICKS],
-        queries=entry.queries[:MAX_QUERIES],
-        paths=entry.paths[:MAX_PATHS],
+        classes=entry.classes[: limits.MAX_CLASSES],
+        kicks=entry.kicks[: limits.MAX_KICKS],
+        queries=entry.queries[: limits.MAX_ENTRY_QUERIES],
+        paths=entry.paths[: limits.MAX_KICK_PATHS],
     ).digested()

@@ -17,8 +17,8 @@ from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus import key_value
+from localpuppet.fleet.bus.bus_limits import MAX_TOMBSTONE, MAX_VALUE
 from localpuppet.fleet.bus.key_value import (
-    MAX_VALUE,
     Change,
     KeyListing,
     KeyValue,
@@ -26,7 +26,7 @@ from localpuppet.fleet.bus.key_value import (
     RefusedError,
     revision_of,
 )
-from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
+from localpuppet.fleet.bus.layout import INVENTORY, TOMBSTONES
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.reading import UnlistedNodes, refuse_lost, unlisted_nodes

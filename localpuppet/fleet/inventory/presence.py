@@ -138,12 +138,15 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     from localpuppet.base.errors import LocalpuppetError
     from localpuppet.base.formats.converter import from_record
     from localpuppet.base.formats.strict_json import parse_object
+    from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD
     from localpuppet.fleet.inventory.run_end import RunEnd
-    from localpuppet.fleet.trust.signing import MAX_PAYLOAD, MessageKind
+    from localpuppet.fleet.trust.signing import MessageKind
 
     try:
         signed = verifier.verify(token, MessageKind.PRESENCE)
-        status: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
+        status: dict[str, Any] = dict(
+            parse_object(signed.payload, where=name, limit=MAX_SIGNED_PAYLOAD)
+        )
         if signed.signer != name or status.get("node") != name:
             return _rejected(name, f"signed by {signed.signer}")
         problem = form_problem(status)

@@ -35,8 +35,9 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_LEASE
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
-from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
+from localpuppet.fleet.bus.layout import LEASES, parse_lease_name
 
 SCHEMA = 1
 # The longest time for which Puppet's locks and commands take a lease, and a leader.

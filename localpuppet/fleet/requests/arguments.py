@@ -24,12 +24,11 @@ from localpuppet.base.formats.names import (
 )
 from localpuppet.base.formats.text import parse_choice, parse_line
 from localpuppet.base.formats.values import Json, at, wrong_type
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.facts import is_secret
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 from localpuppet.node.enc.document import Classes, EncData, references
 from localpuppet.node.runs.holds import rollout_owner
-
-MAX_CHUNKS = 64
 
 
 class ChunkArguments(Message):
@@ -40,7 +39,7 @@ class ChunkArguments(Message):
         digest: The digest of the data that the caller began with; empty for the first chunk.
     """
 
-    chunk: Annotated[int, AllowedRange(minimum=0, maximum=MAX_CHUNKS - 1), ALWAYS] = 0
+    chunk: Annotated[int, AllowedRange(minimum=0, maximum=limits.MAX_CHUNKS - 1), ALWAYS] = 0
     digest: Annotated[str, parse_sha256] = ""
 
 
@@ -59,11 +58,6 @@ class Compile(Message):
             )
 
 
-MAX_STEP = 1_000_000_000  # each noop run before a run is a separate step, in each epoch
-MAX_EPOCH = 100_000
-# The longest hold of a rollout without renewal, in seconds. A running rollout needs minutes; a
-# failed node can be held for a day, for an inspection.
-MAX_HOLD = 86400.0
 _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 
@@ -82,7 +76,7 @@ class RolloutReference(Message):
     """
 
     id: RolloutId
-    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_EPOCH)]
     caller: Annotated[str, _caller] = ""
 
     def owner(self, caller: str) -> str:
@@ -101,7 +95,7 @@ class RolloutStep(RolloutReference):
         step: The number of the run's step, from 1.
     """
 
-    step: Annotated[int, AllowedRange(minimum=1, maximum=MAX_STEP)]
+    step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)]
 
 
 def step_uuid(owner: str, step: int) -> str:
@@ -115,9 +109,6 @@ def step_uuid(owner: str, step: int) -> str:
 
 # The rights that a caller can ask about besides releases.
 _RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
-MAX_LAYERS = 100
-MAX_VALUES = 32 * 1024  # bytes of layers and classes in JSON
-MAX_SERIAL = 2**53 - 1
 
 
 def _right(text: str) -> str:
@@ -183,9 +174,10 @@ class Deploy(Message):
 
     release: ReleasePath
     action: Annotated[DeployAction, _action]
-    serial: Annotated[int, AllowedRange(minimum=1, maximum=MAX_SERIAL)]
+    serial: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_SERIAL)]
     layers: Annotated[
-        tuple[Annotated[str, _layer], ...], AllowedRange(minimum=1, maximum=MAX_LAYERS)
+        tuple[Annotated[str, _layer], ...],
+        AllowedRange(minimum=1, maximum=limits.MAX_ASSIGNED_LAYERS),
     ] = ()
     classes: Annotated[Classes, JsonForm(_classes)] = field(default_factory=dict)
     allow_older: bool = False
@@ -213,9 +205,9 @@ class Deploy(Message):
                 "a rollout confirms with a nonce, and nothing else has one", where="nonce"
             )
         values = {"layers": list(self.layers), "classes": dict(self.classes)}
-        if len(json.dumps(values).encode()) > MAX_VALUES:
+        if len(json.dumps(values).encode()) > limits.MAX_ASSIGNED_DATA:
             raise InvalidInputError(
-                f"layers and classes are larger than {MAX_VALUES} bytes",
+                f"layers and classes are larger than {limits.MAX_ASSIGNED_DATA} bytes",
                 where="values",
                 hint="put shared values in the release's enc.yaml",
             )

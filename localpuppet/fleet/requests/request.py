@@ -26,10 +26,9 @@ from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.arguments import (
-    MAX_HOLD,
-    MAX_STEP,
     ChunkArguments,
     Compile,
     Deploy,
@@ -41,11 +40,8 @@ from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.puppet.changes import parse_salt
 
-# The receiver's limits in seconds: the lifetime of a message, and the difference of clocks.
-MAX_LIFETIME = 300
 # Seconds that a person waits for replies.
 PATIENCE = 20.0
-MAX_AHEAD = 30
 # A signer as a caller id.
 Caller = Annotated[SignerName, text_form(SignerName.parse_caller, write=attrgetter("caller"))]
 
@@ -60,17 +56,15 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     """
     if exp <= iat:
         return "exp is not after iat"
-    if exp - iat > MAX_LIFETIME:
-        return f"exp is {exp - iat} s after iat, its lifetime may be {MAX_LIFETIME} s"
-    if iat > now + MAX_AHEAD:
+    if exp - iat > limits.MAX_REQUEST_LIFE:
+        return f"exp is {exp - iat} s after iat, its lifetime may be {limits.MAX_REQUEST_LIFE} s"
+    if iat > now + limits.MAX_REQUEST_AHEAD:
         return f"iat is {iat - now} s in the future (check both clocks)"
     if now >= exp:
         return f"expired {now - exp} s ago (check both clocks)"
     return ""
 
 
-MAX_REQUEST = 64 * 1024
-MAX_TAGS = 64
 SCHEMA = 1
 
 
@@ -107,9 +101,9 @@ class Disable(Message):
 
     def __post_init__(self) -> None:
         """Check that a rollout's hold has a length."""
-        if self.rollout is not None and not 0 < (self.seconds or 0) <= MAX_HOLD:
+        if self.rollout is not None and not 0 < (self.seconds or 0) <= limits.MAX_HOLD:
             raise InvalidInputError(
-                f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="for"
+                f"a rollout's hold is not for up to {limits.MAX_HOLD:g} s", where="for"
             )
 
 
@@ -140,12 +134,13 @@ class RunOnce(Message):
 
     noop: Annotated[bool, ALWAYS] = False
     tags: Annotated[
-        tuple[Annotated[str, parse_tag], ...], AllowedRange(minimum=1, maximum=MAX_TAGS)
+        tuple[Annotated[str, parse_tag], ...],
+        AllowedRange(minimum=1, maximum=limits.MAX_REQUEST_TAGS),
     ] = ()
     rollout: RolloutStep | None = None
     awaited_entries: Annotated[tuple[AwaitedEntry, ...], AllowedRange(maximum=MAX_AWAITED)] = ()
     changes_salt: Annotated[str, parse_salt] = ""
-    noop_step: Annotated[int, AllowedRange(minimum=1, maximum=MAX_STEP)] = 0
+    noop_step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)] = 0
 
     def __post_init__(self) -> None:
         """Check that only a rollout asks for a comparison of changes."""
@@ -222,7 +217,7 @@ class Request(Message):
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "request"
-    LIMIT: ClassVar = MAX_REQUEST
+    LIMIT: ClassVar = limits.MAX_REQUEST
     caller: Annotated[Caller, Key("iss")]
     node: Annotated[NodeName, Key("aud")]
     iat: Annotated[int, AllowedRange(minimum=0)]
@@ -283,10 +278,6 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
     return ""
 
 
-# The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
-MAX_REPLY = 320 * 1024
-
-
 class ReplySubject(Protocol):
     """What a reply answers: a request to a node, or a command to a rollout controller."""
 
@@ -317,7 +308,7 @@ class NodeReply(Message):
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "reply"
-    LIMIT: ClassVar = MAX_REPLY
+    LIMIT: ClassVar = limits.MAX_REPLY
     node: Annotated[Caller, Key("iss")]
     caller: Annotated[Caller, Key("aud")]
     iat: Annotated[int, AllowedRange(minimum=0)]
@@ -357,7 +348,6 @@ def reply_refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject
 
 # The default lifetime of a message in seconds, which allows for differing clocks.
 LIFE = 60
-MAX_ERROR = 900
 
 
 def ask(
@@ -373,14 +363,14 @@ def ask(
 
     Args:
         action: One of `fleet.trust.policy.REQUESTS`.
-        life: The lifetime in seconds, at most `MAX_LIFETIME`.
+        life: The lifetime in seconds, at most `MAX_REQUEST_LIFE`.
     """
     now = int(clock.now().timestamp())
     request = Request(
         caller=signer.name,
         node=node,
         iat=now,
-        exp=now + min(life, MAX_LIFETIME),
+        exp=now + min(life, limits.MAX_REQUEST_LIFE),
         jti=str(uuid.uuid4()),
         action=action,
         args=args,
@@ -409,7 +399,7 @@ def answer(
         in_reply_to=request.jti,
         ok=not isinstance(outcome, str),
         result={} if isinstance(outcome, str) else outcome,
-        error=one_line(outcome)[:MAX_ERROR] if isinstance(outcome, str) else None,
+        error=one_line(outcome)[: limits.MAX_REPLY_ERROR] if isinstance(outcome, str) else None,
     )
     return signer.sign(_bytes(reply.to_dict()), MessageKind.REPLY)
 

@@ -27,18 +27,12 @@ from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.bus_limits import MAX_CHUNKS, MAX_SERIAL
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
 from localpuppet.fleet.requests import request as messages
-from localpuppet.fleet.requests.arguments import (
-    MAX_CHUNKS,
-    MAX_SERIAL,
-    ChunkArguments,
-    Compile,
-    Deploy,
-    StatusRequest,
-)
+from localpuppet.fleet.requests.arguments import ChunkArguments, Compile, Deploy, StatusRequest
 from localpuppet.fleet.requests.request import Arguments, NodeReply
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from localpuppet.node.releases.comparison import CatalogChanges

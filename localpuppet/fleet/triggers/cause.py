@@ -29,10 +29,8 @@ from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
-
-MAX_FACTS = 16
-MAX_QUERY = 200
 
 
 class ChangeKind(StrEnum):
@@ -50,7 +48,7 @@ class AnswerChange(Value):
     Attributes:
         query: The query, in one line, truncated if long.
         how: How the node's part of the answer changed.
-        facts: The changed facts, columns and resources; at most `MAX_FACTS`.
+        facts: The changed facts, columns and resources; at most `MAX_CAUSE_FACTS`.
     """
 
     query: str
@@ -61,17 +59,13 @@ class AnswerChange(Value):
     def of(cls, query: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
         """Return a change, truncated to its limits."""
         return cls(
-            query=shortened(query, MAX_QUERY),
+            query=shortened(query, limits.MAX_CAUSE_QUERY),
             how=how,
-            facts=tuple(one_line(fact)[:MAX_QUERY] for fact in facts[:MAX_FACTS]),
+            facts=tuple(
+                one_line(fact)[: limits.MAX_CAUSE_QUERY] for fact in facts[: limits.MAX_CAUSE_FACTS]
+            ),
         )
 
-
-MAX_PAYLOAD = 64 * 1024
-MAX_HOSTS = 1000
-MAX_TAGS = 100
-MAX_TTL = 3600
-MAX_HOPS = 8
 
 SCHEMA = 1
 
@@ -87,23 +81,25 @@ class Trigger(Message):
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "trigger"
-    LIMIT: ClassVar = MAX_PAYLOAD
+    LIMIT: ClassVar = limits.MAX_TRIGGER
     hostname: NodeName
-    tags: Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TAGS)]
-    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_HOSTS)]
+    tags: Annotated[
+        tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=limits.MAX_TRIGGER_TAGS)
+    ]
+    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=limits.MAX_TRIGGER_HOSTS)]
     timestamp: int
     uuid: Annotated[str, parse_uuid]
     ttl: int
     hops: int
     # Longer paths are rejected by their hops; this bounds the work for a bad message.
-    path: Annotated[tuple[NodeName, ...], AllowedRange(maximum=2 * (MAX_HOPS + 1))]
+    path: Annotated[tuple[NodeName, ...], AllowedRange(maximum=2 * (limits.MAX_HOPS + 1))]
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign and send."""
         payload = super().to_payload()
-        if len(payload) > MAX_PAYLOAD:
+        if len(payload) > limits.MAX_TRIGGER:
             raise InvalidInputError(
-                f"is too large: {len(payload)} bytes, the limit is {MAX_PAYLOAD}",
+                f"is too large: {len(payload)} bytes, the limit is {limits.MAX_TRIGGER}",
                 where=self.WHERE,
                 hint=f"name fewer of the {len(self.hosts)} hosts at a time",
             )

@@ -27,15 +27,14 @@ from typing import Any, NamedTuple
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_WAITING_PATHS, MAX_WAITING_TRIGGERS
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.trust.seen import Quota
 from localpuppet.node.runs.holds import HoldStatus
 
-MAX_WAITING = 20_000
-MAX_PATHS = 1_000
 # The share of one sender, and what is left then for senders with few.
-WAITING = Quota(shared=MAX_WAITING, reserve=10_000, few=20)
-PATHS = Quota(shared=MAX_PATHS, reserve=1_000, few=20)
+WAITING = Quota(shared=MAX_WAITING_TRIGGERS, reserve=10_000, few=20)
+PATHS = Quota(shared=MAX_WAITING_PATHS, reserve=1_000, few=20)
 SPELT = 50  # causes of a run that are stored and shown in full
 
 Path = tuple[NodeName, ...]

@@ -34,11 +34,10 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_HOPS, MAX_SKEW, MAX_TRIGGER_TTL
 from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.triggers.cause import MAX_HOPS, MAX_TTL, RunCause, Trigger
+from localpuppet.fleet.triggers.cause import RunCause, Trigger
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
-
-MAX_SKEW = 30  # seconds that a sender's clock may be ahead
 
 
 class UnsignedMessage(Value):
@@ -175,8 +174,8 @@ def _age_problem(trigger: Trigger, now: int) -> str | None:
         return f"expired: {age} s old, its ttl is {trigger.ttl} s (check both clocks)"
     if -age > MAX_SKEW:
         return f"its time is {-age} s in the future (check both clocks)"
-    if not 1 <= trigger.ttl <= MAX_TTL:
-        return f"its ttl is {trigger.ttl} s; 1 to {MAX_TTL} s are allowed"
+    if not 1 <= trigger.ttl <= MAX_TRIGGER_TTL:
+        return f"its ttl is {trigger.ttl} s; 1 to {MAX_TRIGGER_TTL} s are allowed"
     return None
 
 

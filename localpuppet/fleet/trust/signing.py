@@ -25,7 +25,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.key_value import MAX_VALUE
+from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
 
@@ -44,12 +44,6 @@ if TYPE_CHECKING:
     from joserfc.jwa import JWSAlgModel
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-# The limit of a store; base64 enlarges the payload by a third.
-MAX_TOKEN = MAX_VALUE
-MAX_PAYLOAD = 360 * 1024
-MAX_HEADER = 12 * 1024
-MAX_SIGNATURE = 2 * 1024
-MIN_RSA_BITS = 2048
 
 _TOKEN = re.compile(rb"(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*))\.([A-Za-z0-9_-]*)")
 _HEADER = ("alg", "kid", "typ", "x5c")
@@ -104,9 +98,10 @@ class MessageSigner:
 
     def sign(self, payload: bytes, kind: MessageKind) -> bytes:
         """Return a signed message; raise `InvalidInputError` if the payload is too large."""
-        if len(payload) > MAX_PAYLOAD:
+        if len(payload) > limits.MAX_SIGNED_PAYLOAD:
             raise InvalidInputError(
-                f"a {kind} of {len(payload)} bytes: the limit is {MAX_PAYLOAD}", where="signature"
+                f"a {kind} of {len(payload)} bytes: the limit is {limits.MAX_SIGNED_PAYLOAD}",
+                where="signature",
             )
         algorithm = self._key.algorithms[0]
         header: dict[str, object] = {"alg": algorithm, "kid": self.name, "typ": kind.value}
@@ -211,10 +206,14 @@ def claimed_payload(token: bytes) -> bytes:
 
 def _parts(token: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the signed bytes of a message (header, dot, payload), the payload, the signature."""
-    if len(token) > MAX_TOKEN:
-        raise _refused(f"a message of {len(token)} bytes: the limit is {MAX_TOKEN}")
+    if len(token) > limits.MAX_TOKEN:
+        raise _refused(f"a message of {len(token)} bytes: the limit is {limits.MAX_TOKEN}")
     parts = _TOKEN.fullmatch(token)
-    if parts is None or len(parts.group(2)) > MAX_HEADER or len(parts.group(4)) > MAX_SIGNATURE:
+    if (
+        parts is None
+        or len(parts.group(2)) > limits.MAX_HEADER
+        or len(parts.group(4)) > limits.MAX_SIGNATURE
+    ):
         raise _refused("not a signed message: it must have three base64url parts")
     return parts.group(1), parts.group(3), parts.group(4)
 
@@ -222,7 +221,7 @@ def _parts(token: bytes) -> tuple[bytes, bytes, bytes]:
 def _header(raw: bytes) -> dict[str, Json]:
     """Return the header of a message, which is not verified yet."""
     try:
-        header = parse_object(_decoded(raw, "header"), where="header", limit=MAX_HEADER)
+        header = parse_object(_decoded(raw, "header"), where="header", limit=limits.MAX_HEADER)
     except InvalidInputError as error:
         raise _refused(f"the header {error.what}") from error
     for key in header:
@@ -293,8 +292,8 @@ def _certified(key: "PublicKeyTypes | PrivateKeyTypes") -> _Key:
     from joserfc.jwk import ECKey, RSAKey
 
     if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
-        if key.key_size < MIN_RSA_BITS:
-            raise InvalidInputError(f"has an RSA key of less than {MIN_RSA_BITS} bits")
+        if key.key_size < limits.MIN_RSA_BITS:
+            raise InvalidInputError(f"has an RSA key of less than {limits.MIN_RSA_BITS} bits")
         return _Key(jwk=RSAKey.import_key(_pem(key)), algorithms=("PS256", "RS256"))
     if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
         if not isinstance(key.curve, ec.SECP256R1):

@@ -1,7 +1,7 @@
 """What a change of a release does to every node: catalogs before and after it, without a fleet.
 
 values and ports: `compile_request`, `node_capture`, `result`.
-decides: `difference`.
+decides: `difference`, `preview_limits`.
 acts: `engine`, `nodes_directory`, `previewing`, `revisions`, `workspace`.
 private: `cache`, `cache_file`, `read_set`, `release_index`, `stored_results`.
 """

@@ -52,6 +52,7 @@ from localpuppet.base.machine.sqlite import (
     sqlite3,
 )
 from localpuppet.base.value import Value
+from localpuppet.node.preview.preview_limits import MAX_CACHED
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 
 DIGEST_BYTES = 20
@@ -217,9 +218,6 @@ CREATE TABLE IF NOT EXISTS trees (
 """
 _FORMAT = Format(version=5, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
-# A blob has less than this when it is unpacked: four times an answer of the compiler, whose texts
-# are written as ASCII in JSON within JSON.
-MAX_UNPACKED = 256 * 1024 * 1024
 _DAY = 86400
 # Days after which the file of another version is removed.
 _UNUSED = 30
@@ -335,7 +333,7 @@ def pack(data: bytes) -> bytes:
 def unpack(data: object) -> bytes:
     """Return the data in compressed bytes."""
     with entry_damage():
-        return unpacked(data, most=MAX_UNPACKED)  # type: ignore[arg-type]
+        return unpacked(data, most=MAX_CACHED)  # type: ignore[arg-type]
 
 
 # Resources that this process remembers as seen, some 60 bytes each.

@@ -28,6 +28,7 @@ from typing import Any, Literal
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.value import Value
+from localpuppet.node.preview.preview_limits import MAX_PATTERN
 from localpuppet.node.puppet.catalog import (
     MARK_KEY,
     TYPE_KEY,
@@ -37,7 +38,6 @@ from localpuppet.node.puppet.catalog import (
 )
 from localpuppet.node.releases.comparison import unified
 
-MAX_PATTERN = 1024
 _ACTIONS = ("added", "removed", "changed")
 _PATTERN = re.compile(
     r"(?P<type>[A-Z*?][\w*?]*(?:::[A-Z*?][\w*?]*)*)"

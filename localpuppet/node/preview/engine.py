@@ -35,6 +35,7 @@ from localpuppet.base.machine.isolation import CodeIsolation, start_session
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.instance_facts import legacy_facts
+from localpuppet.node.preview import preview_limits as limits
 from localpuppet.node.preview.compile_request import (
     LAYOUT,
     CapturedQuery,
@@ -52,10 +53,6 @@ from localpuppet.node.releases.release import Release
 # Seconds until it is ready, and without an answer while it has requests.
 START = 180
 SILENCE = 300
-MAX_LINE = 64 * 1024
-MAX_ANSWER = 64 * 1024**2
-# Counted before an answer is parsed: a value of three bytes may take a hundred of memory.
-MAX_VALUES = 1_000_000
 _CHUNK = 256 * 1024
 _ERRORS = 4000
 
@@ -150,7 +147,11 @@ class CompilerProcess:
         deadline = time.monotonic() + SILENCE
         head = self._parse(self._line(deadline))
         number, length = head.get("id"), head.get("bytes", 0)
-        if type(number) is not int or type(length) is not int or not 0 <= length <= MAX_ANSWER:
+        if (
+            type(number) is not int
+            or type(length) is not int
+            or not 0 <= length <= limits.MAX_COMPILER_ANSWER
+        ):
             raise CompilerDeathError("it sent an unexpected message")
         if "failed" in head:
             return number, head, 0
@@ -170,7 +171,7 @@ class CompilerProcess:
 
     def _parse(self, data: bytes) -> dict[str, Any]:
         try:
-            value = loads(data, values=MAX_VALUES)
+            value = loads(data, values=limits.MAX_COMPILER_VALUES)
         except (ValueError, InvalidInputError) as error:
             raise CompilerDeathError(f"it is not the expected JSON: {error}"[:_ERRORS]) from error
         if not isinstance(value, dict):
@@ -179,7 +180,7 @@ class CompilerProcess:
 
     def _line(self, deadline: float) -> bytes:
         while (end := self._received.find(b"\n")) < 0:
-            if len(self._received) > MAX_LINE:
+            if len(self._received) > limits.MAX_COMPILER_LINE:
                 raise CompilerDeathError("it sent an unexpected message")
             self._wait(deadline, writing=False)
             self._read()
@@ -221,8 +222,6 @@ LIMITS: Mapping[str, int] = MappingProxyType(
 )
 # Characters of an error, and of a name that a compile read; reasons why a compile is repeated.
 MAX_MESSAGE, MAX_NAME, MAX_REASONS = 16_384, 4096, 20
-# Deaths of the process after which the rest of the catalogs fail.
-MAX_DEATHS = 100
 _DIED = "Puppet's process died while it compiled this catalog"
 # Locked while a directory is in use; the lock of a killed process is free.
 _ALIVE = "alive.lock"
@@ -355,7 +354,7 @@ class ReleaseCompiler:
     def _die(self) -> None:
         self.close()
         self._deaths += 1
-        if self._deaths > MAX_DEATHS:
+        if self._deaths > limits.MAX_DEATHS:
             raise StateError(f"the compiler died {self._deaths} times", where=self._release.name)
 
     def _ask(self, request: CompileRequest, *, more: bool) -> int:

@@ -35,6 +35,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, at, field_values, wrong_type
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
+from localpuppet.node.preview import preview_limits as limits
 from localpuppet.node.preview.compile_request import CapturedQuery
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
@@ -158,11 +159,6 @@ def _stand_in(placeholder: Mapping[str, Json], where: str) -> Json:
 
 
 SCHEMA = 1
-MAX_BYTES = 8 * 1024 * 1024
-MAX_VALUES = 400_000
-MAX_LAYERS = 256
-MAX_NAME = 1024
-MAX_QUERIES = 512
 NO_DATA = EncData(classes={}, parameters={})
 _KEYS = (
     *("schema", "node", "captured", "release", "layers", "classes", "parameters", "environment"),
@@ -199,7 +195,12 @@ class NodeCapture(Value):
         Raises:
             InvalidInputError: It exceeds a limit, is malformed, or is of another node.
         """
-        raw = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
+        raw = parse_object(
+            data,
+            where=where,
+            limit=limits.MAX_CAPTURE,
+            values=limits.MAX_CAPTURE_VALUES,
+        )
         return cls.from_dict(raw, node=node, where=where)
 
     @classmethod
@@ -225,15 +226,17 @@ class NodeCapture(Value):
             node=node,
             facts=facts,
             trusted=trusted,
-            layers=fields.parsed_list("layers", str, maximum=MAX_LAYERS)
+            layers=fields.parsed_list("layers", str, maximum=limits.MAX_CAPTURE_LAYERS)
             if "layers" in fields
             else (),
             data=data,
-            queries=tuple(map(_query, fields.inner_list("queries", maximum=MAX_QUERIES)))
+            queries=tuple(
+                map(_query, fields.inner_list("queries", maximum=limits.MAX_CAPTURE_QUERIES))
+            )
             if "queries" in fields
             else (),
             captured=fields.parsed_or_none("captured", _time) or "",
-            release=one_line(fields.text_or_none("release") or "")[:MAX_NAME],
+            release=one_line(fields.text_or_none("release") or "")[: limits.MAX_CAPTURE_NAME],
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -254,11 +257,13 @@ class NodeCapture(Value):
         """Return the capture as lines of JSON, sorted, so that two captures compare line by line.
 
         Raises:
-            InvalidInputError: It exceeds `MAX_BYTES`.
+            InvalidInputError: It exceeds `MAX_CAPTURE`.
         """
         data = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode("ascii")
-        if len(data) > MAX_BYTES:
-            raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
+        if len(data) > limits.MAX_CAPTURE:
+            raise InvalidInputError(
+                f"is too large: {len(data)} bytes, the limit is {limits.MAX_CAPTURE}"
+            )
         return data
 
     def values_for_puppet(self) -> "NodeCapture":

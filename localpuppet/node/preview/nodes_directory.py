@@ -26,10 +26,10 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import disk_errors, input_errors, write_durably
 from localpuppet.base.machine.open_tree import OpenTree
 from localpuppet.base.value import Value
-from localpuppet.node.preview.node_capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
+from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
+from localpuppet.node.preview.preview_limits import MAX_CAPTURE, MAX_CAPTURE_VALUES, MAX_CAPTURES
 from localpuppet.node.preview.release_index import TreeStates
 
-MAX_FILES = 200_000
 # Captures that stay parsed.
 _CAPTURES = 64
 # A file that changed less than this before it was read may change again within the same time stamp.
@@ -65,7 +65,7 @@ class NodesDirectory:
         limit: Bytes of a file.
     """
 
-    def __init__(self, path: Path, *, inside: Path | None = None, limit: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, *, inside: Path | None = None, limit: int = MAX_CAPTURE) -> None:
         self.path = path
         self._inside = inside
         self._limit = limit
@@ -100,9 +100,9 @@ class NodesDirectory:
                 files[file.node] = replace(file, problem=problem)
                 continue
             files[file.node] = file
-            if len(files) > MAX_FILES:
+            if len(files) > MAX_CAPTURES:
                 raise InvalidInputError(
-                    f"has more than {MAX_FILES} files of nodes", where=str(self.path)
+                    f"has more than {MAX_CAPTURES} files of nodes", where=str(self.path)
                 )
         if not files:
             raise InvalidInputError(
@@ -119,7 +119,7 @@ class NodesDirectory:
         if suffix in _YAML:
             raw = Documents(None).parse(data, schema="capture", where=where)
         else:
-            raw = parse_object(data, where=where, limit=self._limit, values=MAX_VALUES)
+            raw = parse_object(data, where=where, limit=self._limit, values=MAX_CAPTURE_VALUES)
         if suffix == _FACTS:
             return NodeCapture(node=node, facts=raw)
         if "facts" not in raw and "kernel" in raw:

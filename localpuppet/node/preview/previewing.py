@@ -36,6 +36,7 @@ from localpuppet.node.preview.difference import (
     difference,
 )
 from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
+from localpuppet.node.preview.preview_limits import MAX_SHOWN_FILE, MAX_SHOWN_TEXTS
 from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import (
     BOTH,
@@ -351,12 +352,6 @@ def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozen
     return frozenset(types)
 
 
-# Larger files, and such that are not UTF-8, are shown by their digest.
-MAX_SHOWN = 256 * 1024
-# Bytes of all texts that are shown; further files are shown by their digest.
-MAX_TEXTS = 64 * 1024 * 1024
-
-
 @dataclass(slots=True, eq=False)
 class ServedFiles:
     """The files of modules that differ between two releases."""
@@ -367,7 +362,7 @@ class ServedFiles:
     _left: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._left = MAX_TEXTS
+        self._left = MAX_SHOWN_TEXTS
         first, second = (_served(side) for side in (self.before, self.after))
         for path in sorted(first.keys() | second.keys()):
             names = first.get(path), second.get(path)
@@ -394,7 +389,7 @@ class ServedFiles:
             return "a link that leads nowhere"
         data = side.index.read(name) if self._left > 0 else b""
         with suppress(UnicodeDecodeError):
-            if self._left > 0 and len(data) <= MAX_SHOWN:
+            if self._left > 0 and len(data) <= MAX_SHOWN_FILE:
                 self._left -= len(data)
                 return data.decode("utf-8")
         return f"{{sha256}}{side.index.state(name)}"

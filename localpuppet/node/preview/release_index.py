@@ -37,12 +37,10 @@ from localpuppet.base.machine.files import input_errors
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.base.value import Value
 from localpuppet.node.preview.compile_request import SITE_PREFIX
+from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
 from localpuppet.node.releases.release import Release
 
-# Larger files, and such with more values, count as a whole.
-MAX_BYTES = 8 * 1024 * 1024
-MAX_VALUES = 400_000
 _SUFFIXES = {"yaml": "yaml", "yml": "yaml", "json": "json"}
 # Plain text that Ruby reads as a date, a time or a symbol: Puppet rejects the file, whatever the
 # key.
@@ -68,7 +66,7 @@ class _WholeError(ValueError):
 def key_digests(name: str, data: bytes) -> Mapping[str, str] | None:
     """Return root key → digest of its value; `None` if the file counts as a whole."""
     kind = _SUFFIXES.get(name.rpartition(".")[2])
-    if kind is None or len(data) > MAX_BYTES:
+    if kind is None or len(data) > MAX_DATA_FILE:
         return None
     try:
         if kind != "json":
@@ -88,7 +86,7 @@ def missing_digests(name: str) -> Mapping[str, str] | None:
 
 
 def _of_json(data: bytes, *, is_metadata: bool) -> dict[str, str]:
-    if has_more_values(data, MAX_VALUES):
+    if has_more_values(data, MAX_DATA_VALUES):
         raise _WholeError
     raw = json.loads(  # noqa: TID251 - spelling counts, and depth raises RecursionError
         data.decode("utf-8"),
@@ -171,7 +169,7 @@ def _of_yaml(data: bytes) -> dict[str, str]:
 
 def _bounded(events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
     for count, event in enumerate(events):
-        if count > MAX_VALUES:
+        if count > MAX_DATA_VALUES:
             raise _WholeError
         yield event
 
@@ -287,7 +285,7 @@ class ReleaseIndex:
     """The states of all names of a release.
 
     Args:
-        read: Returns the first bytes of a file by its name, `MAX_BYTES` and one.
+        read: Returns the first bytes of a file by its name, `MAX_DATA_FILE` and one.
 
     Attributes:
         read: Returns the first bytes of a file by its name.
@@ -329,7 +327,7 @@ class ReleaseIndex:
                     rest = name[len(parent) :].lstrip("/")
                     top = paths[parent] if rest else paths[parent].parent
                     with input_errors(top), OpenTree(top) as tree:
-                        return tree.read(rest or paths[parent].name, most=MAX_BYTES + 1)
+                        return tree.read(rest or paths[parent].name, most=MAX_DATA_FILE + 1)
             raise InvalidInputError("is not a file of the release", where=name)
 
         return cls(states, read)

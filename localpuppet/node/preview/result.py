@@ -32,6 +32,7 @@ from localpuppet.node.preview.difference import (
     ResourceChange,
     class_title,
 )
+from localpuppet.node.preview.preview_limits import MAX_DIFFERENCES
 
 SCHEMA = 1
 
@@ -339,10 +340,6 @@ def _own(address: Json) -> Json:
     return None if parsed.is_loopback or parsed.is_unspecified else address
 
 
-# Bytes of all differences, which are in memory until the end.
-MAX_BYTES = 256 * 1024 * 1024
-
-
 class NodeFailureGroup(Value):
     """Nodes that fail with the same error.
 
@@ -416,9 +413,9 @@ class DifferenceGrouping:
         packed = _packed(general)
         key = hashlib.sha256(packed).digest()
         self._bytes += 0 if key in self._groups else len(packed)
-        if self._bytes > MAX_BYTES:
+        if self._bytes > MAX_DIFFERENCES:
             raise InvalidInputError(
-                f"the differences have more than {MAX_BYTES} bytes",
+                f"the differences have more than {MAX_DIFFERENCES} bytes",
                 where=node,
                 hint="leave some out with '--ignore', or preview a part with '--shard'",
             )

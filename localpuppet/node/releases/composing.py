@@ -38,7 +38,8 @@ from localpuppet.base.machine.files import (
     sync_directory,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.manifest import MAX_DIRECTORIES, parse_inner_path
+from localpuppet.node.releases.limits import MAX_DIRECTORIES
+from localpuppet.node.releases.manifest import parse_inner_path
 from localpuppet.node.releases.staged_records import StagedRelease, composition
 
 if TYPE_CHECKING:

@@ -1,17 +1,56 @@
-"""Limits of a release: for trees from git, packages and packs alike, and for git itself.
+"""Limits of a release: the one table for what repositories, archives and packages may bring.
 
-A caller that counts before it writes never exceeds the limits.
+A caller that counts before it writes never exceeds the limits. Lengths are in characters, sizes in
+bytes.
 """
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.value import Value
 
+# -- trees: directories deep, bytes of a path and of a name in it, modules and collections --
 # A module of Puppet's is some ten directories deep. Code that walks a tree may rely on these.
 MAX_DEPTH = 100
 MAX_PATH = 1024
 MAX_NAME = 255
-# Modules and collections of one release. Control repositories have 150 modules.
+# Control repositories have 150 modules.
 MAX_PINNED = 1_000
+
+# -- git: lengths of names, seconds, sizes --
+MAX_URL = 1024
+MAX_REDIRECTS = 5
+MAX_TAG = 200
+MAX_TAG_SUBJECT = 200
+# How far the clock of a tag's maker may be ahead of a node's.
+MAX_TAG_AHEAD = 86400
+# A manifest, lock or `metadata.json` that is read from a mirror without a work tree.
+MAX_GIT_FILE = 1024 * 1024
+MAX_COUNTERSIGNATURES = 64
+# The longest of git's own: a message of many pages, or a chain of certificates.
+MAX_COUNTERSIGNATURE = 64 * 1024
+
+# -- manifests: directories of a modulepath, the length of a path in a repository --
+MAX_DIRECTORIES = 9
+MAX_INNER = 200
+
+# -- the Forge, and the metadata of modules --
+MAX_FORGE_DOCUMENT = 16 * 1024 * 1024
+MAX_FORGE_TOKEN = 4096
+MAX_METADATA = 1024 * 1024
+MAX_METADATA_TEXT = 200
+
+# -- archives and packages --
+MAX_TAR_NAME = 4096
+MAX_PAX = 64 * 1024
+MAX_PACKAGE = 8 * 1024**3
+MAX_PACKAGE_NAME = 120
+
+# -- Puppetfiles, which run in a box, and Hiera data --
+MAX_PUPPETFILE_OUTPUT = 8 * 1024 * 1024
+MAX_PUPPETFILE_ERRORS = 64 * 1024
+MAX_PUPPETFILE_PROGRAMS = 8
+MAX_PUPPETFILE_MODULES = 10_000
+MAX_HIERA_FILE = 16 * 1024 * 1024
+MAX_HIERA_FILES = 20_000
 
 
 class Limits(Value):

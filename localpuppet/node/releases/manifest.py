@@ -19,11 +19,9 @@ from localpuppet.base.formats.values import Json, at
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import parse_module_name
-from localpuppet.node.releases.limits import refuse_too_many
+from localpuppet.node.releases.limits import MAX_DIRECTORIES, MAX_INNER, refuse_too_many
 from localpuppet.node.releases.modules import Module, ModulePin, parse_module, parse_pin
 
-MAX_DIRECTORIES = 9
-MAX_INNER = 200
 _PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.node.releases.limits import MAX_METADATA, MAX_METADATA_TEXT
 
 LATEST = "latest"
-MAX_TEXT = 200
 _VERSION = re.compile(
     r"(0|[1-9]\d{0,9})\.(0|[1-9]\d{0,9})\.(0|[1-9]\d{0,9})"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?\Z",
@@ -42,7 +42,7 @@ class ModuleVersion(str):
     @classmethod
     def parse(cls, text: str, *, where: str) -> "ModuleVersion":
         """Return the version."""
-        if len(text) > MAX_TEXT or not _VERSION.match(text):
+        if len(text) > MAX_METADATA_TEXT or not _VERSION.match(text):
             raise InvalidInputError(
                 f"{text[:40]!r} is not a version",
                 where=where,
@@ -87,7 +87,7 @@ class Range:
     def parse(cls, text: str, *, where: str) -> "Range":
         """Return the range."""
         try:
-            if len(text) > MAX_TEXT:
+            if len(text) > MAX_METADATA_TEXT:
                 raise ValueError("too long")
             parts = [] if text.strip() == LATEST else text.split("||")
             alternatives = tuple(tuple(_conditions(part.strip())) for part in parts) or ((),)
@@ -199,7 +199,6 @@ def _between(low: _Order, end: _Order | None) -> list[_Test]:
 
 
 METADATA = "metadata.json"
-MAX_METADATA = 1024 * 1024
 
 
 def read_metadata(module: Path) -> dict[str, object] | None:

@@ -11,13 +11,11 @@ from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.git_names import TRAILER, GitUrl, Tag
+from localpuppet.node.releases.limits import MAX_TAG_AHEAD
 
 if TYPE_CHECKING:
     # Every verb reads the sources; only those that fetch know tags.
     from localpuppet.node.releases.git.git_names import TagObject
-
-# Seconds by which the clock of a tag's maker may be ahead of a node's.
-MAX_AHEAD = 86400
 
 
 class ReleaseSource(Value):
@@ -140,7 +138,7 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
             where=where,
             hint="tag the release again, under its next name, to confirm it",
         )
-    if -age > MAX_AHEAD:
+    if -age > MAX_TAG_AHEAD:
         raise IntegrityError(
             f"has a tag timestamp {show_duration(-age)} from now",
             where=where,

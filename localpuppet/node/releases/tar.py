@@ -20,11 +20,10 @@ from typing import Protocol
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.machine.files import disk_errors, open_user_file
 from localpuppet.base.value import Value
-from localpuppet.node.releases.limits import LIMITS, Budget, Limits
+from localpuppet.node.releases.limits import LIMITS, MAX_PAX, MAX_TAR_NAME, Budget, Limits
 from localpuppet.node.releases.store import CHUNK, check_link, check_path
 
 BLOCK = 512
-MAX_NAME = 4096
 MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
 _OCTAL = re.compile(rb"[0-7]{1,11}\Z")
 _END = bytes(BLOCK)
@@ -34,7 +33,6 @@ _LONG = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
 SYMLINK = tarfile.SYMTYPE
 _PAX = {tarfile.XHDTYPE, tarfile.XGLTYPE}
 _PAX_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
-MAX_PAX = 64 * 1024
 
 
 class TarRules(Value):
@@ -144,7 +142,7 @@ class _Unpacking:
             member = self._parse(block)
             self._count(member)
             if member.kind in _LONG:
-                if member.size > MAX_NAME or member.kind in long:
+                if member.size > MAX_TAR_NAME or member.kind in long:
                     raise self._refuse("a name is too long", member.name)
                 data = self._read(-(-member.size // BLOCK) * BLOCK)[: member.size]
                 long[member.kind] = data.rstrip(b"\0")
@@ -192,7 +190,7 @@ class _Unpacking:
         if not {b"size", b"GNU.sparse.major"}.isdisjoint(pax):
             raise self._refuse("too large, or sparse", member.name)
         name, target = pax.get(b"path", member.name), pax.get(b"linkpath", member.target)
-        if max(len(name), len(target)) > MAX_NAME:
+        if max(len(name), len(target)) > MAX_TAR_NAME:
             raise self._refuse("a name is too long", member.name)
         return replace(member, name=name, target=target)
 

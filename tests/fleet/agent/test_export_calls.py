@@ -12,9 +12,9 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.agent.code_calls import ExportCalls
+from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCES
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.recording import LEFT, CollectorService, read_collected, read_exports
-from localpuppet.fleet.exports.resource import MAX_RESOURCES
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
@@ -81,7 +81,7 @@ async def test_exports_of_the_catalog_are_recorded(rig: Rig) -> None:
         ([left("x"), left("x")], r"Host\[x\]: is a duplicate"),
         ([left("x" * 2000)], "title is too long"),
         ([left("x", parameters={"a": "x" * 300_000})], r"Host\[x\]: is too large"),
-        ([{}] * (MAX_RESOURCES + 1), "elements"),
+        ([{}] * (MAX_EXPORTED_RESOURCES + 1), "elements"),
     ],
 )
 async def test_resources_that_no_node_would_collect_are_refused_at_once(

@@ -23,9 +23,10 @@ from localpuppet.fleet.agent.split import (
     Spool,
     message_id,
 )
+from localpuppet.fleet.bus.bus_limits import MAX_TOKEN
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys, public_pem
-from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, MessageSigner, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog
 from tests.rigs.split_member import NETWORK, STRANGER, Split

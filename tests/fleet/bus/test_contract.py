@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.fleet.bus.bus_limits import MAX_KEY, MAX_VALUE
 from localpuppet.fleet.bus.key_value import (
-    MAX_KEY,
-    MAX_VALUE,
     MAX_VALUE_TTL,
     KeyListing,
     KeyRemoval,

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus.bus_limits import MAX_VALUE
 from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.etcd_calls import EtcdConnection
 from localpuppet.fleet.bus.etcd_messages import encode
-from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, KeyWrite
+from localpuppet.fleet.bus.key_value import MAX_REVISION, KeyValue, KeyWrite
 from localpuppet.fleet.bus.nats_bus import open_nats
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at

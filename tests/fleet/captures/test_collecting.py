@@ -17,8 +17,8 @@ from localpuppet.base.formats.json_text import JsonText
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet import captures
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_CAPTURE
 from localpuppet.fleet.captures import (
-    MAX_PACKED,
     CaptureKeeper,
     CaptureRules,
     collect_captures,
@@ -32,12 +32,8 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.fleet.requests.request_client import REPLY_CHUNK, NodeAnswer
-from localpuppet.node.preview.node_capture import (
-    DEFAULT_PATTERNS,
-    MAX_BYTES,
-    NodeCapture,
-    WithheldKeys,
-)
+from localpuppet.node.preview.node_capture import DEFAULT_PATTERNS, NodeCapture, WithheldKeys
+from localpuppet.node.preview.preview_limits import MAX_CAPTURE
 from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.fleet.exports.offers import random_text
@@ -124,7 +120,7 @@ async def test_a_large_capture_comes_in_chunks_and_restarts_after_a_new_run(
 
 GOOD = NodeCapture(node=WEB, facts={"a": 1})
 OTHER = NodeCapture(node=DB, facts={}).to_bytes()
-BOMB = b'{"facts": {"a": "' + b"x" * (MAX_BYTES + 1) + b'"}}'
+BOMB = b'{"facts": {"a": "' + b"x" * (MAX_CAPTURE + 1) + b'"}}'
 
 
 @pytest.mark.parametrize(
@@ -136,7 +132,7 @@ BOMB = b'{"facts": {"a": "' + b"x" * (MAX_BYTES + 1) + b'"}}'
         (lambda reply: {"data": reply["data"]}, "unknown answer"),
         (lambda reply: {**reply, "capture": []}, "unknown answer"),
         (lambda _: {}, "unknown answer"),
-        (sending(b"{}", size=10**9), f"at most {MAX_PACKED}"),
+        (sending(b"{}", size=10**9), f"at most {MAX_PACKED_CAPTURE}"),
         (sending(b"{}", size=-1), "at most"),
         (sending(b"{}", size="1"), "unknown answer"),
         (sending(b"{}", digest="0" * 64), "without the digest"),
@@ -310,7 +306,7 @@ def test_a_name_withholds_facts_parameters_and_answers_alike(tmp_path: Path, nam
 @pytest.mark.parametrize(
     ("facts", "request_body", "problem"),
     [
-        ({"text": random_text(MAX_BYTES + 1, 2)}, {}, "is too large"),
+        ({"text": random_text(MAX_CAPTURE + 1, 2)}, {}, "is too large"),
         ({}, {"data": {"classes": {"BAD": {}}}}, "BAD"),
         ({}, {"data": None}, "request.json: is damaged"),
     ],

@@ -8,15 +8,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.resource import (
-    MAX_INFLATED,
-    MAX_PACKED,
-    MAX_RESOURCES,
-    ExportedResource,
-    aged,
-    pack,
-    unpack,
-)
+from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCES, MAX_EXPORTS, MAX_PACKED_EXPORTS
+from localpuppet.fleet.exports.resource import ExportedResource, aged, pack, unpack
 from localpuppet.fleet.inventory.chunks import CHUNK, chunks_of, cut, digest_of
 from tests.fleet.exports.offers import random_text, resource
 
@@ -52,14 +45,14 @@ def hosts(count: int, comment: str) -> Iterator[ExportedResource]:
     ("resources", "packed", "reason"),
     [
         (
-            hosts(MAX_RESOURCES + 1, ""),
+            hosts(MAX_EXPORTED_RESOURCES + 1, ""),
             zlib.compress(
-                json.dumps({"schema": 1, "resources": [{}] * (MAX_RESOURCES + 1)}).encode()
+                json.dumps({"schema": 1, "resources": [{}] * (MAX_EXPORTED_RESOURCES + 1)}).encode()
             ),
-            f"{MAX_RESOURCES + 1}",
+            f"{MAX_EXPORTED_RESOURCES + 1}",
         ),
-        (hosts(17, "x" * 2**20), zlib.compress(b" " * (MAX_INFLATED + 1)), "16777216|as JSON"),
-        (hosts(1, random_text(MAX_PACKED)), bytes(MAX_PACKED + 1), "bytes packed"),
+        (hosts(17, "x" * 2**20), zlib.compress(b" " * (MAX_EXPORTS + 1)), "16777216|as JSON"),
+        (hosts(1, random_text(MAX_PACKED_EXPORTS)), bytes(MAX_PACKED_EXPORTS + 1), "bytes packed"),
     ],
     ids=["resources", "inflated", "packed"],
 )

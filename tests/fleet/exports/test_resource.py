@@ -6,12 +6,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.fleet.exports.resource import (
-    MAX_RESOURCE,
-    ExportedResource,
-    named_type,
-    texts_in,
-)
+from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCE
+from localpuppet.fleet.exports.resource import ExportedResource, named_type, texts_in
 from tests.fleet.exports.offers import resource
 
 BINARY = {"__ptype": "Binary", "__pvalue": "/wA="}
@@ -53,7 +49,7 @@ def test_a_resource_is_encoded_and_parsed() -> None:
         ({"parameters": {"a": {"b": {**BINARY, "c": 1}}}}, "of a type of Puppet's"),
         ({"parameters": {"a": {"__ptype": "Binary", "__pvalue": "?"}}}, "not a binary in base64"),
         ({"parameters": {"a": {"__ptype": "Binary", "__pvalue": 1}}}, "not a binary in base64"),
-        ({"parameters": {"content": "x" * MAX_RESOURCE}}, "too large"),
+        ({"parameters": {"content": "x" * MAX_EXPORTED_RESOURCE}}, "too large"),
         ({"parameters": []}, "a mapping"),
         ({"line": -1}, "from 0"),
         ({"file": "/x\nError: not true"}, "file has a control character"),

@@ -7,9 +7,10 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import from_record
+from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
 from localpuppet.fleet.exports.collect_policy import servers_of
 from localpuppet.fleet.inventory.admission import ClaimPolicy, ReceivedEntry
-from localpuppet.fleet.inventory.entry import MAX_SERVERS, ExportedServer, InventoryEntry
+from localpuppet.fleet.inventory.entry import ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus.bus_limits import MAX_DAY_RECORDS, MAX_PACKED_DAY, MAX_UNPACKED_DAY
 from localpuppet.fleet.history.day import (
     AUDIT,
-    MAX_PACKED_DAY,
-    MAX_RECORDS,
-    MAX_UNPACKED_DAY,
     RUNS,
     HistoryDay,
     HistoryKind,
@@ -54,7 +52,7 @@ def test_a_record_with_a_known_identity_replaces_the_earlier_one() -> None:
 
 def test_a_full_day_drops_unchanged_runs_first_and_counts_them() -> None:
     changed = [a_summary(noon(minute), outcome=Outcome.CHANGED) for minute in (0, 1)]
-    unchanged = [a_summary(noon(2 + minute)) for minute in range(MAX_RECORDS)]
+    unchanged = [a_summary(noon(2 + minute)) for minute in range(MAX_DAY_RECORDS)]
 
     day = parse_day(a_day(*changed, *unchanged).to_payload(), RUNS)
 
@@ -114,7 +112,7 @@ def test_invalid_bytes_are_an_error_in_a_single_line(payload: bytes, problem: st
     ("change", "problem"),
     [
         ({"records": "many"}, "records"),
-        ({"records": [0] * (MAX_RECORDS + 1)}, f"has {MAX_RECORDS + 1} elements"),
+        ({"records": [0] * (MAX_DAY_RECORDS + 1)}, f"has {MAX_DAY_RECORDS + 1} elements"),
         ({"records": [{"run": "x"}]}, "is missing"),
         ({"day": TODAY + 1}, "another day"),
         ({"day": -1}, "day"),

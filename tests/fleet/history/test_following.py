@@ -11,13 +11,13 @@ from typing import Any
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
 from localpuppet.fleet.history.history_follower import TOGETHER, HistoryFollower, HistoryPauses
 from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.trust.signing import MAX_PAYLOAD
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
@@ -194,7 +194,9 @@ async def _hostile(kv: KeyValue) -> None:
     await kv.put(f"{HISTORY}{WEB.name}/secrets/1", WEB.signer.sign(good, RUNS.message))
     await kv.put(f"{HISTORY}{WEB.name}/audit/{TODAY % 8}", WEB.signer.sign(good, RUNS.message))
     await kv.put(f"{HISTORY}_/runs/1", WEB.signer.sign(good, RUNS.message))
-    await kv.put(f"{prefix}{(TODAY + 6) % 8}", WEB.signer.sign(b"x" * MAX_PAYLOAD, RUNS.message))
+    await kv.put(
+        f"{prefix}{(TODAY + 6) % 8}", WEB.signer.sign(b"x" * MAX_SIGNED_PAYLOAD, RUNS.message)
+    )
 
 
 async def test_hostile_values_are_skipped_and_logged(tmp_path: Path) -> None:

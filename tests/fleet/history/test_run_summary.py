@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.history.run_summary import MAX_PACKED_SUMMARY, packed_size
+from localpuppet.fleet.bus.bus_limits import MAX_PACKED_SUMMARY
+from localpuppet.fleet.history.run_summary import packed_size
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.history.records import a_resource, a_summary, noon

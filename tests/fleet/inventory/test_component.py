@@ -6,12 +6,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.fleet.inventory.entry import (
-    MAX_COMPONENTS,
-    NodeComponent,
-    application_of,
-    read_components,
-)
+from localpuppet.fleet.bus.bus_limits import MAX_NODE_COMPONENTS
+from localpuppet.fleet.inventory.entry import NodeComponent, application_of, read_components
 
 MYSQL: dict[str, Any] = {"name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []}
 
@@ -64,6 +60,6 @@ def test_an_invalid_component_is_refused(more: dict[str, Any], message: str) -> 
 
 
 def test_a_catalog_with_too_many_components_is_an_error() -> None:
-    assert len(read_components([fields()] * MAX_COMPONENTS)) == MAX_COMPONENTS
+    assert len(read_components([fields()] * MAX_NODE_COMPONENTS)) == MAX_NODE_COMPONENTS
     with pytest.raises(InvalidInputError, match="has 257 components; a node publishes at most 256"):
-        read_components([fields()] * (MAX_COMPONENTS + 1))
+        read_components([fields()] * (MAX_NODE_COMPONENTS + 1))

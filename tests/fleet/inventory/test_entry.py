@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.strict_json import MAX_DEPTH, parse_object
+from localpuppet.fleet.bus.bus_limits import MAX_ENTRY, MAX_ENTRY_VALUES, MAX_PACKED_ENTRY
 from localpuppet.fleet.inventory.entry import (
-    MAX_INFLATED,
-    MAX_PACKED,
-    MAX_VALUES,
     CatalogQuery,
     ExportsSummary,
     InventoryEntry,
@@ -176,9 +174,9 @@ def test_a_missing_field_is_refused() -> None:
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:
-    bomb = zlib.compress(b" " * (16 * MAX_INFLATED), 9)
-    assert len(bomb) < MAX_PACKED
-    with pytest.raises(InvalidInputError, match=f"more than {MAX_INFLATED} bytes"):
+    bomb = zlib.compress(b" " * (16 * MAX_ENTRY), 9)
+    assert len(bomb) < MAX_PACKED_ENTRY
+    with pytest.raises(InvalidInputError, match=f"more than {MAX_ENTRY} bytes"):
         inflate(bomb)
 
 
@@ -186,7 +184,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:
     ("payload", "said"),
     [
         (b"{}", "not packed with zlib"),
-        (b"x" * (MAX_PACKED + 1), "bytes packed, the limit is"),
+        (b"x" * (MAX_PACKED_ENTRY + 1), "bytes packed, the limit is"),
         (zlib.compress(b"{}")[:-1], "not one whole zlib stream"),
         (zlib.compress(b"{}") + b"more", "not one whole zlib stream"),
         (zlib.compress(b'{"a":' * 101 + b"1" + b"}" * 101), "nested too deep"),
@@ -199,12 +197,12 @@ def test_an_invalid_entry_is_refused(payload: bytes, said: str) -> None:
 
 
 def test_a_bomb_of_exactly_the_limit_passes_the_unpacking() -> None:
-    data = json.dumps({"a": ""}).encode().ljust(MAX_INFLATED)
+    data = json.dumps({"a": ""}).encode().ljust(MAX_ENTRY)
     assert inflate(zlib.compress(data)) == data
 
 
 def test_the_error_for_too_large_facts_names_the_setting_hide() -> None:
-    large = replace(ENTRY, facts={"blob": "x" * MAX_INFLATED})
+    large = replace(ENTRY, facts={"blob": "x" * MAX_ENTRY})
     with pytest.raises(InvalidInputError, match="hide"):
         large.to_payload()
 
@@ -212,7 +210,7 @@ def test_the_error_for_too_large_facts_names_the_setting_hide() -> None:
 @pytest.mark.parametrize("unit", [b"[],", b'{"":0},', b"1.5,", b"[[1]],"], ids=repr)
 def test_an_entry_of_countless_values_is_refused_before_it_takes_memory(unit: bytes) -> None:
     raw = json.dumps({**ENTRY.to_dict(), "facts": {"many": [0]}}).encode()
-    payload = zlib.compress(raw.replace(b"[0]", b"[" + unit * (MAX_INFLATED // 8) + b"0]", 1))
+    payload = zlib.compress(raw.replace(b"[0]", b"[" + unit * (MAX_ENTRY // 8) + b"0]", 1))
     assert len(payload) < 16 * 1024
     tracemalloc.start()
     try:
@@ -224,7 +222,7 @@ def test_an_entry_of_countless_values_is_refused_before_it_takes_memory(unit: by
 
 
 def test_brackets_in_texts_do_not_count_as_values() -> None:
-    facts: dict[str, Any] = {"text": '[{",' * (MAX_VALUES // 2)}
+    facts: dict[str, Any] = {"text": '[{",' * (MAX_ENTRY_VALUES // 2)}
     said = replace(ENTRY, facts=facts).digested()
     assert InventoryEntry.parse(said.to_payload()) == said
 

@@ -7,8 +7,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
+from localpuppet.fleet.bus.bus_limits import MAX_ASSIGNED_DATA
 from localpuppet.fleet.requests.arguments import (
-    MAX_VALUES,
     Deploy,
     DeployAction,
     RolloutReference,
@@ -76,7 +76,7 @@ def test_a_deployment_request_is_encoded_and_parsed() -> None:
             r"classes.foo.motd: refers to a node parameter",
         ),
         ({"classes": {"foo": {"m": [{"a": "%{literal('%')}%{ b.c }"}]}}}, r"foo.m\[0\].a: refers"),
-        ({"classes": {"foo": {"motd": "x" * MAX_VALUES}}}, "larger than 32768 bytes"),
+        ({"classes": {"foo": {"motd": "x" * MAX_ASSIGNED_DATA}}}, "larger than 32768 bytes"),
         ({"parameters": {}}, "unknown key 'parameters'"),
         ({"rollout": {"id": "x", "epoch": 1}}, "not a rollout's id"),
     ],

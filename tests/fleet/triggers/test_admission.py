@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.fleet.triggers.cause import MAX_PAYLOAD, CauseKind, RunCause, Trigger
+from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.trigger_admission import (
     Admission,
     AdmittedTrigger,
@@ -105,7 +106,7 @@ def test_a_trigger_for_too_many_hosts_is_refused() -> None:
         (b"[]", "a list, not a JSON object"),
         (b"", "is not JSON"),
         (b'{"schema": 1}', "the key 'hostname' is missing"),
-        (b" " * (MAX_PAYLOAD + 1), "too large: 65537 bytes"),
+        (b" " * (MAX_TRIGGER + 1), "too large: 65537 bytes"),
         (b'{"hostname": "\xff"}', "not UTF-8"),
         ("\ufeff{}".encode(), "is not JSON"),
         (b'{"a": 1, "a": 1}', "duplicate key 'a'"),

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.bus_limits import MAX_WAITING_PATHS, MAX_WAITING_TRIGGERS
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
-from localpuppet.fleet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
+from localpuppet.fleet.triggers.coalescing import SPELT, Coalescer, Path
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 NOW = 1_795_000_000
@@ -191,11 +192,11 @@ def test_a_storm_on_hold_is_dropped_one_by_one() -> None:
 
 def test_memory_has_an_end() -> None:
     coalescer = Coalescer()
-    for number in range(MAX_WAITING):
+    for number in range(MAX_WAITING_TRIGGERS):
         coalescer.accept(trigger(number))
     assert coalescer.problem(trigger(-1 % 2**100)) == "20000 causes wait for a run already"
     started(coalescer)
-    for number in range(MAX_PATHS):
+    for number in range(MAX_WAITING_PATHS):
         coalescer.accept(trigger(number + 10**6, path=(NodeName(f"n{number}"), A)))
     assert coalescer.problem(trigger(10**7, path=(NodeName("n0"), A))) is None
     assert "1000 different paths" in str(coalescer.problem(trigger(10**7, path=(C, A))))
@@ -203,12 +204,12 @@ def test_memory_has_an_end() -> None:
 
 def test_a_sender_that_invents_paths_leaves_room_for_others() -> None:
     coalescer = Coalescer()
-    for number in range(3 * MAX_PATHS):
+    for number in range(3 * MAX_WAITING_PATHS):
         cause = trigger(number, path=(NodeName(f"n{number}"), A))
         if coalescer.problem(cause) is None:
             coalescer.accept(cause)
     assert coalescer.waiting is not None
-    assert len(coalescer.waiting.paths) == MAX_PATHS, "at most its own room"
+    assert len(coalescer.waiting.paths) == MAX_WAITING_PATHS, "at most its own room"
     for number, sender in enumerate((B, C), 10**6):
         other = trigger(number, path=(sender,))
         assert coalescer.problem(other) is None
@@ -218,7 +219,7 @@ def test_a_sender_that_invents_paths_leaves_room_for_others() -> None:
 
 def test_a_sender_of_very_many_triggers_leaves_room_for_others() -> None:
     coalescer = Coalescer()
-    for number in range(MAX_WAITING):
+    for number in range(MAX_WAITING_TRIGGERS):
         coalescer.accept(trigger(number))
     assert coalescer.problem(trigger(10**6)) is not None
     assert coalescer.problem(trigger(10**6, path=(B,))) is None
@@ -227,15 +228,15 @@ def test_a_sender_of_very_many_triggers_leaves_room_for_others() -> None:
 
 def test_room_is_counted_again_when_causes_expire_or_are_put_back() -> None:
     coalescer = Coalescer()
-    for number in range(MAX_PATHS):
+    for number in range(MAX_WAITING_PATHS):
         coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A), ttl=10))
     coalescer.accept(trigger(10**6, path=(C, A), ttl=1000))
     new = trigger(10**7, path=(B, A))
     assert coalescer.problem(new) is not None
-    assert len(coalescer.step(NOW + 11, held="work").dropped) == MAX_PATHS
+    assert len(coalescer.step(NOW + 11, held="work").dropped) == MAX_WAITING_PATHS
     assert coalescer.problem(new) is None, "expired causes take no room"
     started(coalescer)
-    for number in range(MAX_PATHS):
+    for number in range(MAX_WAITING_PATHS):
         coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A)))
     coalescer.put_back()
     assert coalescer.problem(new) is not None

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD, MAX_TOKEN
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import (
-    MAX_PAYLOAD,
-    MAX_TOKEN,
     MessageKind,
     MessageSigner,
     Signed,
@@ -57,7 +56,7 @@ def header(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**good, **changes}.items() if value is not ...}
 
 
-@pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_PAYLOAD])
+@pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_SIGNED_PAYLOAD])
 def test_a_signed_message_is_verified(alice: Person, trust: Verifier, payload: bytes) -> None:
     token = alice.signer.sign(payload, MessageKind.REQUEST)
     assert trust.verify(token, MessageKind.REQUEST) == Signed(signer=ALICE, payload=payload)
@@ -67,7 +66,7 @@ def test_a_signed_message_is_verified(alice: Person, trust: Verifier, payload: b
 
 def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> None:
     with pytest.raises(InvalidInputError, match="the limit is"):
-        alice.signer.sign(b"x" * (MAX_PAYLOAD + 1), MessageKind.REQUEST)
+        alice.signer.sign(b"x" * (MAX_SIGNED_PAYLOAD + 1), MessageKind.REQUEST)
 
 
 def test_the_claimed_payload_is_read_without_verification(alice: Person) -> None:

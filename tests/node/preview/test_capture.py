@@ -11,7 +11,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import EncData, ReleaseEnc
 from localpuppet.node.preview.compile_request import CapturedQuery
-from localpuppet.node.preview.node_capture import MAX_BYTES, NodeCapture, WithheldKeys, withhold
+from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys, withhold
+from localpuppet.node.preview.preview_limits import MAX_CAPTURE
 from localpuppet.node.preview.stored_results import request_of
 
 WEB = NodeName("web1.example.org")
@@ -118,7 +119,7 @@ def test_an_invalid_capture_is_refused(change: dict[str, Any], problem: str) -> 
         b'{"facts": {"a": "\\ud800"}}',
         b'{"facts": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
         b'{"facts": {"a": [' + b"1," * 500_000 + b"1]}}",
-        b'{"facts": {"a": "' + b"x" * MAX_BYTES + b'"}}',
+        b'{"facts": {"a": "' + b"x" * MAX_CAPTURE + b'"}}',
     ],
     ids=["empty", "list", "null", "twice", "nan", "surrogate", "deep", "values", "bytes"],
 )

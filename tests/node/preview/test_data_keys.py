@@ -8,7 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from localpuppet.node.preview.release_index import MAX_BYTES, MAX_VALUES, key_digests
+from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES
+from localpuppet.node.preview.release_index import key_digests
 
 RUBY = """
 require 'puppet'; require 'json'
@@ -97,7 +98,7 @@ def test_deep_json_counts_as_a_whole() -> None:
 
 
 def test_large_and_foreign_files_have_no_digests_by_key() -> None:
-    assert key_digests("a.yaml", b"a: " + b"x" * MAX_BYTES) is None
+    assert key_digests("a.yaml", b"a: " + b"x" * MAX_DATA_FILE) is None
     assert key_digests("a.conf", b"a: 1") is None
     assert key_digests("a.yaml", b"a: \xff") is None
     assert key_digests("a.yaml", "a: 1\n".encode("utf-16")) is None  # Puppet rejects it
@@ -148,6 +149,6 @@ def test_equal_digests_mean_equal_values_for_ruby(
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
 def test_a_file_with_very_many_values_counts_as_a_whole(name: str) -> None:
-    values = ",".join(["1"] * (MAX_VALUES - 100))
+    values = ",".join(["1"] * (MAX_DATA_VALUES - 100))
     assert keys(f'{{"a": [{values}]}}', name) is not None
     assert keys(f'{{"a": [{values}, {values}]}}', name) is None

@@ -283,7 +283,7 @@ def test_served_texts_have_a_limit_in_total(
     for name in ("base", "head"):
         files = {f"modules/x/files/{number}": f"{name} {number}" * 100 for number in range(20)}
         sides.append(side(write_release(rig.directory / name, files), rig.cache()))
-    monkeypatch.setattr("localpuppet.node.preview.previewing.MAX_TEXTS", 10_000)
+    monkeypatch.setattr("localpuppet.node.preview.previewing.MAX_SHOWN_TEXTS", 10_000)
     served = ServedFiles(*sides)
     texts = [
         text

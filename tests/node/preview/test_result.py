@@ -133,7 +133,7 @@ def test_a_forbidden_change_of_any_node_is_found() -> None:
 
 
 def test_the_differences_in_memory_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localpuppet.node.preview.result.MAX_BYTES", 10_000)
+    monkeypatch.setattr("localpuppet.node.preview.result.MAX_DIFFERENCES", 10_000)
     grouping = DifferenceGrouping()
     for number in range(100):  # equal ones count once
         grouping.add(f"web{number}", change("a", content=("x", "y" * 6_000)), of(number))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.node.releases.source import MAX_AHEAD, ReleaseSource
+from localpuppet.node.releases.limits import MAX_TAG_AHEAD
+from localpuppet.node.releases.source import ReleaseSource
 from tests.rigs.forge import Forge
 from tests.rigs.node import Node
 from tests.rigs.packages import build
@@ -66,7 +67,7 @@ def test_the_limit_applies_to_a_moved_tag(fresh: ReleaseSite) -> None:
 
 
 def test_a_tag_timestamp_in_the_future_is_refused(fresh: ReleaseSite) -> None:
-    tagged(fresh, "r2", days=-(MAX_AHEAD / DAY) - 1)
+    tagged(fresh, "r2", days=-(MAX_TAG_AHEAD / DAY) - 1)
     with pytest.raises(IntegrityError, match="has a tag timestamp 2d from now"):
         fresh.staging().stage(R2)
     tagged(fresh, "r2", days=-0.5)

@@ -14,7 +14,7 @@ from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.git.signatures import MAX_COUNTERSIGNATURES
+from localpuppet.node.releases.limits import MAX_COUNTERSIGNATURES
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 from tests.rigs.forge import Forge, Repo

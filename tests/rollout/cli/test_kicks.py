@@ -1,7 +1,8 @@
 """`localpuppet kicks`: what it prints, and how it ends."""
 
+from localpuppet.fleet.bus.bus_limits import MAX_KICKS
 from localpuppet.fleet.edges.links import MAX_QUESTIONS
-from localpuppet.fleet.inventory.entry import MAX_KICKS, CatalogQuery
+from localpuppet.fleet.inventory.entry import CatalogQuery
 from tests.rigs.fleet import Fleet
 
 

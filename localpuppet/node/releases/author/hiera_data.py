@@ -21,6 +21,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
+from localpuppet.node.releases.limits import MAX_HIERA_FILE, MAX_HIERA_FILES
 
 if TYPE_CHECKING:
     import yaml
@@ -147,8 +148,6 @@ def _sequence(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-MAX_FILE = 16 * 1024 * 1024
-MAX_FILES = 20_000
 MAX_WARNINGS = 20
 # Where releases and modules have data; Puppet reads what their `hiera.yaml` names.
 DATA_DIRECTORIES = ("data", "hieradata", "hiera")
@@ -310,9 +309,9 @@ def _files(
         for path in top.rglob("*") if datadir else top.glob("*"):
             if path.suffix in _SUFFIXES and path.name != NAME and path.is_file():
                 files[(datadir / path.relative_to(top)).as_posix()] = path
-            if len(files) > MAX_FILES:
+            if len(files) > MAX_HIERA_FILES:
                 raise InvalidInputError(
-                    f"has more than {MAX_FILES} files of data", where=str(place / datadir)
+                    f"has more than {MAX_HIERA_FILES} files of data", where=str(place / datadir)
                 )
     return dict(sorted(files.items()))
 
@@ -331,7 +330,7 @@ def _parse(file: Path) -> None:
     """Parse a file with the library that Puppet uses; values are not checked."""
     import yaml
 
-    data = read_user_file(file, limit=MAX_FILE)
+    data = read_user_file(file, limit=MAX_HIERA_FILE)
     try:
         if file.suffix == ".json":
             whole = isinstance(loads(data), dict)

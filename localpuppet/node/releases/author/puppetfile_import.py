@@ -21,6 +21,7 @@ from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.machine.processes import find_programs
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
+from localpuppet.node.releases import limits
 from localpuppet.node.releases.author.puppetfile import Puppetfile, PuppetfileEntry
 from localpuppet.node.releases.git.git_modules import GitModule
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, parse_branch, parse_module_name
@@ -439,19 +440,20 @@ def _changes(old: Mapping[str, Module], new: Mapping[str, Module]) -> dict[str, 
 SECONDS = 20
 CPU_SECONDS = 10
 MEMORY = 1024**3  # of all programs together
-MAX_OUTPUT = 8 * 1024 * 1024
-MAX_WORDS = 65536
-MAX_PROGRAMS = 8
 SIGNALLED = 128  # A shell's exit code for a program that a signal ended starts here.
-MAX_MODULES = 10_000
-BOUNDS = Bounds(seconds=SECONDS, output=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
+BOUNDS = Bounds(
+    seconds=SECONDS,
+    output=limits.MAX_PUPPETFILE_OUTPUT,
+    errors=limits.MAX_PUPPETFILE_ERRORS,
+    memory=MEMORY,
+)
 LIMITS = {
     "cpu": CPU_SECONDS,
-    "as": MEMORY // MAX_PROGRAMS,
-    "fsize": MAX_OUTPUT,
+    "as": MEMORY // limits.MAX_PUPPETFILE_PROGRAMS,
+    "fsize": limits.MAX_PUPPETFILE_OUTPUT,
     "core": 0,
     "nofile": 64,
-    "nproc": MAX_PROGRAMS,
+    "nproc": limits.MAX_PUPPETFILE_PROGRAMS,
 }
 
 
@@ -469,7 +471,7 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
     isolation = CodeIsolation(
         path=path,
         memory=MEMORY,
-        programs=2 * MAX_PROGRAMS,
+        programs=2 * limits.MAX_PUPPETFILE_PROGRAMS,
         otherwise="write the modules without Ruby",
     )
     with tempfile.TemporaryDirectory() as name:
@@ -486,7 +488,9 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
     if not done.in_time:
         raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it")
     if done.flooded:
-        raise InvalidInputError(f"printed more than {MAX_OUTPUT} bytes when Ruby ran it")
+        raise InvalidInputError(
+            f"printed more than {limits.MAX_PUPPETFILE_OUTPUT} bytes when Ruby ran it"
+        )
     if done.code != 0:
         lines = done.err.decode("utf-8", "replace").strip().splitlines()
         killed = done.code >= SIGNALLED or not lines
@@ -498,7 +502,9 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
 def _puppetfile(output: bytes) -> Puppetfile:
     try:
         document = loads(output)
-        entries = tuple(_entry(item) for item in document["modules"][:MAX_MODULES])
+        entries = tuple(
+            _entry(item) for item in document["modules"][: limits.MAX_PUPPETFILE_MODULES]
+        )
         return Puppetfile(
             entries=entries,
             forge=str(document["forge"]),

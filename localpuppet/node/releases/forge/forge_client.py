@@ -36,11 +36,10 @@ from localpuppet.base.machine.files import (
 from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.pins import LIMITS, ForgePin, Slug
 from localpuppet.node.releases.git.git_names import parse_digest
+from localpuppet.node.releases.limits import MAX_FORGE_DOCUMENT, MAX_REDIRECTS
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from localpuppet.node.releases.store import CHUNK, sha256_of
 
-MAX_DOCUMENT = 16 * 1024 * 1024
-MAX_REDIRECTS = 5
 ATTEMPTS = 3
 
 _Received = TypeVar("_Received")
@@ -83,7 +82,7 @@ class Transfer:
         def receive(deadline: http.Deadline) -> bytes:
             with self._open(url, deadline) as answer:
                 _refuse_status(answer.status, url)
-                return answer.body(MAX_DOCUMENT)
+                return answer.body(MAX_FORGE_DOCUMENT)
 
         return self._attempt(receive, url)
 
@@ -222,7 +221,7 @@ class Forge(Value):
                 hint="check the name, and whether its owner deleted it",
             ) from error
         try:
-            return strict_json.parse_object(data, where=what, limit=MAX_DOCUMENT)
+            return strict_json.parse_object(data, where=what, limit=MAX_FORGE_DOCUMENT)
         except InvalidInputError as error:
             raise UnavailableError(
                 f"the forge's answer is refused: {error}", where=url_without_secrets(url)

@@ -16,7 +16,7 @@ from localpuppet.base.formats.values import Json, at
 from localpuppet.base.machine.files import disk_errors, make_private, read_user_file
 from localpuppet.node.releases.forge.pins import KIND, LIMITS, ForgeModule, ForgePin, Slug
 from localpuppet.node.releases.git.git_names import parse_digest
-from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.limits import MAX_FORGE_TOKEN, Budget
 from localpuppet.node.releases.module_metadata import (
     LATEST,
     METADATA,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.forge.forge_client import DirectoryForge, Forge
 
 
-MAX_TOKEN = 4096
 _TOP = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z")
 
 
@@ -177,7 +176,7 @@ class ForgeModules(ModuleSource):
 
 def _token(file: Path) -> str:
     token = read_user_file(file).decode("utf-8", "replace").strip()
-    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
+    if not token or len(token) > MAX_FORGE_TOKEN or not token.isascii() or not token.isprintable():
         raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
     return token
 

@@ -28,12 +28,12 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.values import at
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.git_names import GitUrl
+from localpuppet.node.releases.limits import MAX_URL
 
 _OPEN = ("/", ":")
 _PROXY = r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z"
 _HTTPS_HOST = r"(https://[^/]+)/"
 _SSH_HOST = r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)"
-MAX_STEPS = 1024  # the longest URL, in characters
 _BATCH = "ssh -oBatchMode=yes"
 
 
@@ -152,7 +152,7 @@ def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
 def _nearest(url: str, others: Iterable[str]) -> str:
     def common(other: str) -> int:
         steps = zip(url.split("/"), other.split("/"), strict=False)
-        return next((i for i, (left_step, two) in enumerate(steps) if left_step != two), MAX_STEPS)
+        return next((i for i, (left_step, two) in enumerate(steps) if left_step != two), MAX_URL)
 
     return max(sorted(others), key=common)
 

@@ -10,8 +10,8 @@ import re
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
+from localpuppet.node.releases.limits import MAX_TAG, MAX_TAG_SUBJECT
 
-MAX_TAG = 200
 # What a signed tag says of itself: otherwise the tag of one repository would do for another.
 TRAILER = "Localpuppet-Source: "
 
@@ -157,16 +157,13 @@ def parse_module_name(text: str, *, where: str) -> str:
     return text
 
 
-MAX_SUBJECT = 200
-
-
 class TagObject(Value):
     """The target of `refs/tags/TAG` in a repository.
 
     Attributes:
         tagged_at: The time in the tag object, in seconds since 1970; `None` without one.
         subject: The first line of its message, or of the commit's for a lightweight tag; cut after
-            `MAX_SUBJECT` characters.
+            `MAX_TAG_SUBJECT` characters.
     """
 
     id: str
@@ -273,8 +270,8 @@ def _time(head: bytes) -> int | None:
 def _subject(body: bytes) -> str:
     """Return the first line of an object's message."""
     first = body.partition(b"\n\n")[2].lstrip().partition(b"\n")[0]
-    line = one_line(first[: 4 * MAX_SUBJECT].decode("utf-8", "replace"))
-    return "" if line.startswith("-----BEGIN ") else line[:MAX_SUBJECT]
+    line = one_line(first[: 4 * MAX_TAG_SUBJECT].decode("utf-8", "replace"))
+    return "" if line.startswith("-----BEGIN ") else line[:MAX_TAG_SUBJECT]
 
 
 def _sources(message: bytes) -> tuple[str, ...]:

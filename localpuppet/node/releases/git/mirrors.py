@@ -33,7 +33,7 @@ from localpuppet.node.releases.git.access import ask_failure, fetch_failure, rai
 from localpuppet.node.releases.git.git_names import TagObject, countersignature_refs, judge
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
-from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.limits import MAX_GIT_FILE, Budget
 
 # Below the state directory.
 PLACE = "mirrors"
@@ -161,7 +161,6 @@ def _run(
         raise
 
 
-MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
 TREES_AT_ONCE = 10
 _OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
@@ -510,7 +509,7 @@ class Git:
         for line in filter(None, listing.split("\0")):
             about, _, name = line.partition("\t")
             mode, kind, blob, size = about.split()
-            if kind != "blob" or mode == "120000" or int(size) > MAX_FILE:
+            if kind != "blob" or mode == "120000" or int(size) > MAX_GIT_FILE:
                 raise IntegrityError(
                     "must be an ordinary file of at most 1 MiB",
                     where=f"{url} {commit[:12]}:{name}",

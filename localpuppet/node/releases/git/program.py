@@ -25,7 +25,13 @@ from localpuppet.base.machine.isolation import Bounds, ProgramResult, run, start
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.git_names import GitUrl
-from localpuppet.node.releases.limits import GIT_LIMITS, Budget, GitLimits, size_problem
+from localpuppet.node.releases.limits import (
+    GIT_LIMITS,
+    MAX_REDIRECTS,
+    Budget,
+    GitLimits,
+    size_problem,
+)
 
 CHUNK = 65536
 _FULL = 64 * 1024  # fewer free bytes mean a full disk
@@ -429,7 +435,6 @@ def check_out(
     )
 
 
-MAX_REDIRECTS = 5
 # Git connects to given addresses since this version, and ignores them before.
 _BINDS = 2, 37
 # What git asks a server first.

@@ -38,6 +38,7 @@ from localpuppet.node.releases.git.git_names import (
     countersignature_refs,
 )
 from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import MAX_COUNTERSIGNATURE, MAX_COUNTERSIGNATURES
 
 _GOOD_SSH = re.compile(r'^Good "git" signature for (.+) with \S+ key (SHA256:\S+)$', re.MULTILINE)
 _VALID_PGP = re.compile(r"^\[GNUPG:\] VALIDSIG (?:\S+ ){9}([0-9A-F]{40,64})\b", re.MULTILINE)
@@ -299,11 +300,6 @@ def _at_home(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "GNUPGHOME": str(home)}
 
 
-MAX_COUNTERSIGNATURES = 64
-# The longest of git's own: a message of many pages, or a chain of certificates.
-MAX_BYTES = 64 * 1024
-
-
 def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
     """Return the refs of a tag's countersignatures that a repository listed.
 
@@ -342,7 +338,7 @@ def judged(
         for line in lines:
             name, kind, size = line.split(" ")
             signer, problem = None, "is not a countersignature"
-            if kind == "tag" and int(size) <= MAX_BYTES:
+            if kind == "tag" and int(size) <= MAX_COUNTERSIGNATURE:
                 body = program.run(mirror, "cat-file", "tag", name)
                 problem = countersignature_problem(
                     body, tag=tag, tag_object=tag_object.id, source=source

@@ -27,11 +27,11 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import disk_errors, read_user_file
 from localpuppet.base.value import Value
+from localpuppet.node.releases.limits import MAX_PACKAGE_NAME
 
 PREFIX = "localpuppet-release-"
 PACKAGES = "usr/share/localpuppet/packages"
 DOCUMENTATION = "usr/share/doc"
-MAX_NAME = 120
 
 # What both take: Debian knows no '_', RPM no '-', and both sort '~' before everything.
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+~]{0,59}\Z")
@@ -93,7 +93,7 @@ def package_name(app: ReleasePath) -> str:
     """
     source, tag = app.source, app.rpartition("/")[2]
     plain = f"{source}-{tag}"
-    name = _NOT_IN_NAMES.sub("-", plain.lower())[:MAX_NAME]
+    name = _NOT_IN_NAMES.sub("-", plain.lower())[:MAX_PACKAGE_NAME]
     if name != plain or "-" in tag:
         name = f"{name}-{hashlib.sha256(app.encode()).hexdigest()[:8]}"
     return PREFIX + name

@@ -28,7 +28,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words, one_line
 from localpuppet.base.machine.files import disk_errors, open_user_file, publish, state_problem
 from localpuppet.base.value import Value
-from localpuppet.node.releases.limits import LIMITS, Limits
+from localpuppet.node.releases.limits import LIMITS, MAX_PACKAGE, Limits
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages.directory import PREFIX, PackageDescription
 from localpuppet.node.releases.staged_records import StagedRelease
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
 
 
-MAX_PACKAGE = 8 * 1024**3
 # How apt brings a package that came to its repositories just now. It removes nothing for it.
 # `install` waits for the lock itself; `update` fails at once while another one is on, and a machine
 # has one at its boot and twice a day.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from localpuppet.node.releases.git.git_names import MAX_SUBJECT, judge
+from localpuppet.node.releases.git.git_names import judge
+from localpuppet.node.releases.limits import MAX_TAG_SUBJECT
 
 COMMIT = ("c" * 40, "commit", b"tree t\nauthor a <a> 1 +0000\n\nWork on ntp\n\nmore\n")
 TREE = ("d" * 40, "tree", b"")
@@ -21,7 +22,7 @@ def subject(message: bytes) -> str:
         (b"", ""),
         (b"-----BEGIN SSH SIGNATURE-----\nxx\n", ""),
         (b"a\x1b[31mred\xe2\x80\xae\xff\n", None),
-        (b"x" * 10_000_000, "x" * MAX_SUBJECT),
+        (b"x" * 10_000_000, "x" * MAX_TAG_SUBJECT),
     ],
 )
 def test_the_subject_of_a_tag_is_one_printable_line(message: bytes, shown: str | None) -> None:

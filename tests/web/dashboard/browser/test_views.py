@@ -14,7 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import MAX_INFLATED, CatalogQuery
+from localpuppet.fleet.bus.bus_limits import MAX_ENTRY
+from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.access.loopback import kept_host_name
 from tests.fleet.history.records import a_part
@@ -126,7 +127,7 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
         holds=[hold],
         last_run=dict.fromkeys(("release", "reason"), EVIL[:-2]),
     )
-    facts = {"big": long[: MAX_INFLATED - 10_000], EVIL: {EVIL: [EVIL]}}
+    facts = {"big": long[: MAX_ENTRY - 10_000], EVIL: {EVIL: [EVIL]}}
     listed = entry("evil", at=site.now(), roles=(EVIL[:-2],), facts=facts, kicks=(EVIL[:-2],))
 
     def tell() -> None:
