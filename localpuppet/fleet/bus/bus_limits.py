@@ -104,3 +104,16 @@ MAX_CHECKPOINT = 16 * 1024 * 1024
 MAX_COMMAND = 4 * 1024
 MAX_MACHINE = 253
 MAX_ROLLOUT_EVENTS = 10_000_000
+
+# -- what a server of the bus may send --
+# An answer; etcd's own limit of a request bounds an entry to 1.5 MiB.
+MAX_ETCD_ANSWER = 4 * 1024 * 1024
+# Events of one message: an event of two bytes takes two hundred once it is read.
+MAX_ETCD_EVENTS = 50_000
+# An answer with some 30,000 keys. Once parsed, it takes twenty times as much memory.
+MAX_NATS_ANSWER = 2 * 1024 * 1024
+MAX_NATS_BATCH = 12 * 1024 * 1024
+# A value, or an answer of JetStream.
+MAX_NATS_MESSAGE = 4 * 1024 * 1024
+# A line that is not a message, such as the server's INFO.
+MAX_NATS_LINE = 256 * 1024

@@ -33,6 +33,7 @@ from localpuppet.base.machine.anchors import tls_context
 from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
 from localpuppet.fleet.bus.key_value import FullError, RefusedError
 from localpuppet.fleet.bus.outage import end_of_step
 from localpuppet.fleet.bus.servers import Servers, lost_connection, read_little, tls_failure
@@ -65,8 +66,6 @@ FAIR = 0.9
 TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
 
-# Maximum bytes of an answer; etcd's own request limit bounds an entry to 1.5 MiB.
-MAX_ANSWER = 4 * 1024 * 1024
 # Bytes that a server may send ahead: in the smallest frames they take a hundred times as much
 # memory.
 _WINDOW = 256 * 1024
@@ -81,7 +80,7 @@ class LeaseLostError(UnavailableError):
 
 
 class TooLargeError(UnavailableError):
-    """An answer exceeds `MAX_ANSWER` bytes; only its head was read."""
+    """An answer exceeds `MAX_ETCD_ANSWER` bytes; only its head was read."""
 
 
 class _Codec(CodecBase):
@@ -336,9 +335,10 @@ async def receive(stream: Bytes, *, where: str) -> bytes | None:
     read = type(raw).recv_data
 
     async def bounded(size: int) -> bytes:
-        if size > MAX_ANSWER:
+        if size > MAX_ETCD_ANSWER:
             raise TooLargeError(
-                f"sends a message of {size} bytes; at most {MAX_ANSWER} are allowed", where=where
+                f"sends a message of {size} bytes; at most {MAX_ETCD_ANSWER} are allowed",
+                where=where,
             )
         return await read(raw, size)
 

@@ -8,6 +8,7 @@ malformed message raises ValueError.
 """
 
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_ETCD_EVENTS
 from localpuppet.fleet.bus.key_value import KeyValueEntry, parse_revision
 
 Fields = dict[int, list[int | bytes]]
@@ -114,8 +115,6 @@ WATCH = "/etcdserverpb.Watch/Watch"
 STATUS = "/etcdserverpb.Maintenance/Status"
 AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
-# Maximum events of one message: an event of two bytes takes two hundred once it is read.
-MAX_EVENTS = 50_000
 
 _EQUAL, _MOD = 0, 2  # Compare.result, Compare.target
 _DELETE = 1  # Event.type
@@ -254,10 +253,10 @@ def watch_request(prefix: str, *, start: int) -> bytes:
 
 
 def read_watched(data: bytes) -> WatchMessage:
-    """Read a WatchResponse; more than `MAX_EVENTS` events raise ValueError."""
+    """Read a WatchResponse; more than `MAX_ETCD_EVENTS` events raise ValueError."""
     fields = decode(data)
     events = blobs(fields, 11)
-    if len(events) > MAX_EVENTS:
+    if len(events) > MAX_ETCD_EVENTS:
         raise ValueError(f"{len(events)} events in one message")
     return WatchMessage(
         revision=parse_revision(number(decode(blob(fields, 1)), 3)),

@@ -24,6 +24,7 @@ from typing import Any
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_ANSWER
 from localpuppet.fleet.bus.key_value import MAX_REVISION, FullError, KeyValueEntry, parse_revision
 from localpuppet.fleet.bus.layout import CATALOGS, EXPORTS, HISTORY, INVENTORY, TOMBSTONES
 from localpuppet.fleet.bus.nats_link import Msg, NatsConnection, NatsError
@@ -133,10 +134,6 @@ def seconds(text: str) -> float:
     return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
 
 
-# Bytes of an answer: some 30,000 keys. Once parsed, it takes twenty times as much memory.
-MAX_ANSWER = 2 * 1024 * 1024
-
-
 # Limits of one batch of a read: the server drops clients for which it must hold 64 MiB.
 BATCH = 500
 BATCH_BYTES = 4 * 1024 * 1024
@@ -207,7 +204,7 @@ class JetStream:
 
 def _read(data: bytes) -> dict[str, Any]:
     """Return an answer of JetStream as JSON; the fields used have the right types."""
-    if len(data) > MAX_ANSWER:
+    if len(data) > MAX_NATS_ANSWER:
         raise ValueError(f"an answer of {len(data)} bytes")
     raw = loads(data)
     if not isinstance(raw, dict):

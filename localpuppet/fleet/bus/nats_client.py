@@ -23,12 +23,8 @@ from nats.errors import Error as NatsError
 from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_LINE, MAX_NATS_MESSAGE
 from localpuppet.fleet.bus.servers import read_little
-
-# Bytes of one message: a value, or an answer of JetStream.
-MAX_MESSAGE = 4 * 1024 * 1024
-# Bytes of a line that is not a message, such as the server's INFO.
-MAX_LINE = 256 * 1024
 
 
 class _BoundedParser(Parser):
@@ -42,7 +38,7 @@ class _BoundedParser(Parser):
             raise ProtocolError("nats: the server's description is nested too deep") from error
         in_message = self.state == AWAITING_MSG_PAYLOAD
         size = self.needed if in_message else len(self.buf)
-        if size > (MAX_MESSAGE if in_message else MAX_LINE):
+        if size > (MAX_NATS_MESSAGE if in_message else MAX_NATS_LINE):
             self.reset()
             raise ProtocolError(f"nats: the server sends {size} bytes at once")
 

@@ -32,6 +32,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.anchors import read_anchor, tls_context
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_BATCH
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
 from localpuppet.fleet.bus.outage import Backoff, end_of_step
@@ -53,8 +54,7 @@ _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^
 _NO_RESPONDERS = {"Status": "503"}
 
 
-# Maximum bytes of a batch, and the overhead counted for each message.
-MAX_BATCH = 12 * 1024 * 1024
+# Counted for each message of a batch.
 _OVERHEAD = 1024
 
 
@@ -79,7 +79,7 @@ class _Question(Value):
 
 
 class _BoundedQueue:
-    """The answers to a request for a batch, up to `MAX_BATCH` bytes."""
+    """The answers to a request for a batch, up to `MAX_NATS_BATCH` bytes."""
 
     def __init__(self, problem: UnavailableError) -> None:
         self.waiting: asyncio.Queue[Msg | UnavailableError] = asyncio.Queue()
@@ -93,9 +93,9 @@ class _BoundedQueue:
     def on_message(self, message: Msg) -> None:
         before = self._size
         self._size += len(message.data) + _OVERHEAD
-        if self._size <= MAX_BATCH:
+        if self._size <= MAX_NATS_BATCH:
             self.waiting.put_nowait(message)
-        elif before <= MAX_BATCH:  # once
+        elif before <= MAX_NATS_BATCH:  # once
             self.waiting.put_nowait(self._problem)
 
     def failed(self, problem: UnavailableError) -> None:
