@@ -251,7 +251,7 @@ def key(value: Json) -> str:
     """Return a key that equal values share; 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return json.dumps(value, sort_keys=True)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)  # as SQLite's `json_quote`
 
 
 def instant(value: Json) -> int | None:

@@ -463,31 +463,36 @@ class Compiler:
         return self._holds(select, place, call)
 
     def _in_select(self, select: Select, condition: InSelect) -> str:
+        forms, values = self._stored(condition)
+        left = [form(select, one) for form, one in zip(forms, condition.fields, strict=True)]
+        found = self._key_of(select, condition.fields[0], values) if forms == [_value] else ""
+        return f"(({', '.join(left)}) IN ({values}){found})"
+
+    def values_of(self, condition: InSelect) -> str:
+        """Return a statement for the values of a subquery with one field, as JSON texts."""
+        forms, values = self._stored(condition)
+        return f"SELECT {'json_quote(c0)' if forms == [_value] else 'c0'} FROM ({values})"  # noqa: S608
+
+    def _stored(self, condition: InSelect) -> tuple[Sequence[Callable[[Select, Field], str]], str]:
+        """Return how fields compare with those of a subquery, and these: it runs once."""
         inner = condition.select
-        fields = tuple(column for column in inner.columns or () if isinstance(column, Field))
+        fields = [column for column in inner.columns or () if isinstance(column, Field)]
         if len(fields) != len(condition.fields):
             raise InvalidInputError(
                 f"'in' compares {len(condition.fields)} fields with {len(fields)}",
                 hint="extract as many fields as there are before 'in'",
             )
-        pairs = [*zip(condition.fields, fields, strict=True)]
-        forms = [_value if not _is_json(a) and not _is_json(b) else _key for a, b in pairs]
-        left = [form(select, one) for form, (one, _) in zip(forms, pairs, strict=True)]
-        names = [f"c{number}" for number in range(len(pairs))]
-        listed = ", ".join(names)
+        pairs = zip(condition.fields, fields, strict=True)
+        forms = [_key if _is_json(one) or _is_json(other) else _value for one, other in pairs]
         if id(inner) not in self.sets:
-            right = [
-                f"{form(inner, other)} AS {name}"
-                for form, (_, other), name in zip(forms, pairs, names, strict=True)
-            ]
-            whole = inner.limit is None and not inner.offset
-            known = " AND ".join(f"{name} IS NOT NULL" for name in names)
-            rows = self.rows(inner, right, whole=whole)
+            names = [f"c{number}" for number in range(len(forms))]
+            shown = zip(forms, fields, names, strict=True)
+            right = [f"{form(inner, other)} AS {name}" for form, other, name in shown]
+            rows = self.rows(inner, right, whole=inner.limit is None and not inner.offset)
+            known, listed = " AND ".join(f"{name} IS NOT NULL" for name in names), ", ".join(names)
             text = f"SELECT {listed} FROM ({rows}) WHERE {known}"  # noqa: S608
             self.sets[id(inner)] = inner, self.around.store(text, self.values, listed)
-        values = f"SELECT {listed} FROM {self.sets[id(inner)][1]}"  # noqa: S608
-        found = self._key_of(select, pairs[0][0], values) if forms == [_value] else ""
-        return f"(({', '.join(left)}) IN ({values}){found})"
+        return forms, f"SELECT * FROM {self.sets[id(inner)][1]}"  # noqa: S608
 
     def _bound(self, value: str) -> str:
         name = f"v{len(self.values)}"

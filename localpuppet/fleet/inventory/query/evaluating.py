@@ -21,11 +21,12 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
 from localpuppet.fleet.inventory.query.records import (
+    MAX_VALUES,
     VALUE,
     CombinedRecords,
     MissingRowsError,
@@ -42,6 +43,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
     Entity,
     Field,
+    InSelect,
     Select,
     is_grouped,
     subqueries,
@@ -57,6 +59,7 @@ MAX_ANSWER = 32 * 1024 * 1024
 CHECKED_EVERY = 4096
 # Results of a test by value: texts up to this length, and this many.
 REMEMBERED, MAX_REMEMBERED = 200, 10_000
+_FEWER = "ask for named facts, or for fewer nodes"
 # The facts of a whole fact hash whose change is a new answer, and causes a reaction.
 ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
 
@@ -352,8 +355,10 @@ class _Statement:
         """Return values of a column; see `QueryContext`."""
         return allowed(select.where, column, self._values_of)
 
-    def _values_of(self, select: Select, place: Field) -> list[Json]:
-        return [_loaded(text) for (text,) in self.rows(select, [place])]
+    def _values_of(self, condition: InSelect) -> list[Json] | None:
+        statement = f"{self._compiler.values_of(condition)} LIMIT {MAX_VALUES + 1}"
+        found = self.connection.execute(statement).fetchall()
+        return None if len(found) > MAX_VALUES else [_loaded(text) for (text,) in found]
 
     def is_known(self, what: str) -> bool:
         """Note what a source prepares; see `QueryContext`."""
@@ -384,8 +389,7 @@ class _Statement:
         self._steps += steps
         if self._steps > self._limits.steps:
             raise InvalidInputError(
-                f"the query needs more than {self._limits.steps} steps",
-                hint="ask for named facts, or for fewer nodes",
+                f"the query needs more than {self._limits.steps} steps", hint=_FEWER
             )
         if self._steps - self._checked >= CHECKED_EVERY:
             self._checked = self._steps
@@ -406,7 +410,8 @@ class _Statement:
                 raise self._error from None
             raise
         except MemoryError:
-            raise too_large(self._limits.size) from None
+            text = f"all queries together need more than {MAX_HEAP // 1048576} MiB of memory"
+            raise UnavailableError(text, hint=_FEWER) from None
 
     def _progress(self) -> int:
         self.use(CHECKED_EVERY)
@@ -494,18 +499,11 @@ class AnswerRoom:
         """Return a JSON part of the answer after counting it."""
         self._rows, self._size = self._rows + 1, self._size + len(text) + 1
         if self._size > self._limits.size:
-            raise too_large(self._limits.size)
+            text = f"the answer has more than {self._limits.size // 1048576} MiB"
+            raise InvalidInputError(text, hint=_FEWER)
         if self._rows > self._limits.kept:
             raise too_many(self._limits.kept)
         return text
-
-
-def too_large(limit: int) -> InvalidInputError:
-    """Return the error for an answer that is too large."""
-    return InvalidInputError(
-        f"the answer has more than {limit // 1048576} MiB",
-        hint="ask for named facts, or for fewer nodes",
-    )
 
 
 def too_many(limit: int) -> InvalidInputError:

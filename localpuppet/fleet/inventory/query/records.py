@@ -73,7 +73,7 @@ _EXPORTED = "exported = true"
 # Columns of exported resources that classes do not have.
 _OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER, "resource"})
 # The rows that are written together, and the values of a subquery that `QueryContext.allowed` has.
-_TOGETHER, _MAX_VALUES = 500, 10_000
+_TOGETHER, MAX_VALUES = 500, 10_000
 # The steps that a row costs which a source writes, or a value that a function reads.
 VALUE = 64
 _NOT_LISTED = LISTS | NESTED | {TAG, PARAMETER, "role"}
@@ -167,12 +167,12 @@ def _cell(column: str, value: Json) -> str | None:
 
 
 def allowed(
-    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json] | None]
+    condition: Condition, column: str, values_of: Callable[[InSelect], list[Json] | None]
 ) -> Collection[Json] | None:
     """Return values of a column, one of which every matching row has; `None` for any.
 
     Args:
-        values_of: Returns the values of a subquery's column; `None` if it may have any.
+        values_of: Returns the values of a subquery; `None` if it may have any.
     """
     for part in conjuncts(condition):
         found = _allowed(part, column, values_of)
@@ -182,7 +182,7 @@ def allowed(
 
 
 def _allowed(
-    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json] | None]
+    condition: Condition, column: str, values_of: Callable[[InSelect], list[Json] | None]
 ) -> Collection[Json] | None:
     if isinstance(condition, Or):
         parts = [_allowed(part, column, values_of) for part in condition.parts]
@@ -191,9 +191,7 @@ def _allowed(
     if isinstance(condition, InSelect):
         if len(condition.fields) > 1 or _whole_column(condition.fields[0]) != column:
             return None
-        (place,) = (item for item in condition.select.columns or () if isinstance(item, Field))
-        wanted = values_of(condition.select, place)
-        return None if wanted is None or len(wanted) > _MAX_VALUES else wanted
+        return values_of(condition)
     if not isinstance(condition, Compare | OneOf) or _whole_column(condition.field) != column:
         return None
     if isinstance(condition, OneOf):

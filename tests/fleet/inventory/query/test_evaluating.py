@@ -18,6 +18,7 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.tables import EntryRows
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import DB, entry, inventory
@@ -325,6 +326,32 @@ def test_a_source_learns_the_values_of_whole_columns_only() -> None:
     assert source.allowed[-1] == {"title": None, "type": ["File", "User"]}
 
 
+class TracedInventory(MemoryInventory):
+    """An inventory that keeps the statements of its last question."""
+
+    statements: list[str]
+
+    @contextmanager
+    def rows(self, own: EntryRows | None = None, *, exports: bool = False) -> Iterator[Connection]:
+        with super().rows(own, exports=exports) as connection:
+            self.statements = []
+            connection.set_trace_callback(self.statements.append)
+            yield connection
+
+
+def test_a_subquery_is_evaluated_once_for_its_source_rows_and_total() -> None:
+    names = ("db01.example.com", "web01.example.com")
+    traced = TracedInventory([entry(name, {"marker": len(name)}) for name in names])
+    source = MemoryRecords({Entity.RESOURCES: [{"certname": name} for name in names]})
+    where = "certname in facts[certname] { name = 'marker' and value > 16 }"
+    asked = parse_client_query({"query": f"resources[certname] {{ {where} }}"})
+    answer = Evaluation(traced, source).stream(asked.select, total=True)
+    assert [*map(json.loads, answer.rows)] == [{"certname": "web01.example.com"}]
+    assert answer.total == 1
+    assert source.allowed == [{"certname": ["web01.example.com"]}]
+    assert sum("'marker'" in statement for statement in traced.statements) == 1
+
+
 @pytest.mark.parametrize("function", ["sum", "avg"])
 def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
     function: str,
@@ -333,6 +360,13 @@ def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
     select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
     with pytest.raises(InvalidInputError, match="exceeds the largest number"):
         [*Evaluation(reader).stream(select).rows]
+
+
+def test_a_name_equals_a_value_with_the_same_letters() -> None:
+    facts: dict[str, Json] = {"größe": "groß", "wort": "größe"}
+    reader = MemoryInventory([entry("n.example.com", facts)])
+    select = parse_client_query({"query": "facts[name] { name in facts[value] { } }"}).select
+    assert Evaluation(reader).answer(select).rows == [{"name": "größe"}]
 
 
 def test_conditions_for_many_nodes_become_a_list() -> None:

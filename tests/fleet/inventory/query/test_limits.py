@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import (
@@ -86,7 +86,7 @@ def test_a_large_sort_is_an_error_and_leaves_other_queries_alone() -> None:
     large = MemoryInventory([entry(f"n{n}.example.com", {**facts, "n": n}) for n in range(300)])
     query = "facts { name = 'text' order by value, certname }"
     select = parse_client_query({"query": query}).select
-    with pytest.raises(InvalidInputError, match="more than"):
+    with pytest.raises(UnavailableError, match="all queries together need more than 256 MiB"):
         [*Evaluation(large).stream(select).rows]
     assert ask("nodes[count()] { }", QueryLimits()) == [{"count": 50}]
 
