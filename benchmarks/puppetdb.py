@@ -55,12 +55,7 @@ EXPECTED = (
     (r'\["certname", "name"\], \["array"', "both fail; PuppetDB with an internal error"),
     (r"^/nosuch|/nodes/a/b/c|pdb/nosuch", "PuppetDB redirects to its own page"),
     (r'"?corrective_change"?\W', "PuppetDB keeps it in Puppet Enterprise only"),
-    (
-        r"^/resources query=.*count.*production",
-        "run summaries count 150 resources of each node here",
-    ),
     (r"^/catalogs/\S+/edges", "PuppetDB 7.12 returns the edges of all nodes"),
-    (r"/resources/Class", "classes come from inventory entries, without tags and parameters"),
     (r"distinct_resources", "not supported"),
     (r"^/reports/[0-9a-f]\w+/events", "Debian's PuppetDB fails here"),
     (r"^/reports/[0-9a-f]\w+/logs", "logs come from the node, which does not run here"),

@@ -67,12 +67,17 @@ async def _publish(store: KeyValue, signer: Person, member: FleetNode, directory
     if packed.count:
         outbox.write(packed.data)
     exports = ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
-    catalog = pack_catalog(catalog_of(member.entry))
+    canonical = catalog_of(member.entry)
+    catalog = pack_catalog(canonical)
     keeper = CatalogKeeper(directory)
     entry = replace(
         member.entry,
         exports=exports if packed.count else member.entry.exports,
-        catalog=CatalogSummary(digest=keeper.outbox.write(catalog), size=len(catalog)),
+        catalog=CatalogSummary(
+            digest=keeper.outbox.write(catalog),
+            size=len(catalog),
+            resources=len(canonical.resources),
+        ),
     )
     identity = PublisherIdentity(
         node=name,

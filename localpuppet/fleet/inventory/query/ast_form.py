@@ -183,7 +183,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
 
 def _of_state(value: Json, entity: Entity) -> Condition:
     """Return a condition on the state of nodes."""
-    wanted = {True: "active", False: "inactive"}[value] if isinstance(value, bool) else value
+    wanted = {"true": "active", "false": "inactive"}.get(str(value).lower(), value)
     if wanted not in (*_STATES, "any"):
         raise InvalidInputError("the field node_state is 'active', 'inactive' or 'any'")
     if entity in (Entity.REPORTS, Entity.EVENTS):

@@ -125,6 +125,7 @@ def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
         ("resources[certname] { type in ['Class'] and title ~ '^Prof' }", ["web01"]),
         ("inventory[certname] { facts.os.family in ['RedHat', 'Suse'] }", ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], True], ["limit", 1]], ["db01"]),
+        (["from", "nodes", ["=", ["node", "active"], "true"], ["limit", 1]], ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], False]], []),
         (["from", "nodes", [">", ["fact", "processors.count"], 8]], ["web02"]),
         (["from", "nodes", ["in", ["fact", "cluster"], ["array", ["blue"]]]], ["web01"]),
