@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.fleet.edges.cycles import role_of
@@ -83,6 +83,11 @@ class DerivedPlan(Value):
         if not named and not roles and answer is None:
             return ()
         wanted = frozenset(roles)
+        known = {role for mine in self.roles.values() for role in mine}
+        for role in sorted(wanted - known):
+            raise InvalidInputError(
+                f"no node has the role {role}", where="--role", hint=did_you_mean(role, [*known])
+            )
         names = set(named or self.roles)
         if roles:
             names &= {node for node, mine in self.roles.items() if wanted & {*mine}}

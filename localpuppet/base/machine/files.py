@@ -66,7 +66,7 @@ def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int]
             f"is writable by others (mode {mode:04o}, owner uid {status.st_uid},"
             f" gid {status.st_gid}) and would be run as root",
             where=where,
-            hint=f"chown root {where}; chmod go-w {where}",
+            hint=_cure(status, where),
         )
 
 
@@ -88,8 +88,15 @@ def refuse_foreign_directory(directory: Path) -> None:
             f"others can write this directory, and root would run it: {', '.join(foreign[:_NAMED])}"
             f"{more}",
             where=str(directory),
-            hint=f"chown -R root {directory}; chmod -R go-w {directory}",
+            hint=_cure(directory.stat(), str(directory), "-R "),
         )
+
+
+def _cure(status: os.stat_result, where: str, every: str = "") -> str:
+    """Return how to take a file, or with `-R ` all of a directory, from other users."""
+    if status.st_mode & stat.S_ISVTX:
+        return "others share this directory: use one that only root can write, such as /root"
+    return f"chown {every}root {where}; chmod {every}go-w {where}"
 
 
 def users_of_root() -> set[int]:

@@ -375,10 +375,13 @@ def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[Fu
     """Return the answer to `query` with these arguments."""
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
-    calls = FleetApp(node).inventory_calls(render.QuietObserver().note)
+    note = render.QuietObserver().note
+    calls = FleetApp(node).inventory_calls(note)
     reply = run(calls.ask(FunctionCall.of("query", [*arguments])))
     if isinstance(reply, UnansweredQuery):
         raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    for text in reply.answer.unknown:
+        note(f"warning: {text}")
     return reply
 
 

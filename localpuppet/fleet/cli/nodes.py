@@ -16,7 +16,7 @@ import click
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.converter import to_record
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.value import Value
@@ -143,12 +143,14 @@ class InventoryListing(Value):
     Attributes:
         nodes: Node → its row, without what it published.
         matching: The nodes that an expression finds; `None` without an expression.
+        unknown: What no node has of an expression; see `FunctionReply`.
         revision: The revision of the bus; `None` if the inventory cannot be read.
         age: Seconds since the view was last current.
     """
 
     nodes: Mapping[str, NodeRow]
     matching: frozenset[str] | None = None
+    unknown: tuple[str, ...] = ()
     revision: int | None = None
     age: float | None = None
 
@@ -235,6 +237,14 @@ def nodes_command(
         render.emit(NO_AGENT)
     for line in wrong_clocks(published, node.clock.now().timestamp()):
         render.say(f"# {line}", err=True)
+    known = {role for row in listing.nodes.values() for role in row.roles}
+    unknown = [
+        f"no node has the role {role} ({did_you_mean(role, [*known])})"
+        for role in filters["roles"]
+        if role not in known
+    ]
+    for text in (*listing.unknown, *unknown):
+        render.say(f"# warning: {text}", err=True)
     if (listing.age or 0) >= NOTICEABLE_AGE:
         render.emit(f"inventory as of {show_duration(listing.age or 0)} ago")
 
@@ -325,8 +335,10 @@ def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryLi
             )
             for node in reader.nodes()
         }
-        matching = None if query is None else frozenset(query.answer(reader).names)
-        return InventoryListing(nodes=nodes, matching=matching)
+        if query is None:
+            return InventoryListing(nodes=nodes)
+        reply = query.answer(reader)
+        return InventoryListing(nodes=nodes, matching=frozenset(reply.names), unknown=reply.unknown)
 
     return read
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 @command("check", exits={1: "", 3: "", 69: ""})
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @flag("--parse", "Run Puppet's parser on the release now.")
+@flag("--allow-older", "Accept a release that is older than the last one, as 'apply' does.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool) -> None:
+def check_command(
+    node: NodeApp, source: str | None, parse: bool, allow_older: bool, as_json: bool
+) -> None:
     """Validate settings, input and release; run nothing.
 
     INPUT is as for 'apply'. Like 'apply', check rejects a release that is older than the last
@@ -44,7 +47,7 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
     ledger = node.ledger
-    if ledger.rollback() is None:  # else the rollback has decided
+    if ledger.rollback() is None and not allow_older:  # else the rollback has decided
         app = loaded.input.app
         try:
             before = node.applied_elsewhere(app) if ledger.begins(app) else None
@@ -66,6 +69,11 @@ def check_command(node: NodeApp, source: str | None, parse: bool, as_json: bool)
     else:
         with errors_at(loaded.name, LocalpuppetError):
             node.reader.check_kept(document, release, ())
+    if node.settings.basemodulepath and not release.base:
+        warnings.append(
+            f"basemodulepath: {release.name} does not use it (remove the setting, or name"
+            " $basemodulepath in the modulepath of the release's environment.conf)"
+        )
     addition = node.additions.check()
     warnings += _needs(node, release, parse=parse and puppet is not None)
     warnings += [*addition.warnings, *(_puppet_state(node) if puppet else [])]

@@ -9,6 +9,7 @@ Example:
 """
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -37,6 +38,9 @@ EXITS = {
 }
 OPTIONS = "Options"
 TIME = "TIME is in seconds, or has units (s, m, h, d, w): 90, 30m, 1h30m, 3d."
+SPLIT_TIME = re.compile(
+    r"[0-9]+ (sec|min|hour|day|week|[smhdw]\b)[a-z]*|[0-9]+[smhdw] [0-9]+[smhdw]"
+)
 _titles: dict[click.Parameter, str] = {}
 
 
@@ -89,11 +93,27 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; an error names this command."""
+        words = [*args]
+        self._refuse_split_times(ctx, words)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
+            extra = re.search(r"unexpected extra arguments? \((.+)\)", error.message)
+            first = extra[1].partition(" ")[0] if extra else ""
+            text = " ".join(words[words.index(first) - 1 :]) if first in words else ""
+            if re.search(r"[=<>~\[]", text):
+                raise click.UsageError(f"quote the query: '{text}'", ctx) from error
             raise
+
+    def _refuse_split_times(self, ctx: click.Context, words: Sequence[str]) -> None:
+        """Reject `--timeout 10 minutes`: the unit would be another argument."""
+        listed = (option.opts for option in self.get_params(ctx) if option.metavar == "TIME")
+        names = {name for opts in listed for name in opts}
+        for name, number, unit in zip(words, words[1:], words[2:], strict=False):
+            if name in names and SPLIT_TIME.fullmatch(f"{number} {unit}"):
+                joined = number + (unit if unit[0].isdecimal() else unit[0])
+                raise click.UsageError(f"{name}: a time is one word: {joined}", ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their titles."""

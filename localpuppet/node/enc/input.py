@@ -144,8 +144,13 @@ class InputReader(Value):
             where = url_without_secrets(source)
             raise InvalidInputError("only https:// URLs are fetched", where=where)
         path = Path(source)
+        if path.is_dir() or path.suffix == ".pp":
+            hint = "an input names a release of it; 'localpuppet try DIR' runs a work tree"
+            kind = "a directory" if path.is_dir() else "Puppet code"
+            raise InvalidInputError(f"is {kind}, not an input", where=source, hint=hint)
         if not path.exists():
-            hint = "write 'app: SOURCE/tags/TAG' into it, or name another file"
+            release = source if "/tags/" in source else "SOURCE/tags/TAG"
+            hint = f"write 'app: {release}' into a file, and name that file"
             raise InvalidInputError("file not found", where=source, hint=hint)
         return source, read_user_file(path)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.names import ReleasePath, suggest
 from localpuppet.base.machine.files import is_file, refuse_foreign
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, release_links
@@ -320,9 +320,15 @@ def _directory(
         problem, hint = "", "'localpuppet stage' fetches it"
         if name.source == name and name not in sources:
             hint = "name a release: SOURCE/tags/TAG, or the directory of a work tree"
+            first, _, tag = name.rpartition("/")
+            known = [source for source in sources if f"{first}/".startswith(f"{source}/")]
+            if known:
+                hint = f"did you mean '{max(known, key=len)}/tags/{tag}'?"
         elif name.source not in sources:
             problem = f", and no source {name.source!r} is configured"
-            hint = f"declare it in localpuppet.yaml: 'sources: {{{name.source}: {{git: URL}}}}'"
+            near = suggest(name.source, list(sources), most=1)
+            declared = f"'sources: {{{name.source}: {{git: URL}}}}'"
+            hint = near or f"declare it in localpuppet.yaml: {declared}"
         raise InvalidInputError(
             f"{name} does not exist: there is no directory {path}{problem}", where=where, hint=hint
         )

@@ -162,6 +162,7 @@ class ReleaseFiles(Value):
         Raises:
             InvalidInputError: The manifest is invalid.
         """
+        require_manifest(directory)
         file = directory / MANIFEST
         manifest = self.parse_manifest(_read(file), str(file))
         with errors_at(str(file), LocalpuppetError):

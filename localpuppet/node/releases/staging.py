@@ -309,7 +309,8 @@ class ReleaseStaging:
                         f"is the tree {mine[name][:16]}… for {staged.release}, and"
                         f" {theirs[name][:16]}… for {other.release}, which is staged here",
                         where=name,
-                        hint="find out which is right; '--accept-moved' accepts both",
+                        hint="find out which is right; 'localpuppet stage --accept-moved' accepts"
+                        " both",
                     )
 
     def _switch(self, staged: StagedRelease) -> None:

@@ -406,8 +406,10 @@ def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
     """Return the nodes that match a query."""
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
-    question = FunctionCall.of("query", [query])
-    return _read(node, lambda reader: frozenset(map(NodeName, question.answer(reader).names)))
+    reply = _read(node, FunctionCall.of("query", [query]).answer)
+    for text in reply.unknown:
+        render.QuietObserver().note(f"warning: {text}")
+    return frozenset(map(NodeName, reply.names))
 
 
 def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":

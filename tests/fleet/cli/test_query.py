@@ -62,6 +62,24 @@ def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
     assert bolt["targets"][0]["facts"] == {"kernel": "Linux"}
 
 
+def test_a_query_names_what_no_node_has(asking: Node) -> None:
+    assert asking.run("apply").code == 0
+    assert asking.run("inventory", "publish").code == 0
+    for query, unknown in (
+        ("os.famili=Debian and kernel=Linux", "fact os.famili (did you mean 'os.family'?)"),
+        ("not os.famili=Debian", "fact os.famili (did you mean 'os.family'?)"),
+        ("osfamili=Debian", "fact osfamili (did you mean 'osfamily'?)"),
+        ("os.release.majr=12", "fact os.release.majr (did you mean 'os.release.major'?)"),
+        ("role=wbe", "role wbe (did you mean 'web'?)"),
+        ("Class[Ap]", "class Ap (did you mean 'App'?)"),
+    ):
+        for command in (("query",), ("nodes", "--query"), ("plan", "--query")):
+            assert f"# warning: no node has the {unknown}\n" in asking.run(*command, query).err
+    assert "no node has the role wbe (did you mean 'web'?)" in asking.run("plan", "--role=wbe").err
+    assert "no node has the role wbe (did you mean 'web'?)" in asking.run("nodes", "--role=wbe").err
+    assert asking.run("query", "os.family=Plan9 and role=web and not Class[App]").err == ""
+
+
 def test_a_query_without_a_bus_fails_the_catalog(asking: Node) -> None:
     assert asking.run("apply").code == 0
     asking.settings(

@@ -131,6 +131,11 @@ def test_modules_of_a_configured_basemodulepath_come_last(
     assert "from the node" in applied.out
     assert "from site-modules" in applied.out
     assert str(node.root / "base") in node.run("why", "--json").json["request"]["modulepath"]
+    assert "basemodulepath" not in node.run("check").err
+    forge.repo("control").commit({"environment.conf": "modulepath = modules\n"}, "r2")
+    node.write("input.yaml", "app: control/tags/r2\n")
+    assert node.run("stage").code == 0
+    assert "basemodulepath: control/tags/r2 does not use it (remove" in node.run("check").err
     node.write("input.yaml", "app: control/tags/r1\nclasses: [vendor]\n")
     assert "the release has no class 'vendor'" in node.run("apply").err
 

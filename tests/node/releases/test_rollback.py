@@ -26,6 +26,15 @@ def test_check_stages_no_release(site: Node) -> None:
     refused = site.run("check")
     assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
     site.write("input.yaml", "app: control/tags\n")
+    assert "(did you mean" not in site.run("check").err
+    for app, near in (
+        ("wbe/tags/r1", "web"),
+        ("web/r1", "web/tags/r1"),
+        ("web/tag/r1", "web/tags/r1"),
+    ):
+        site.write("input.yaml", f"app: {app}\n")
+        assert f"(did you mean '{near}'?)" in site.run("check").err
+    site.write("input.yaml", "app: www/r1\n")
     assert "(name a release: SOURCE/tags/TAG, or" in site.run("check").err
 
 
@@ -118,6 +127,20 @@ def test_a_rollback_does_not_expire_with_the_records_of_runs(site: Node, forge: 
     assert mode & 0o777 == 0o700
 
 
+def test_a_node_that_changed_its_source_has_one_current_release(site: Node, forge: Forge) -> None:
+    applied(site, forge, "r1", "r2")
+    sources = {"web": {"git": forge.repo("web").url}, "dist": {"git": forge.repo("dist").url}}
+    more_settings(site, sources={**sources, "shop": sources["web"]})
+    site.write("input.yaml", "app: shop/tags/r2\nclasses: [web]\n")
+    assert site.run("apply").code == 0
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert {row["release"]: row["applied"] for row in listed} == {
+        "shop/tags/r2": "current",
+        "web/tags/r1": None,
+        "web/tags/r2": "last of web",
+    }
+
+
 def test_a_rollback_stages_an_incomplete_release_or_names_the_command(
     site: Node, forge: Forge
 ) -> None:
@@ -167,6 +190,7 @@ def test_an_input_with_an_older_release_is_refused_unless_allowed(
     refused = site.run("apply")
     assert refused.code == 2
     assert "web/tags/r1 is older than web/tags/r2" in refused.err
+    assert site.run("check", "--allow-older").code == 0
     assert site.run("apply", "--noop", "--allow-older").code == 0
     allowed = site.run("apply", "--allow-older")
     assert "Notice: web r1" in allowed.out

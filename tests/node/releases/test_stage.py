@@ -227,6 +227,7 @@ def test_a_directory_in_the_way_is_not_overwritten(site: Node) -> None:
 def test_an_unknown_source_gets_a_suggestion(site: Node) -> None:
     refused = site.run("stage", "wbe/tags/r1")
     assert refused.code == 2
+    assert "error: wbe/tags/r1: 'wbe' is not a source" in refused.err
     assert "did you mean 'web'?" in refused.err
 
 

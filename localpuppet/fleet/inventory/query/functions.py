@@ -24,6 +24,7 @@ from localpuppet.fleet.inventory.query.discovery import FactFilter, parse_nodes,
 from localpuppet.fleet.inventory.query.evaluating import ESSENTIAL, Evaluation, QueryAnswer
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.pql import parse_query
+from localpuppet.fleet.inventory.query.records import unknown_names
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     CERTNAME,
@@ -61,6 +62,7 @@ class FunctionReply:
         watched: The part whose change is a new answer.
         values_by_node: The watched values by node; a node may occur several times.
         warnings: Warnings for the author of the query, each one line.
+        unknown: Of `query`: the facts, roles and classes that no node has, each one line.
     """
 
     text: str
@@ -68,6 +70,7 @@ class FunctionReply:
     watched: Json
     values_by_node: Iterable[tuple[str, Mapping[str, Json]]] = ()
     warnings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def result(self) -> Json:
@@ -370,11 +373,14 @@ def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionRe
 
 
 def _query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
+    with reader.rows() as connection:
+        unknown = tuple(unknown_names(connection, parse_nodes(arguments[0])))
     if len(arguments) == 1:
-        return _query_nodes(reader, arguments)
+        return replace(_query_nodes(reader, arguments), unknown=unknown)
     names = _texts(arguments[1:], "a fact's name")
     rows = _nodes(reader, arguments[0], *(_fact(*_path(name)) for name in names))
-    return _by_node((str(name), dict(zip(names, values, strict=True))) for name, *values in rows)
+    facts = _by_node((str(name), dict(zip(names, values, strict=True))) for name, *values in rows)
+    return replace(facts, unknown=unknown)
 
 
 # Name → minimum and maximum number of arguments, and the implementation.

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.names import suggest
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
@@ -34,6 +35,7 @@ from localpuppet.fleet.inventory.query.columns import (
 from localpuppet.fleet.inventory.query.comparing import exact_path
 from localpuppet.fleet.inventory.query.compiling import COUNT, JSON, Relation
 from localpuppet.fleet.inventory.query.tree import (
+    ROLE,
     Aggregate,
     And,
     Compare,
@@ -55,7 +57,7 @@ from localpuppet.fleet.inventory.query.tree import (
     subqueries,
     walk,
 )
-from localpuppet.fleet.inventory.tables import has_fact
+from localpuppet.fleet.inventory.tables import fact_names_sql, fact_sql, has_fact
 
 CLASS = "Class"
 _CATALOGS = "catalogs are not in the inventory"
@@ -246,6 +248,47 @@ def check_facts(connection: sqlite3.Connection, select: Select) -> None:
                     where=item.entity.value,
                     hint=f"'puppet facts show {one_line(str(path[0]))[:60]}' on the node shows it",
                 )
+
+
+def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[str]:
+    """Yield a line for each fact, role and class in a condition on nodes that no node has.
+
+    Args:
+        connection: A connection that `tables.attach` has prepared.
+    """
+    for part, _ in walk(where):
+        if isinstance(part, And) and len(part.parts) > 1 and _is_class(part.parts[0]):
+            title = part.parts[1]
+            if is_equality(title, "title"):
+                known = "SELECT title FROM classes CROSS JOIN live ON live.id = node"
+                yield from _unknown(connection, "class", str(title.value), known)
+        elif is_equality(part, ROLE.column):
+            value = part.value.text if isinstance(part.value, Loose) else part.value
+            known = "SELECT value FROM live CROSS JOIN json_each(roles)"
+            yield from _unknown(connection, "role", str(value), known)
+        elif isinstance(part, Compare) and part.field.column == "facts":
+            path, parent = exact_path(part.field), exact_path(part.field)[:0]
+            if not path or has_fact(connection, path):
+                continue
+            known = fact_names_sql()
+            while has_fact(connection, path[: len(parent) + 1]):
+                parent = path[: len(parent) + 1]
+                value = fact_sql("live.id", parent)
+                known = f"SELECT DISTINCT key FROM live CROSS JOIN json_each({value})"  # noqa: S608
+            name = ".".join(map(str, path))
+            prefix = ".".join([*map(str, parent), ""])
+            yield from _unknown(connection, "fact", name, known, prefix)
+
+
+def _unknown(
+    connection: sqlite3.Connection, kind: str, name: str, known: str, parent: str = ""
+) -> Iterator[str]:
+    """Yield that no node has a name, unless it is among the words that a statement selects."""
+    words = {f"{parent}{word}" for (word,) in connection.execute(known) if word is not None}
+    if name not in words:
+        hint = suggest(name, sorted(words), most=1)
+        text = f"no node has the {kind} {one_line(name)[:60]}"
+        yield f"{text} ({one_line(hint)})" if hint else text
 
 
 def _fact_paths(select: Select) -> Iterator[tuple[str | int, ...]]:

@@ -31,6 +31,16 @@ NEW_FAILURE = "new-failure"
 _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
+def _captures(_ctx: click.Context, _param: click.Parameter, directory: Path) -> Path:
+    if not directory.is_dir():
+        raise InvalidInputError(
+            "is not a directory of captures",
+            where=str(directory),
+            hint=f"'localpuppet capture {directory}' writes the capture of this node there",
+        )
+    return directory
+
+
 @command(
     "preview",
     exits={
@@ -46,7 +56,11 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.argument("revisions", metavar="[BASE[..HEAD]]", default="HEAD")
 @option(
-    "--nodes directory DIR", "Directory with the captures of the nodes.", required=True, type=_DIR
+    "--nodes directory DIR",
+    "Directory with the captures of the nodes.",
+    required=True,
+    type=click.Path(path_type=Path),
+    callback=_captures,
 )
 @option(
     "--dir work_tree DIR",

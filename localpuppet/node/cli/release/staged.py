@@ -153,17 +153,21 @@ def list_command(node: NodeApp, as_json: bool) -> None:
 
 
 def _applied(node: NodeApp) -> dict[str, str]:
-    """Return the current release of each source, and the target of a rollback."""
+    """Return what the list says about the releases that were applied: one is the current one."""
     from localpuppet.node.runs.rollback_service import RollbackService
 
     ledger = node.ledger
     going_back = RollbackService(node.good_runs, ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback_in_force()
+    newest = rollback or node.good_runs.newest(lambda _, app: app.is_tag)
     for source in ledger.sources():
         rolled_back = rollback is not None and rollback.release.source == source
         current = rollback.release if rollback and rolled_back else ledger.current(source)
         before = going_back.previous(current) if current else None
+        if newest is not None and newest.release.source != source:
+            marks.update({current: f"last of {source}"} if current else {})
+            continue
         marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
     return marks

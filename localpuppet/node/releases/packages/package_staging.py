@@ -141,12 +141,12 @@ class PackageStaging:
                 package = directory.find(self.directories, app)
         if package is None:
             raise InvalidInputError(
-                f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
-                f" pack of {app} exists"
+                f"{app.source!r} is not a source that localpuppet.yaml declares, and"
+                f" {', '.join(map(str, self.directories))} has no package or pack of it"
                 if app.source not in self.supply.sources
-                else f"no package or pack of {app} exists",
-                where=", ".join(map(str, self.directories)),
-                hint=did_you_mean(app.source, list(self.supply.sources)),
+                else f"no package or pack of it is in {', '.join(map(str, self.directories))}",
+                where=app,
+                hint=did_you_mean(app.source, sorted(self.supply.sources.keys() - {app.source})),
             )
         scratch = self.supply.store.staging()
         try:
@@ -172,7 +172,8 @@ class PackageStaging:
                 f" (tree {pin.tree_sha256[:12]}), the package has {staged.pin.commit[:12]}"
                 f" ({staged.pin.tree_sha256[:12]})",
                 where=package.file,
-                hint="find out which is right; '--accept-moved' accepts the package's",
+                hint="find out which is right; 'localpuppet stage --accept-moved' accepts the"
+                " package's",
             )
         self._refuse_unsigned(staged, known)
         new = [sha256 for sha256 in staged.trees.values() if not self.supply.store.has(sha256)]

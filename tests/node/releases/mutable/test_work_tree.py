@@ -126,6 +126,13 @@ def test_an_error_names_why_a_work_tree_cannot_be_applied(node: Node, tree: Path
         "make it from the Puppetfile: 'localpuppet release import'"
         in node.run("try", str(tree)).err
     )
+    locking = node.run("release", "lock", str(tree)).err
+    assert f"{tree}: there is no manifest.yaml (make it from the Puppetfile: 'localp" in locking
+    tree.chmod(0o1777)
+    shared = node.run("try", str(tree)).err
+    assert "chmod" not in shared
+    assert "(others share this directory: use one that only root can write, such as" in shared
+    tree.chmod(0o755)
     odd = tree.rename(tree.parent / "a:b")
     assert "Puppet cannot use this path" in node.run("try", str(odd)).err
 
