@@ -32,8 +32,11 @@ def parse_duration(text: str, *, what: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Return `0.4s`, `12s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: at most two units."""
-    if seconds < 10:
+    """Return `0.4s`, `5s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: at most two units.
+
+    Only a measured time below ten seconds has a decimal: round others before.
+    """
+    if seconds < 10 and seconds != int(seconds):
         return f"{seconds:.1f}s"
     total = round(seconds)
     for unit, size, lower, lower_size in (

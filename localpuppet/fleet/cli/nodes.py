@@ -107,8 +107,8 @@ def _remark(row: NodeRow) -> str:
     if row.state == NOT_TRUSTED:
         return row.reason
     if row.outcome.bad and not row.blocked:
-        error = ": ".join(filter(None, [row.resource, row.failure]))
-        return f"{error} ({row.place})" if row.place else error
+        places = ", ".join(filter(None, [row.resource, row.place]))
+        return f"{row.failure} ({places})" if row.failure and places else row.failure or places
     hold = ""
     if row.holds:  # the reason of a rollout's hold names the rollout
         hold = f"{row.holds[0].reason} ({row.holds[0].owner.partition('/rollout/')[0]})"

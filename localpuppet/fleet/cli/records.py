@@ -207,8 +207,9 @@ async def _read(
 def _show(name: NodeName, runs: Sequence[RunSummary], limit: int) -> None:
     render.emit(f"{name}: {render.counted(len(runs), 'run')} on the bus")
     rows = [_row(summary) for summary in runs[:limit]]
-    # `report --node` needs whole ids, so a narrow terminal does not shorten them.
-    render.emit(render.table(render_run.HISTORY, rows, width=render.columns(), spare=("TOOK",)))
+    # `report --node` needs whole ids, which begin with the time.
+    spare = ("TOOK", "STARTED (UTC)")
+    render.emit(render.table(render_run.HISTORY, rows, width=render.columns(), spare=spare))
     if len(runs) > limit:
         render.emit(f"{limit} of {len(runs)} runs; --limit shows more")
 
@@ -218,12 +219,15 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
     seconds = summary.finished_at - summary.started_at
     is_run = summary.outcome is not None
     times = f"{summary.times} times: " if summary.times > 1 else ""
-    counts = render_run.resource_counts(summary.counts) if summary.counts.total else ""
+    pending = summary.noop and summary.counts.out_of_sync > 0
+    counts = (
+        render_run.resource_counts(summary.counts, noop=pending) if summary.counts.total else ""
+    )
     return (
         summary.run if is_run else "",
         started,
         show_duration(seconds) if is_run and seconds else "",
         render.word(str(summary.outcome or "refused"), noop=summary.noop),
         render.user_text(summary.release),
-        times + (render.user_text(summary.reason) or counts),
+        times + (counts if pending else render.user_text(summary.reason) or counts),
     )

@@ -200,7 +200,7 @@ def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     if reply.get("blocked"):
         rows.append(("Blocked", render.user_text(reply["blocked"])))
     if last is not None:
-        ended = show_duration(max(0.0, now.timestamp() - last.finished_at))
+        ended = show_duration(round(max(0.0, now.timestamp() - last.finished_at)))
         noop = " (noop)" if last.noop else ""
         outcome = render.word(str(last.outcome or last.kind))
         rows += [

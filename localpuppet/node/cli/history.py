@@ -197,7 +197,7 @@ def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: 
 
 
 def _row(status: Status) -> tuple[str, ...]:
-    details = render.user_text(status.reason) or render_run.counts(status)
+    details = render_run.reason(status) or render_run.counts(status)
     return (
         status.id,
         render_run.moment(status.started_at).removesuffix(" UTC"),
@@ -387,7 +387,7 @@ def _why(
         ("User", field_text("user")),
         ("Run", status.id),
         ("State", render.word(render_run.state_word(status))),
-        ("Reason", render.user_text(status.reason)),
+        ("Reason", render_run.reason(status)),
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", field_text("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Assigned", _assigned(request.get("assignment"))),
@@ -531,5 +531,5 @@ def _head(status: Status) -> list[tuple[str, str]]:
         ("Run", status.id),
         render_run.code(status),
         ("Outcome", ", ".join(filter(None, [word, counts, took]))),
-        ("Reason", render.user_text(status.reason)),
+        ("Reason", render_run.reason(status)),
     ]

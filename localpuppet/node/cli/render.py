@@ -28,6 +28,8 @@ COLORS = {
 # What `--color` says: errors are shown when the command that knew it is over.
 COLOR: ContextVar[str] = ContextVar("color", default="auto")
 LEAST_ROOM = 8
+# Columns that are cut last: other commands need the whole word.
+WHOLE = ("RUN", "ROLLOUT", "NODE", "FINGERPRINT")
 LONGEST = 10**9
 _LEVELS = {
     "Error:": "red",
@@ -193,9 +195,11 @@ def _fitted(
     while (over := _overhang(head, shorter, width)) > 0:
         columns_ = range(len(head) - 1)
         rooms = [max((len(r[i]) for r in shorter if _plain(r[i])), default=0) for i in columns_]
-        longest = max(columns_, key=lambda index: rooms[index], default=0)
-        if not rooms or rooms[longest] <= LEAST_ROOM:
+        long = [index for index in columns_ if rooms[index] > LEAST_ROOM]
+        if not long:
             return head, rows  # no cut would do
+        others = [index for index in long if head[index] not in WHOLE]
+        longest = max(others or long, key=lambda index: rooms[index])
         room = max(LEAST_ROOM, rooms[longest] - over)
         shorter = [
             [*row[:longest], _cut(row[longest], room), *row[longest + 1 :]] for row in shorter
@@ -306,7 +310,7 @@ class Terminal(Lines):
         """Update the progress line."""
         if int(seconds) != self._second:
             self._second = int(seconds)
-            self._below.show(show_duration(seconds) if seconds >= 10 else f"{self._second}s")
+            self._below.show(show_duration(self._second))
 
     def count(self, done: int, total: int, things: str) -> None:
         """Show the progress."""

@@ -33,7 +33,7 @@ def moment(text: str | None) -> str:
 
 def ago(text: str, now: datetime) -> str:
     """Return how long ago a record's time was."""
-    return f"{show_duration(max(0.0, (now - parse_time(text)).total_seconds()))} ago"
+    return f"{show_duration(round(max(0.0, (now - parse_time(text)).total_seconds())))} ago"
 
 
 def counts(status: Status) -> str:
@@ -42,15 +42,15 @@ def counts(status: Status) -> str:
     if resources is None:
         return ""
     whole = status.outcome in (Outcome.UNCHANGED, Outcome.CHANGED, Outcome.FAILED)
-    text = resource_counts(resources, reached="" if whole else " reached")
-    return f"{text}, {resources.out_of_sync} would change" if status.noop_pending else text
+    return resource_counts(resources, reached="" if whole else " reached", noop=status.noop_pending)
 
 
-def resource_counts(resources: "Resources", *, reached: str = "") -> str:
+def resource_counts(resources: "Resources", *, reached: str = "", noop: bool = False) -> str:
     """Return counts of resources in one phrase.
 
     Args:
         reached: Text behind the total.
+        noop: Whether to say how many would change.
     """
     parts = [f"{render.counted(resources.total, 'resource')}{reached}"]
     for label, count in (
@@ -60,6 +60,8 @@ def resource_counts(resources: "Resources", *, reached: str = "") -> str:
     ):
         if count:
             parts.append(f"{count} {label}")
+    if noop:
+        parts.append(f"{resources.out_of_sync} would change")
     return ", ".join(parts)
 
 
@@ -72,10 +74,15 @@ def result(status: Status) -> str:
     details += filter(None, [show_part(status), counts(status), took(status)])
     # Puppet's error is the line above.
     text = NOTHING_APPLIED if status.reason.startswith(NOTHING_APPLIED) else status.reason
-    reason = f": {one_line(text)}" if text and not outcome.success else ""
-    line = f"# {', '.join(details)}{reason}"
+    why = f": {one_line(text)}" if text and not outcome.success else ""
+    line = f"# {', '.join(details)}{why}"
     color = "yellow" if status.noop_pending else render.COLORS[outcome]
     return f"{click.style(line, fg=color)}  [run {status.id}]"
+
+
+def reason(status: Status) -> str:
+    """Return why a run ended as it did; empty for a noop run, where `counts` says it."""
+    return "" if status.noop_pending else render.user_text(status.reason)
 
 
 def show_part(status: Status) -> str:
@@ -154,7 +161,7 @@ def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
         ("Run", status.id),
         code(status, noop=True),
         ("State", render.word(state_word(status))),
-        ("Reason", render.user_text(status.reason)),
+        ("Reason", reason(status)),
         ("Started", started),
         ("Ended", f"{ended}, took {length}" if length else ended),
         ("Repaired", render.user_text(status.repaired)),

@@ -373,7 +373,7 @@ class ModuleLinks:
         Args:
             trees: By name: a digest, or an absolute path.
         """
-        return self._directory / composition(_targets(trees))
+        return self._directory / composition(_targets(trees))[:16]  # `has` compares the targets
 
     def places(self, directory: Path, links: Mapping[str, str]) -> tuple[Path, Path]:
         """Return the directories of a release's modules, and of its `hiera.yaml`."""

@@ -188,7 +188,7 @@ class RolloutProgress:
 
     def _ended(self, event: NodeRunEnded, state: RolloutState) -> str:
         begun = self._started.get(event.node_run)
-        seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
+        seconds = "" if begun is None else f" ({show_duration(self._clock() - begun)})"
         word = event.outcome or str(event.result)
         if event.node_run.step == state.step_back:
             word = way_back(event)
@@ -399,15 +399,11 @@ def full(view: RolloutView) -> str:
 
 def _run(run: NodeRunView) -> str:
     detail = f", {render.user_text(run.detail)}" if run.detail else ""
-    took = "" if run.seconds is None else f" ({_seconds(run.seconds)})"
+    took = "" if run.seconds is None else f" ({show_duration(run.seconds)})"
     reason = f": {render.user_text(run.reason)}" if run.reason else ""
     puppet = f"  [run {render.user_text(run.run)}]" if run.run else ""
     text = f"{run.node}  {coloured(run.state)}{detail}{took}{reason}{puppet}"
     return render.hanging("  ", text)
-
-
-def _seconds(seconds: float) -> str:
-    return show_duration(seconds) if seconds >= 10 else f"{seconds:.1f}s"
 
 
 def rollout_rows(rollouts: Iterable[Mapping[str, Any]]) -> str:
@@ -423,4 +419,5 @@ def rollout_rows(rollouts: Iterable[Mapping[str, Any]]) -> str:
         )
         for rollout in rollouts
     ]
-    return render.table(("ROLLOUT", "STATE", "RELEASE", "BY", "BEGAN", "NODES"), rows)
+    head = ("ROLLOUT", "STATE", "RELEASE", "BY", "BEGAN", "NODES")
+    return render.table(head, rows, spare=("BEGAN", "BY"))

@@ -49,6 +49,13 @@ def test_a_count_uses_the_singular_or_plural() -> None:
     assert render.counted(2, "node") == "2 nodes"
 
 
+def test_ids_are_cut_last() -> None:
+    run = "20261122T110000.000000Z-0123"
+    rows = [(run, "choria=web01.example.com", "1 done, 1 failed")]
+    text = render.table(("RUN", "BY", "NODES"), rows, width=50)
+    assert text.splitlines()[1] == f"{run}  choria=we…  1 done,…"
+
+
 def test_two_long_columns_are_both_cut_but_never_a_styled_word() -> None:
     head = ("RUN", "STARTED (UTC)", "OUTCOME", "RELEASE", "DETAILS")
     styled = click.style("interrupted", fg="red") + " (noop)"

@@ -96,6 +96,9 @@ def test_every_file_of_a_release_is_compared(site: Node, forge: Forge) -> None:
     assert "\nlogo.png: not shown: a binary file\n" in shown
     assert "\n-version: 5\n" in shown
     assert "\n+c: \\x1b[31m3\n" in shown
+    coloured = site.run("--color=always", "release", "diff", "web/tags/r2", "web/tags/r3", "--text")
+    assert "\n\x1b[31m-version: 5\x1b[0m\n" in coloured.out
+    assert "\n\x1b[32m+c: \\x1b[31m3\x1b[0m\n" in coloured.out
     moved = site.run("release", "diff", "web/tags/r1", "web/tags/r2", "--json").json["files"]
     assert "ntp/manifests/init.pp" in moved["removed"]
     assert "modules/ntp/manifests/init.pp" in moved["added"]

@@ -142,7 +142,12 @@ def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> N
     assert not target.exists()
     status = node.status()
     assert (status["outcome"], status["noop"], status["noop_pending"]) == ("unchanged", True, True)
-    assert "1 would change" in done.out
+    words = "8 resources, 1 would change"
+    assert f", {words}, " in done.out
+    for command in ("status", "history", "report"):
+        shown = node.run(command).out
+        assert words in shown
+        assert shown.count("would change") == 1
 
 
 def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:

@@ -124,6 +124,7 @@ def test_invalid_durations_are_refused(text: str) -> None:
     ("seconds", "text"),
     [
         (0.41, "0.4s"),
+        (5.0, "5s"),
         (12.3, "12s"),
         (200, "3m 20s"),
         (1800, "30m"),

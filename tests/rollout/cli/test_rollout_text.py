@@ -29,7 +29,7 @@ def test_how_far_it_is() -> None:
     state.take(LastRunsReported(durations=dict.fromkeys(state.nodes, (2.0,))))
     state.take(NodeRunsStarted(node_runs=(FIRST, SECOND)))
     assert how_far(state, on={FIRST: 1.0, SECOND: 1.0}) == (
-        "group 1 of 2, 0 of 3 runs ended, about 4.0s left, "
+        "group 1 of 2, 0 of 3 runs ended, about 4s left, "
         "2 running (n01.example.com, n02.example.com)"
     )
     assert how_far(state, on={FIRST: 1.0, SECOND: 90.0}) == (
@@ -41,7 +41,7 @@ def test_how_far_it_is() -> None:
     )
     state.take(NodeRunEnded(node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="did not tell"))
     assert how_far(state, on={SECOND: 11.0}) == (
-        "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, "
+        "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4s left, "
         "1 running for 11s (n02.example.com)"
     )
     state.take(RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed"))

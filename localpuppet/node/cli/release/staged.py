@@ -276,6 +276,9 @@ SHOWN = 40
 NEWLINE = r"\n"  # what shows the end of a line inside of a value
 
 
+_LINES = {"-": "red", "+": "green", "@": "cyan"}
+
+
 @command("diff", exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""})
 @click.argument("before", shell_complete=complete_release)
 @click.argument("after", shell_complete=complete_release)
@@ -318,7 +321,8 @@ def diff_command(
     for title, difference in differences.items():
         render.emit(_text(title, difference))
     for name, diff in texts.items():
-        render.emit(render.user_text(diff if diff.startswith("--- ") else f"{name}: {diff}"))
+        for line in (diff if diff.startswith("--- ") else f"{name}: {diff}").split("\n"):
+            render.emit(click.style(render.user_text(line), fg=_LINES.get(line[:1])))
 
 
 def _resources(node: NodeApp, name: str, releases: "Sequence[Release]") -> NameDifference:

@@ -170,6 +170,7 @@ def test_trunk_is_applied_with_the_modules_of_its_lock(node: Node, tree: Path) -
 def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: Path) -> None:
     assert node.run("try", str(tree), "--noop").code == 0
     (links,) = (node.state / "links").iterdir()
+    assert len(links.name) == 16, "the path is in messages of Puppet"
     assert node.run("release", "gc", "--json").json["trees"] == []
     os.utime(links, (0, 0))
     assert len(node.run("release", "gc", "--json").json["trees"]) == 1
