@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
     from localpuppet.node.puppet.environment import LeanStart
     from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.puppet.launching import CompiledRuby, PuppetForkServer
+    from localpuppet.node.puppet.launching import CompiledRuby
     from localpuppet.node.releases.branches import CodeSupply, MutableCode
     from localpuppet.node.releases.fetch import Supply
     from localpuppet.node.releases.garbage import GarbageCollector
@@ -465,6 +465,7 @@ class NodeApp:
 
         return Attempts(
             self.settings.state / "attempts",
+            own=self.settings.input,
             records=self.records,
             metrics=self.settings.metrics,
             clock=self.clock,
@@ -1103,7 +1104,7 @@ class NodeApp:
             reader=self.reader,
             catalogs=self.catalogs(asks=True),
             answer=lambda: self.classifier.answer(None),
-            keep=self.store.locks.take_for_run,
+            lock_store=self.store.locks.take_for_run,
         )
 
     # Runs
@@ -1113,7 +1114,7 @@ class NodeApp:
 
         return NodeInput(
             own=self.settings.input,
-            reader=self.inputs,
+            inputs=self.inputs,
             instance_facts=lambda: self.instance.facts(),
             asks_enc=self.settings.enc is not None,
         )
@@ -1128,7 +1129,7 @@ class NodeApp:
             releases=self.provider,
             note=self.note,
             applied_elsewhere=self.applied_elsewhere,
-            keep=self.store.locks.take_for_run,
+            lock_store=self.store.locks.take_for_run,
         )
 
     def trial(self) -> "TrialPreparation":
@@ -1166,7 +1167,7 @@ class NodeApp:
             releases=self.provider,
             reader=self.reader,
             answer=lambda: self.classifier.answer(None),
-            keep=self.store.locks.take_for_run,
+            lock_store=self.store.locks.take_for_run,
             clock=self.clock,
             confirm=confirm,
             confirmed=confirmed,
@@ -1174,7 +1175,7 @@ class NodeApp:
         )
 
     def supervisor(
-        self, observer: "Observer", *, fork_server: "PuppetForkServer | None" = None
+        self, observer: "Observer", *, fork_server: "ForkServerClient | None" = None
     ) -> "Supervisor":
         """Return the supervisor of runs.
 

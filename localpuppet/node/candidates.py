@@ -166,7 +166,7 @@ class Candidate(Value):
 
     Attributes:
         answer: Returns the answer of the site's ENC; `None` if the site has no ENC.
-        keep: Keeps `gc` away from the store.
+        lock_store: Keeps `gc` away from the store.
     """
 
     own: Path
@@ -175,11 +175,11 @@ class Candidate(Value):
     reader: InterfaceReader
     catalogs: NodeCatalogs
     answer: Callable[[], EncData | None]
-    keep: Callable[[], Flock]
+    lock_store: Callable[[], Flock]
 
     def changes(self, release: ReleasePath) -> CatalogChanges:
         """Return the differences between the catalog of the node's release and that of another."""
-        with self.keep():
+        with self.lock_store():
             read = self.inputs.read(str(self.own))
             app = read.input.app
             if app.source != release.source:

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
@@ -32,10 +31,6 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.input import Fetch
 from localpuppet.rollout.site import MAX_COMPONENTS, EnvironmentSite
 
-if TYPE_CHECKING:
-    from localpuppet.node.enc.input import Fetch
-
-
 MAX_GRAPH = 48 * 1024 * 1024
 # The number of values decides about the memory for a document: a graph has one mapping, two lists,
 # about nine strings, and brackets in the names of each component.
@@ -45,7 +40,7 @@ SERVER_ERROR = {"message", "issue_kind"}
 STANDARD_INPUT = "-"
 
 
-def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> EnvironmentSite:
+def read_site(source: str, documents: Documents, fetch: Fetch | None = None) -> EnvironmentSite:
     """Return the site in a file or on a Puppet server.
 
     Args:

@@ -109,7 +109,7 @@ class InventoryCalls:
             InvalidInputError: The query is invalid.
         """
         question = FunctionCall.of(fields.text("function"), fields.values("arguments"))
-        directory = self._records.on(run)
+        directory = self._records.running(run)
         inventory_answer = await self.ask(question, run=None if directory is None else directory.id)
         if isinstance(inventory_answer, UnansweredQuery):
             if directory is not None:
@@ -212,7 +212,7 @@ class ExportCalls:
         Raises:
             InvalidInputError: An export is invalid, or the run does not exist.
         """
-        directory = self._records.on(run)
+        directory = self._records.running(run)
         if directory is None:
             raise InvalidInputError("this node has no such run", where="export")
         return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
@@ -229,7 +229,7 @@ class ExportCalls:
         kind = fields.parsed("type", named_type)
         condition: Json = fields.values_or_none("filter")
         search = Search.parse(condition)
-        directory = self._records.on(run)
+        directory = self._records.running(run)
         asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
         where = one_line(collector_text(kind, condition))[:200]
         try:
@@ -431,7 +431,9 @@ class PuppetCalls(Value):
     def _note(self, fields: Fields, reply: Mapping[str, Any]) -> None:
         """Note the answer to a catalog that is compiled in a run, for the run's capture."""
         verb = fields.text("verb")
-        if verb not in ("query", "collect", "leader") or not (run := self.records.on(_run(fields))):
+        if verb not in ("query", "collect", "leader") or not (
+            run := self.records.running(_run(fields))
+        ):
             return
         if verb == "query":
             arguments = fields.values("arguments")

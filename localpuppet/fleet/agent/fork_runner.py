@@ -385,9 +385,9 @@ def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunC
             causes=order.causes,
             through=order.through,
         )
-        with node.attempts.noted(options, source=str(node.settings.input)) as named:
+        with node.attempts.record_refusal(options) as set_release:
             try:
-                status = _run(node, options, begun, named)
+                status = _run(node, options, begun, set_release)
             except (BusyError, OnHoldError) as error:
                 # Not an attempt: the agent keeps the causes, and their run follows.
                 return RunCompletion(result=RequestedRunResult.BUSY, reason=str(error))
@@ -465,9 +465,9 @@ def _run(
     node: NodeApp,
     options: RunOptions,
     begun: Callable[[], None],
-    named: Callable[[ReleasePath], None],
+    set_release: Callable[[ReleasePath], None],
 ) -> Status:
-    prepared = node.preparation().prepare(options, named=named)
+    prepared = node.preparation().prepare(options, set_release=set_release)
     server = node.fork_server if node.section(fleet_settings_of).agent.warm else None
     supervisor = node.supervisor(_Begins(begun), fork_server=server)
     node.processes.watch_signals()

@@ -131,12 +131,16 @@ def apply_command(
         despite_hold=despite_hold,
     )
     shown = RunDisplay(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
-    with node.attempts.noted(run_options, source=source or str(node.settings.input)) as named:
+    with node.attempts.record_refusal(run_options, source) as set_release:
         prepared = node.preparation().prepare(
-            run_options, source=source, package=install, allow_older=allow_older, named=named
+            run_options,
+            source=source,
+            package=install,
+            allow_older=allow_older,
+            set_release=set_release,
         )
         status = supervise(node, prepared, shown)
-    return tell(status, shown)
+    return show_result(status, shown)
 
 
 class RunDisplay(Value):
@@ -181,7 +185,7 @@ def supervise(node: NodeApp, prepared: "PreparedRun", shown: RunDisplay) -> Stat
         observer.close()
 
 
-def tell(status: Status, shown: RunDisplay) -> int:
+def show_result(status: Status, shown: RunDisplay) -> int:
     """Show the result of a run, and return the exit code."""
     text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
@@ -279,7 +283,9 @@ def try_command(
         detach=False,
         detailed=flags["detailed_exitcodes"],
     )
-    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
-        prepared = node.trial().prepare(options, directory=directory, source=source, named=named)
+    with node.attempts.record_refusal(options, source) as set_release:
+        prepared = node.trial().prepare(
+            options, directory=directory, source=source, set_release=set_release
+        )
         status = supervise(node, prepared, shown)
-    return tell(status, shown)
+    return show_result(status, shown)

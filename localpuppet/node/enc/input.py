@@ -92,7 +92,7 @@ class InputReader(Value):
             UnavailableError: The https server, or the metadata service, is unreachable.
             StateError: The answer of the metadata service cannot be written.
         """
-        loaded = self.read_itself(source)
+        loaded = self.read_unassigned(source)
         if not loaded.input.app.is_assigned:
             return loaded
         assignment = self.assigned()
@@ -108,7 +108,7 @@ class InputReader(Value):
         """
         return self.read(str(path)).input.app
 
-    def read_itself(self, source: str) -> LoadedInput:
+    def read_unassigned(self, source: str) -> LoadedInput:
         """Return the input at `source` without an assignment; see `read`.
 
         Raises:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.files import (
@@ -41,6 +41,9 @@ from localpuppet.base.value import Value
 from localpuppet.node.puppet.command_line import Compilation
 from localpuppet.node.puppet.environment import FacterConf, LeanStart, environment
 from localpuppet.node.puppet.installation import Installation, find_ruby
+
+if TYPE_CHECKING:
+    from localpuppet.base.machine.fork_server import ForkServerClient
 
 CWD = Path("/")
 
@@ -60,21 +63,6 @@ class ServerLimits(Value):
 
 
 LIMITS = ServerLimits()
-
-
-class PuppetForkServer(Protocol):
-    """Forks children from a Puppet that has loaded its library."""
-
-    def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
-        """Fork a child; see `base.machine.fork_server.ForkServerClient`.
-
-        Raises:
-            UnavailableError: No child was forked; the message has the reason.
-            StateError: A child that did not begin cannot be killed.
-        """
-
-    def memory(self) -> int | None:
-        """Return the resident memory of the server in bytes; `None` if it is not running."""
 
 
 class PuppetLaunch(Value):
@@ -114,7 +102,7 @@ def launch(
     *,
     processes: Processes,
     lean: LeanStart,
-    fork_server: PuppetForkServer | None,
+    fork_server: "ForkServerClient | None",
 ) -> LaunchedPuppet:
     """Start a run's Puppet: warm if a fork server accepts it, else cold.
 
@@ -137,7 +125,7 @@ def launch(
     return LaunchedPuppet(child=child, cold_reason=reason)
 
 
-def _warm(run: PuppetLaunch, fork_server: PuppetForkServer, facter: FacterConf | None) -> Child:
+def _warm(run: PuppetLaunch, fork_server: "ForkServerClient", facter: FacterConf | None) -> Child:
     request = {
         "argv": list(run.argv),
         # As a run has it once lean_start.rb has taken the tuning out of it again.

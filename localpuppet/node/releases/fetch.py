@@ -139,7 +139,7 @@ class Fetcher:
                 too. `None` for separate limits for this call.
         """
         tags = dict(judged or {})
-        noted = self._verified.noted()
+        noted = self._verified.current()
         absent = {key for key, item in wanted.items() if not self._has(item, noted)}
         budget = budget or self._store.budget()
         for key, item in wanted.items():

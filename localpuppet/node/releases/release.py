@@ -118,7 +118,7 @@ def resolve(
     name = _directory(app, inside, where="app", sources=sources)
     staged = _staged(app, name, store)
     if staged is not None:
-        VerificationCache(store).noted().refuse(staged, sources)
+        VerificationCache(store).current().refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(

@@ -29,7 +29,7 @@ from localpuppet.node.releases.manifest import (
     check_modulepath,
     refuse_untagged,
 )
-from localpuppet.node.releases.source import split
+from localpuppet.node.releases.source import tag_of
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
@@ -69,7 +69,7 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
                 hint="run 'localpuppet release lock' without --path",
             )
     modules = {f"modules.{name}": module for name, module in manifest.modules.items()}
-    tags = {f"sources.{entry}": split(entry) for entry in manifest.modulepath}
+    tags = {f"sources.{entry}": tag_of(entry) for entry in manifest.modulepath}
     locked = lock.pins
     for name in sorted({*modules, *tags, *locked}):
         module, tag, pin = modules.get(name), tags.get(name), locked.get(name)

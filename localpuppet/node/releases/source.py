@@ -146,7 +146,7 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
         )
 
 
-def split(path: ReleasePath) -> Tag:
+def tag_of(path: ReleasePath) -> Tag:
     """Return the tag in the path of a release, `r1` of `foo/tags/r1`.
 
     Raises:

@@ -28,7 +28,7 @@ from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
-from localpuppet.node.releases.source import refuse_stale, source_of, split
+from localpuppet.node.releases.source import refuse_stale, source_of, tag_of
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease, composition
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.verification import UNVERIFIED, VerificationCache
@@ -124,7 +124,7 @@ class ReleaseStaging:
 
     def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
-        unverified = self._verified.noted().unverified(staged, self._sources)
+        unverified = self._verified.current().unverified(staged, self._sources)
         problems = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
             problem = self.store.problem(sha256, full=full)
@@ -204,10 +204,12 @@ class ReleaseStaging:
             accept_moved: Switch the name of a collection that another release pins differently.
 
         Raises:
+            InvalidInputError: The release is not a tag.
             IntegrityError: Another staged release pins one of its names differently.
             BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
+        tag_of(app)  # rejects what is no tag
         with self.store.locks.take_for_changes():
             self._sweep(app)
             known = self.records.of(app)
@@ -240,7 +242,7 @@ class ReleaseStaging:
         source = source_of(app, self._sources)
         own = WantedTag(
             url=source.url,
-            tag=split(app),
+            tag=tag_of(app),
             where=app,
             source=source,
             pinned=None if accept_moved else self.remembered(app, known),

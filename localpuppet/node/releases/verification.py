@@ -103,7 +103,7 @@ class VerificationCache:
     def __init__(self, state: Path) -> None:
         self._file = state / "verified.json"
 
-    def noted(self) -> VerificationRecord:
+    def current(self) -> VerificationRecord:
         """Return the current verifications, for one decision."""
         return VerificationRecord(self._file)
 

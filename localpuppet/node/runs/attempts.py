@@ -36,12 +36,14 @@ class Attempts:
 
     Attributes:
         directory: `attempts/` in the state directory.
+        own: The node's own input.
         system_log: Takes a line about an attempt that cannot be written.
         after_refusal: Called with each recorded attempt; raises nothing.
     """
 
     directory: Path
     _: KW_ONLY
+    own: Path
     records: "Records"
     metrics: Path
     clock: Clock
@@ -49,13 +51,15 @@ class Attempts:
     after_refusal: "Callable[[Attempt], None]" = lambda _attempt: None
 
     @contextmanager
-    def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
+    def record_refusal(
+        self, options: "RunOptions", source: str | None = None
+    ) -> Iterator[Callable[[str], None]]:
         """Record an attempt if the body is refused before the record of a run was opened.
 
         Yields a function that takes the release's name when it is known.
 
         Args:
-            source: Where the input comes from.
+            source: Where the input comes from; the own one for `None`.
         """
         known: list[str] = []
         try:
@@ -63,8 +67,8 @@ class Attempts:
         except (LocalpuppetError, OSError) as error:
             release = known[-1] if known else ""
             try:
-                if not self.records.mine():
-                    self._note(error, options, release=release, source=source)
+                if not self.records.is_mine():
+                    self._note(error, options, release=release, source=source or str(self.own))
             except (StateError, OSError) as problem:
                 lines = map(one_line, (f"apply {release}".strip(), str(error), str(problem)))
                 self.system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])

@@ -1,4 +1,4 @@
-"""Prepares a run for `localpuppet apply`, the agent or a rollout.
+"""Prepares a run for `localpuppet apply`, the agent or a rollout; puts assignments in force.
 
     read the input -> rolled back? older? -> provide the release -> compute the node document
     -> ask for instance data
@@ -34,166 +34,6 @@ from localpuppet.node.runs.run_records import GoodRuns, Records
 _NO_RELEASE = ReleasePath("a-work-tree/trunk")
 
 
-class AssignmentService(Value):
-    """Stages, applies and takes back assignments of this node.
-
-    Attributes:
-        own: The node's own input.
-        ledger: What was applied, and an operator's rollback.
-        reader: Reads the interface of a release with Puppet's parser.
-        answer: Returns the answer of the site's ENC command, if the site has one.
-        keep: Keeps `gc` away from releases.
-        confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
-        confirmed: Returns whether an assignment was confirmed.
-    """
-
-    own: Path
-    inputs: InputReader
-    assigned: AssignedRelease
-    ledger: Ledger
-    records: Records
-    good_runs: GoodRuns
-    releases: ReleaseProvider
-    reader: InterfaceReader
-    answer: Callable[[], EncData | None]
-    keep: Callable[[], Flock]
-    clock: Clock
-    confirm: float
-    confirmed: Callable[[Assignment], bool]
-    note: Callable[[str], None]
-
-    def stage(self, wanted: Assignment) -> bool:
-        """Provide a release on the node; return whether its assignment would be new.
-
-        Raises:
-            LocalpuppetError: The node rejects the assignment: its input names the release itself, a
-                newer assignment is in force, the release cannot be provided, is not locked or is
-                older than what runs, or the values do not fit it. The assignment in force stays.
-        """
-        with self.keep():
-            return self._stage(wanted)
-
-    def take(self, wanted: Assignment) -> None:
-        """Put an assignment in force; the next run takes it.
-
-        Raises:
-            LocalpuppetError: See `stage`; or another assignment was put in force meanwhile.
-        """
-        with self.keep():
-            if self._stage(wanted):
-                newest = next(iter(self.records.ids()), "")
-                taken = replace(
-                    wanted,
-                    at=show_time(self.clock.now()),
-                    after=newest,
-                    back_to=self._back_to(newest),
-                    confirm=self.confirm,
-                )
-                self.assigned.keep(taken)
-
-    def go_back(self, left: Assignment, *, by: str = "") -> None:
-        """Replace an assignment by the last good run before it, with that run's node document.
-
-        If another assignment or none is in force, nothing changes.
-
-        Args:
-            by: The user who decides; the default is the user who assigned the release.
-
-        Raises:
-            InvalidInputError: There is no such run.
-        """
-        held = self.assigned.read()
-        if held is None or identity(held) != identity(left):
-            return
-        rollback = self.ledger.rollback()
-        loaded = self.inputs.read(str(self.own))
-        if loaded.assignment is None:  # the node's own input names a release by now
-            return
-        stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
-        if rollback is not None and stands and rollback.serial == held.serial:
-            return
-        with self.keep():
-            RollbackService(self.good_runs, self.ledger).go_back(
-                loaded,
-                tag=None,
-                user=by or left.by,
-                now=self.clock.now(),
-                ensure=lambda app: self.releases.ensure_present(app, self.note),
-                until=held.back_to,
-            )
-
-    def _back_to(self, newest: str) -> str:
-        """Return the newest run to which a node may return from an assignment that arrives now."""
-        before = self.assigned.read()
-        if before is None or not before.confirm or self.confirmed(before):
-            return newest
-        return before.back_to
-
-    def _stage(self, wanted: Assignment) -> bool:
-        loaded = self._read(wanted)
-        new = check_newer(wanted, self.assigned.read())
-        release = self._provide(wanted)
-        self._check_values(loaded.given(wanted), wanted, release)
-        return new
-
-    def _read(self, wanted: Assignment) -> LoadedInput:
-        """Return the node's own input if it takes an assignment of this source."""
-        loaded = self.inputs.read_itself(str(self.own))
-        app, source = loaded.input.app, wanted.release.source
-        if not app.is_assigned or app.source != source:
-            raise InvalidInputError(
-                f"is {app}: this node does not take releases of {source} by request",
-                where=f"{loaded.name}: app",
-                hint=f"write app: {source}/assigned",
-            )
-        return loaded
-
-    def _provide(self, wanted: Assignment) -> Release:
-        app = wanted.release
-        self._check_forward(wanted)
-        release = self.releases.provide(ReleasePath(app))
-        # A release that came only now brought the time of its tag with it.
-        self._check_forward(wanted)
-        if not (release.directory / LOCK).is_file():
-            raise InvalidInputError(
-                f"{app} has no {LOCK}: localpuppet deploys locked releases only",
-                where="release",
-                hint="'localpuppet release lock' makes one",
-            )
-        return release
-
-    def _check_forward(self, wanted: Assignment) -> None:
-        if wanted.allow_older:
-            return
-        try:
-            self.ledger.check_forward(wanted.release)
-        except InvalidInputError as error:
-            hint = "pass --allow-older; the policy of the node must allow you the action 'older'"
-            raise InvalidInputError(error.what, where="release", hint=hint) from error
-
-    def _check_values(self, given: LoadedInput, wanted: Assignment, release: Release) -> None:
-        document = node_document(given, release.enc, answer=self.answer())
-        where = f"{wanted.release} on this node"
-        try:
-            if problem := self.reader.check_now(release, document, where=where):
-                raise InvalidInputError(problem, where=where)
-        except LocalpuppetError as error:
-            raise error if error.where else error.at(where) from error
-        if not wanted.classes:
-            return
-        interface = self.reader.interface_of(release)
-        for name, body in wanted.classes.items():
-            class_interface = interface.classes.get(name)
-            for key in body:
-                parameter = class_interface.parameters.get(key) if class_interface else None
-                if parameter is not None and "Sensitive" in (parameter.type or ""):
-                    raise InvalidInputError(
-                        "is Sensitive, and the bus would carry its value",
-                        where=f"classes.{name}.{key}",
-                        hint="put secrets in Hiera (eyaml) or in the node's own input",
-                    )
-
-
 class PreparedRun(Value):
     """A run that is ready for the supervisor.
 
@@ -204,7 +44,7 @@ class PreparedRun(Value):
         document: The node document; `None` if the site's ENC command adds to it: the supervisor
             calls that command when the record is open.
         instance_facts: The facts that the cloud's instance data gives, by name.
-        kept: Lock that keeps `gc` away from the release until the record is open.
+        store_lock: Lock that keeps `gc` away from the release until the record is open.
     """
 
     loaded: LoadedInput
@@ -213,12 +53,12 @@ class PreparedRun(Value):
     document: NodeDocument | None
     instance_facts: Mapping[str, str] = field(default_factory=dict)
     ends_rollback: bool = False
-    kept: Flock | None = None
+    store_lock: Flock | None = None
 
-    def on_record(self) -> None:
+    def release_store(self) -> None:
         """Let `gc` continue: the record names what the run needs, or no run follows."""
-        if self.kept is not None:
-            self.kept.release()
+        if self.store_lock is not None:
+            self.store_lock.release()
 
     def request(
         self,
@@ -272,7 +112,7 @@ class NodeInput(Value):
     """
 
     own: Path
-    reader: InputReader
+    inputs: InputReader
     instance_facts: Callable[[], Mapping[str, str]]
     asks_enc: bool
 
@@ -282,7 +122,7 @@ class NodeInput(Value):
         Raises:
             LocalpuppetError: The input is invalid or unreachable.
         """
-        return self.reader.read(str(self.own) if source is None else source)
+        return self.inputs.read(str(self.own) if source is None else source)
 
     def document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
         """Return the node document; `None` if the supervisor asks the site's ENC for it.
@@ -300,7 +140,7 @@ class RunPreparation(Value):
         ledger: What was applied, and an operator's rollback.
         applied_elsewhere: Returns the release that this node last published on the bus as applied;
             used if the ledger does not know the source.
-        keep: Keeps `gc` away from releases; the lock is released when the run is on record.
+        lock_store: Keeps `gc` away from releases; the lock is released when the run is on record.
     """
 
     node_input: NodeInput
@@ -308,7 +148,7 @@ class RunPreparation(Value):
     releases: ReleaseProvider
     note: Callable[[str], None]
     applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None]
-    keep: Callable[[], Flock]
+    lock_store: Callable[[], Flock]
 
     def prepare(
         self,
@@ -317,11 +157,11 @@ class RunPreparation(Value):
         source: str | None = None,
         package: Path | None = None,
         allow_older: bool = False,
-        named: Callable[[ReleasePath], None] = lambda _: None,
+        set_release: Callable[[ReleasePath], None] = lambda _: None,
     ) -> PreparedRun:
         """Read the input, provide its release, and refuse the run if it cannot succeed.
 
-        Until the caller calls `on_record`, `gc` removes no release.
+        Until the caller calls `release_store`, `gc` removes no release.
 
         Args:
             source: The input; the node's own for `None`.
@@ -332,22 +172,22 @@ class RunPreparation(Value):
             LocalpuppetError: The input is invalid, or the release cannot be provided. Nothing is
                 locked or recorded then.
         """
-        kept = self.keep()
+        store_lock = self.lock_store()
         prepared = None
         try:
             loaded = self.node_input.read(source)
-            named(loaded.input.app)
+            set_release(loaded.input.app)
             rollback = self.ledger.rollback() if source is None else None
             in_force = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
             stands = in_force and not allow_older
             try:
                 if rollback is not None and stands:
                     loaded, options = self._overruled(loaded, options, rollback)
-                    named(loaded.input.app)
+                    set_release(loaded.input.app)
                 # After a rollback the next input decides, even if its release is older.
                 assigned_older = loaded.assignment is not None and loaded.assignment.allow_older
-                decided = allow_older or rollback is not None or assigned_older
-                release = self._release(loaded.input.app, package, decided=decided)
+                may_be_older = allow_older or rollback is not None or assigned_older
+                release = self._release(loaded.input.app, package, may_be_older=may_be_older)
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error
             if release.repaired:
@@ -359,16 +199,16 @@ class RunPreparation(Value):
                 document=options.document or self.node_input.document(loaded, release),
                 instance_facts=self.node_input.instance_facts(),
                 ends_rollback=rollback is not None and not stands and not options.noop,
-                kept=kept,
+                store_lock=store_lock,
             )
             return prepared
         finally:
             if prepared is None:
-                kept.release()
+                store_lock.release()
 
-    def _release(self, app: ReleasePath, package: Path | None, *, decided: bool) -> Release:
-        """Provide the release; reject an older one unless `decided` allows it."""
-        if decided:
+    def _release(self, app: ReleasePath, package: Path | None, *, may_be_older: bool) -> Release:
+        """Provide the release; reject an older one unless it may be older."""
+        if may_be_older:
             return self.releases.provide(app, package=package)
         before = self.applied_elsewhere(app) if self.ledger.begins(app) else None
         self.ledger.check_forward(app, before=before)
@@ -418,13 +258,13 @@ class TrialPreparation(Value):
         *,
         directory: Path,
         source: str | None,
-        named: Callable[[str], None],
+        set_release: Callable[[str], None],
     ) -> PreparedRun:
         """Read the input, provide the modules, and refuse the run if it cannot succeed.
 
         Args:
             source: The input; the node's own, if it has one, for `None`.
-            named: Takes the name of the work tree, as soon as it is known.
+            set_release: Takes the name of the work tree, as soon as it is known.
 
         Raises:
             LocalpuppetError: The site's settings, the input or the tree do not allow the run.
@@ -440,7 +280,7 @@ class TrialPreparation(Value):
             self.note("warning: compiling runs functions and facts of this work tree as this user")
         loaded = self.read_input(source)
         release = self.release(directory)
-        named(release.name)
+        set_release(release.name)
         return PreparedRun(
             loaded=loaded,
             release=release,
@@ -463,3 +303,163 @@ class TrialPreparation(Value):
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
             return LoadedInput(name="", sha256="", input=nothing)
         return self.node_input.read(source)
+
+
+class AssignmentService(Value):
+    """Stages, applies and takes back assignments of this node.
+
+    Attributes:
+        own: The node's own input.
+        ledger: What was applied, and an operator's rollback.
+        reader: Reads the interface of a release with Puppet's parser.
+        answer: Returns the answer of the site's ENC command, if the site has one.
+        lock_store: Keeps `gc` away from releases.
+        confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
+        confirmed: Returns whether an assignment was confirmed.
+    """
+
+    own: Path
+    inputs: InputReader
+    assigned: AssignedRelease
+    ledger: Ledger
+    records: Records
+    good_runs: GoodRuns
+    releases: ReleaseProvider
+    reader: InterfaceReader
+    answer: Callable[[], EncData | None]
+    lock_store: Callable[[], Flock]
+    clock: Clock
+    confirm: float
+    confirmed: Callable[[Assignment], bool]
+    note: Callable[[str], None]
+
+    def stage(self, wanted: Assignment) -> bool:
+        """Provide a release on the node; return whether its assignment would be new.
+
+        Raises:
+            LocalpuppetError: The node rejects the assignment: its input names the release itself, a
+                newer assignment is in force, the release cannot be provided, is not locked or is
+                older than what runs, or the values do not fit it. The assignment in force stays.
+        """
+        with self.lock_store():
+            return self._stage(wanted)
+
+    def take(self, wanted: Assignment) -> None:
+        """Put an assignment in force; the next run takes it.
+
+        Raises:
+            LocalpuppetError: See `stage`; or another assignment was put in force meanwhile.
+        """
+        with self.lock_store():
+            if self._stage(wanted):
+                newest = next(iter(self.records.ids()), "")
+                taken = replace(
+                    wanted,
+                    at=show_time(self.clock.now()),
+                    after=newest,
+                    back_to=self._back_to(newest),
+                    confirm=self.confirm,
+                )
+                self.assigned.keep(taken)
+
+    def go_back(self, left: Assignment, *, by: str = "") -> None:
+        """Replace an assignment by the last good run before it, with that run's node document.
+
+        If another assignment or none is in force, nothing changes.
+
+        Args:
+            by: The user who decides; the default is the user who assigned the release.
+
+        Raises:
+            InvalidInputError: There is no such run.
+        """
+        held = self.assigned.read()
+        if held is None or identity(held) != identity(left):
+            return
+        rollback = self.ledger.rollback()
+        loaded = self.inputs.read(str(self.own))
+        if loaded.assignment is None:  # the node's own input names a release by now
+            return
+        stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
+        if rollback is not None and stands and rollback.serial == held.serial:
+            return
+        with self.lock_store():
+            RollbackService(self.good_runs, self.ledger).go_back(
+                loaded,
+                tag=None,
+                user=by or left.by,
+                now=self.clock.now(),
+                ensure=lambda app: self.releases.ensure_present(app, self.note),
+                until=held.back_to,
+            )
+
+    def _back_to(self, newest: str) -> str:
+        """Return the newest run to which a node may return from an assignment that arrives now."""
+        before = self.assigned.read()
+        if before is None or not before.confirm or self.confirmed(before):
+            return newest
+        return before.back_to
+
+    def _stage(self, wanted: Assignment) -> bool:
+        loaded = self._read(wanted)
+        new = check_newer(wanted, self.assigned.read())
+        release = self._provide(wanted)
+        self._check_values(loaded.given(wanted), wanted, release)
+        return new
+
+    def _read(self, wanted: Assignment) -> LoadedInput:
+        """Return the node's own input if it takes an assignment of this source."""
+        loaded = self.inputs.read_unassigned(str(self.own))
+        app, source = loaded.input.app, wanted.release.source
+        if not app.is_assigned or app.source != source:
+            raise InvalidInputError(
+                f"is {app}: this node does not take releases of {source} by request",
+                where=f"{loaded.name}: app",
+                hint=f"write app: {source}/assigned",
+            )
+        return loaded
+
+    def _provide(self, wanted: Assignment) -> Release:
+        app = wanted.release
+        self._check_forward(wanted)
+        release = self.releases.provide(ReleasePath(app))
+        # A release that came only now brought the time of its tag with it.
+        self._check_forward(wanted)
+        if not (release.directory / LOCK).is_file():
+            raise InvalidInputError(
+                f"{app} has no {LOCK}: localpuppet deploys locked releases only",
+                where="release",
+                hint="'localpuppet release lock' makes one",
+            )
+        return release
+
+    def _check_forward(self, wanted: Assignment) -> None:
+        if wanted.allow_older:
+            return
+        try:
+            self.ledger.check_forward(wanted.release)
+        except InvalidInputError as error:
+            hint = "pass --allow-older; the policy of the node must allow you the action 'older'"
+            raise InvalidInputError(error.what, where="release", hint=hint) from error
+
+    def _check_values(self, given: LoadedInput, wanted: Assignment, release: Release) -> None:
+        document = node_document(given, release.enc, answer=self.answer())
+        where = f"{wanted.release} on this node"
+        try:
+            if problem := self.reader.check_now(release, document, where=where):
+                raise InvalidInputError(problem, where=where)
+        except LocalpuppetError as error:
+            raise error if error.where else error.at(where) from error
+        if not wanted.classes:
+            return
+        interface = self.reader.interface_of(release)
+        for name, body in wanted.classes.items():
+            class_interface = interface.classes.get(name)
+            for key in body:
+                parameter = class_interface.parameters.get(key) if class_interface else None
+                if parameter is not None and "Sensitive" in (parameter.type or ""):
+                    raise InvalidInputError(
+                        "is Sensitive, and the bus would carry its value",
+                        where=f"classes.{name}.{key}",
+                        hint="put secrets in Hiera (eyaml) or in the node's own input",
+                    )

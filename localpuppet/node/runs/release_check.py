@@ -25,7 +25,7 @@ from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.module_metadata import unmet
 from localpuppet.node.releases.release import ENC
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
-from localpuppet.node.releases.source import split
+from localpuppet.node.releases.source import tag_of
 from localpuppet.node.runs.interface import Interface, check_classes
 from localpuppet.node.runs.provider import Parser, modules_in
 
@@ -210,7 +210,7 @@ class ReleaseChecker(Value):
                     hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
                 )
             dependencies.append(
-                _Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry))
+                _Dependency(chain=(*item.chain, entry), url=source.url, tag=tag_of(entry))
             )
         return dependencies
 

@@ -193,7 +193,7 @@ def failure_streak(history: Iterable[Status]) -> FailureStreak:
 
 
 class RefusalKind(StrEnum):
-    """Why an apply was refused, as a class."""
+    """Why an apply was refused."""
 
     INVALID_INPUT = "invalid_input"
     INTEGRITY = "integrity"
@@ -205,7 +205,7 @@ class RefusalKind(StrEnum):
     MACHINE = "machine"
 
 
-_CLASSES: Mapping[type[Exception], RefusalKind] = {
+_KINDS: Mapping[type[Exception], RefusalKind] = {
     InvalidInputError: RefusalKind.INVALID_INPUT,
     IntegrityError: RefusalKind.INTEGRITY,
     UnavailableError: RefusalKind.UNAVAILABLE,
@@ -214,7 +214,7 @@ _CLASSES: Mapping[type[Exception], RefusalKind] = {
     EncError: RefusalKind.ENC,
     PuppetMissingError: RefusalKind.PUPPET_MISSING,
 }
-# Each class in words that may leave the node.
+# Each kind in words that may leave the node.
 REFUSALS: Mapping[RefusalKind, str] = {
     RefusalKind.INVALID_INPUT: "invalid input",
     RefusalKind.INTEGRITY: "release not verified",
@@ -235,11 +235,9 @@ def refusal_cause(kind: RefusalKind, message: str) -> "FailureCause":
 
 
 def refusal(error: Exception) -> RefusalKind:
-    """Return the class of the refusal that an error means; `MACHINE` for any other error."""
-    for kind, errors in _CLASSES.items():
-        if isinstance(error, kind):
-            return errors
-    return RefusalKind.MACHINE
+    """Return the kind of refusal that an error means; `MACHINE` for any other error."""
+    kinds = (kind for error_class, kind in _KINDS.items() if isinstance(error, error_class))
+    return next(kinds, RefusalKind.MACHINE)
 
 
 class Attempt(JsonRecord):

@@ -162,7 +162,7 @@ class Records:
         self._processes = processes
         self._streak: tuple[str, FailureStreak] = ("", FailureStreak())
 
-    def on(self, run: str | None) -> RunDirectory | None:
+    def running(self, run: str | None) -> RunDirectory | None:
         """Return the record of a running run; `None` if Puppet runs without a supervisor.
 
         Args:
@@ -275,7 +275,7 @@ class Records:
         """Return whether a run's Puppet outlived its supervisor and still occupies the node."""
         return self._processes.alive(ProcessId.from_dict(status.puppet))
 
-    def mine(self) -> bool:
+    def is_mine(self) -> bool:
         """Return whether this process supervises the newest run."""
         ids = self.ids()
         if not ids:
@@ -386,21 +386,21 @@ class Records:
                     run.close(status)
                     run.clear()
 
-    def prune(self, *, runs: int, days: int, keep: RunId, note: Callable[[Status], None]) -> None:
+    def prune(self, *, runs: int, days: int, keep: RunId, before: Callable[[Status], None]) -> None:
         """Remove the runs that `outdated` names.
 
         Args:
             runs: How many runs are kept.
             days: How old a kept run may be.
             keep: A run that stays, as open ones do.
-            note: Takes each run before it is removed; if it raises, that run and the older ones
+            before: Takes each run before it is removed; if it raises, that run and the older ones
                 stay.
         """
         for name in outdated(self.ids(), runs=runs, days=days):
             run = RunDirectory(self.directory / name)
             status = self.status(run)
             if name != keep and status.state is RunState.FINISHED:
-                note(status)
+                before(status)
                 _discard(run.path)
 
     def remove_temporary_files(self) -> None:
@@ -462,13 +462,16 @@ class GoodRuns:
         self._records = records
         self._releases = releases
 
-    def note(self, status: Status) -> None:
+    def keep(self, status: Status) -> None:
         """Keep a run if it is good and the newest of its release, and drop one that is too many.
 
         Raises:
             StateError: Another process holds the lock for too long. The earlier runs are still
                 kept.
         """
+        # `status` keeps nothing, and does not pay for this import.
+        from localpuppet.node.releases.staged_records import file_name
+
         good = self._recorded(status)
         if good is None:
             return
@@ -477,27 +480,20 @@ class GoodRuns:
         if lock is None:
             raise StateError("locked by another process", where=str(self._directory))
         with lock:
-            self._keep(good)
-
-    def _keep(self, good: GoodRun) -> None:
-        """Keep a run. The caller holds the lock."""
-        # `status` keeps nothing, and does not pay for this import.
-        from localpuppet.node.releases.staged_records import file_name
-
-        kept = {
-            other.release: other
-            for other in self._kept()
-            if other.release.source == good.release.source
-        }
-        if good.release in kept and kept[good.release].run >= good.run:
-            return
-        kept[good.release] = good
-        newest = sorted(kept.values(), key=_by_run, reverse=True)
-        if good in newest[: self._releases]:
-            write_json(self._directory / file_name(good.release), good.to_dict())
-        for surplus in newest[self._releases :]:
-            remove(self._directory / file_name(surplus.release))
-        remove_half_written(self._directory)
+            kept = {
+                other.release: other
+                for other in self._kept()
+                if other.release.source == good.release.source
+            }
+            if good.release in kept and kept[good.release].run >= good.run:
+                return
+            kept[good.release] = good
+            newest = sorted(kept.values(), key=_by_run, reverse=True)
+            if good in newest[: self._releases]:
+                write_json(self._directory / file_name(good.release), good.to_dict())
+            for surplus in newest[self._releases :]:
+                remove(self._directory / file_name(surplus.release))
+            remove_half_written(self._directory)
 
     def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
         """Return the newest good run that `accept` takes, or `None`.

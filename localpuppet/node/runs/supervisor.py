@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.base.formats.documents import Documents
@@ -22,7 +23,6 @@ from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import (
     LaunchedPuppet,
-    PuppetForkServer,
     PuppetLaunch,
     PuppetRunLock,
     launch,
@@ -47,6 +47,9 @@ from localpuppet.node.runs.verdict import (
     decide,
     finish,
 )
+
+if TYPE_CHECKING:
+    from localpuppet.base.machine.fork_server import ForkServerClient
 
 POLL = 0.05
 # How many chunks are read between two checks of the clock, and at most after Puppet's end.
@@ -182,7 +185,7 @@ class Supervisor:
     lean_start: LeanStart
     route_file: Path
     env: Mapping[str, str]
-    fork_server: PuppetForkServer | None
+    fork_server: "ForkServerClient | None"
     answer: Callable[[], EncData | None]
     grace: float
     min_free: int
@@ -225,7 +228,7 @@ class Supervisor:
         try:
             return self._apply(prepared, detach=detach)
         finally:
-            prepared.on_record()
+            prepared.release_store()
 
     def _apply(
         self, prepared: PreparedRun, *, detach: Callable[[RunId], Callable[[], None]] | None
@@ -263,7 +266,7 @@ class Supervisor:
             except (EncError, PuppetMissingError) as error:
                 return self._never_started(record, prepared, error)
             record.open(request)
-            prepared.on_record()
+            prepared.release_store()
             if prepared.ends_rollback:
                 self.ledger.end_rollback()
             if detach is not None:
@@ -432,12 +435,14 @@ class Supervisor:
 
     def _house_keeping(self, status: Status) -> None:
         """Clean up after the run, when a failure cannot harm it any longer."""
-        note = self.good_runs.note
+        keep = self.good_runs.keep
         self.documents.remember()
         try:
-            note(status)
+            keep(status)
             self.records.settle()
-            self.records.prune(runs=self.keep_runs, days=self.keep_days, keep=status.id, note=note)
+            self.records.prune(
+                runs=self.keep_runs, days=self.keep_days, keep=status.id, before=keep
+            )
             self.records.remove_temporary_files()
         except StateError as error:
             self.observer.note(f"cannot remove old records: {error}")

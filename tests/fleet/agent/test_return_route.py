@@ -91,7 +91,7 @@ async def test_tries_are_counted_even_if_the_node_keeps_one_run_record(rolled: N
         assert rolled.memory.read().stage is Stage.ROLLING_BACK  # type: ignore[union-attr]
         assert len(set(rolled.rig.ids())) == number + 1
         last = RunId(rolled.ran(R1, serial=0, outcome=Outcome.FAILED))
-        records.prune(runs=1, days=90, keep=last, note=lambda _: None)
+        records.prune(runs=1, days=90, keep=last, before=lambda _: None)
         await rolled.look(300)
     assert await rolled.look(5) is Stage.ROLLBACK_FAILED
     rolled.ran(R1, serial=0)

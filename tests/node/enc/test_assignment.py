@@ -123,7 +123,7 @@ def test_an_assignment_applies_only_to_an_input_with_its_source(
     )
     loaded = reader.read(str(file))
     assert (loaded.input.app, loaded.serial) == (read, serial)
-    assert reader.read_itself(str(file)).input.app == app
+    assert reader.read_unassigned(str(file)).input.app == app
 
 
 def test_only_one_process_at_a_time_stores_an_assignment(tmp_path: Path) -> None:

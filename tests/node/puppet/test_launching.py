@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.ports import Child
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
@@ -28,8 +29,8 @@ RUN = PuppetLaunch(
 )
 
 
-class FakeForkServer:
-    """A `ForkServer` that makes a child, or raises an error."""
+class FakeForkServer(ForkServerClient):
+    """A client that gets a child of no server, or an error."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem

@@ -25,9 +25,9 @@ def test_a_signer_that_is_removed_during_staging_is_not_trusted(
     rules = rules_digest(source)  # git verifies with these
     signers.write_text("alice key\n")
     verified.note([(source, PIN, rules)])
-    assert not verified.noted().accepts(source, PIN)
+    assert not verified.current().accepts(source, PIN)
     verified.note([(source, PIN, rules_digest(source))])
-    assert verified.noted().accepts(source, PIN)
+    assert verified.current().accepts(source, PIN)
 
 
 def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verification(
@@ -43,12 +43,12 @@ def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verific
         release=APP, pin=PIN, composition="", modules={}, sources=collections, moduledir=""
     )
     verified = VerificationCache(tmp_path / "state")
-    assert verified.noted().unverified(staged, sources) == APP
-    assert verified.noted().unverified(staged, {}) is None
+    assert verified.current().unverified(staged, sources) == APP
+    assert verified.current().unverified(staged, {}) is None
     rules = {name: rules_digest(source) for name, source in sources.items()}
     verified.note([(sources["web"], PIN, rules["web"]), (sources["open"], PIN, "")])
-    assert verified.noted().unverified(staged, sources) == "dist/tags/r7"
+    assert verified.current().unverified(staged, sources) == "dist/tags/r7"
     verified.note([(sources["web"], PIN, rules["web"]), (sources["dist"], dist, rules["dist"])])
-    assert verified.noted().unverified(staged, sources) is None
+    assert verified.current().unverified(staged, sources) is None
     signers.write_text("bob key\n")
-    assert verified.noted().unverified(staged, sources) == APP
+    assert verified.current().unverified(staged, sources) == APP

@@ -15,8 +15,8 @@ def run(directory: Path, app: str) -> None:
     site = Recorded(directory)
     try:
         status = site.ran(app)
-        site.good_runs.note(status)
-        site.records.prune(runs=1, days=90, keep=status.id, note=site.good_runs.note)
+        site.good_runs.keep(status)
+        site.records.prune(runs=1, days=90, keep=status.id, before=site.good_runs.keep)
     except StateError as error:
         sys.stdout.write(f"{error}\n")
 

@@ -64,7 +64,7 @@ class Site(Provided):
             releases=self.provider(),
             reader=self._reader(),
             answer=lambda: None,
-            keep=self.site.store.locks.take_for_run,
+            lock_store=self.site.store.locks.take_for_run,
             clock=self.recorded.clock,
             confirm=0.0,
             confirmed=lambda assignment: assignment.serial in self.confirmed,

@@ -37,6 +37,7 @@ def logged() -> list[str]:
 def attempts(tmp_path: Path, clock: FakeClock, logged: list[str]) -> Attempts:
     return Attempts(
         tmp_path / "attempts",
+        own=Path("input.yaml"),
         records=Records(tmp_path / "runs", FakeProcesses()),
         metrics=tmp_path / "metrics.prom",
         clock=clock,
@@ -45,9 +46,12 @@ def attempts(tmp_path: Path, clock: FakeClock, logged: list[str]) -> Attempts:
 
 
 def refuse(attempts: Attempts, error: Exception, *, app: ReleasePath | None = APP) -> None:
-    with pytest.raises(type(error)), attempts.noted(OPTIONS, source="input.yaml") as named:
+    with (
+        pytest.raises(type(error)),
+        attempts.record_refusal(OPTIONS) as set_release,
+    ):
         if app is not None:
-            named(app)
+            set_release(app)
         raise error
 
 

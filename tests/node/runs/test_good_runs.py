@@ -41,8 +41,8 @@ def found(site: Recorded, app: str) -> RunId | None:
 
 def supervise(site: Recorded, status: Status, *, runs: int = 1) -> None:
     """Do what a supervisor does after each run."""
-    site.good_runs.note(status)
-    site.records.prune(runs=runs, days=90, keep=status.id, note=site.good_runs.note)
+    site.good_runs.keep(status)
+    site.records.prune(runs=runs, days=90, keep=status.id, before=site.good_runs.keep)
 
 
 def test_a_good_run_outlives_its_record(site: Recorded) -> None:
@@ -75,7 +75,7 @@ def test_a_failed_noop_or_partial_run_does_not_replace_a_good_run(
 
 @pytest.mark.parametrize("app", ["web/trunk", "web/branches/main", "?"])
 def test_runs_of_mutable_releases_are_not_stored(site: Recorded, app: str) -> None:
-    site.good_runs.note(site.ran(app))
+    site.good_runs.keep(site.ran(app))
     assert found(site, app) is None
     assert site.good_runs.releases() == set()
 
@@ -94,7 +94,7 @@ def test_each_source_keeps_its_newest_releases(site: Recorded) -> None:
 def test_an_older_run_does_not_replace_a_newer_one(site: Recorded) -> None:
     first, second = site.ran(R1), site.ran(R1)
     for status in (second, first):
-        site.good_runs.note(status)
+        site.good_runs.keep(status)
     shutil.rmtree(site.records.directory)
     assert found(site, R1) == second.id
 
@@ -138,7 +138,7 @@ def test_a_damaged_file_affects_only_its_release_and_its_next_good_run_replaces_
 
 
 def test_an_invalid_field_is_damage_of_a_good_run(site: Recorded) -> None:
-    site.good_runs.note(site.ran(R1))
+    site.good_runs.keep(site.ran(R1))
     good = site.good_runs.newest(of(R1))
     assert good is not None
     assert GoodRun.from_dict(good.to_dict()) == good
@@ -157,7 +157,7 @@ def test_if_a_good_run_cannot_be_stored_its_record_is_kept(site: Recorded) -> No
     in_the_way(site.good / "web%tags%r1.json")
     last = site.ran(R2)
     with pytest.raises(StateError):
-        site.records.prune(runs=1, days=90, keep=last.id, note=site.good_runs.note)
+        site.records.prune(runs=1, days=90, keep=last.id, before=site.good_runs.keep)
     assert found(site, R1) == good.id
     assert not list(site.good.glob(".*"))
 
@@ -178,7 +178,7 @@ def test_two_processes_that_prune_lose_no_good_run(site: Recorded) -> None:
     newest = site.records.ids()[0]
 
     def prune() -> None:
-        site.records.prune(runs=1, days=90, keep=newest, note=site.good_runs.note)
+        site.records.prune(runs=1, days=90, keep=newest, before=site.good_runs.keep)
 
     processes = [get_context("fork").Process(target=prune) for _ in range(2)]
     for process in processes:

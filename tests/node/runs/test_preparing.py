@@ -124,7 +124,7 @@ class Site:
         return RunPreparation(
             node_input=NodeInput(
                 own=self.root / "input.yaml",
-                reader=InputReader(
+                inputs=InputReader(
                     documents=Documents(None),
                     fetch=self.fetch,
                     user_data=lambda: self.user_data,
@@ -144,7 +144,7 @@ class Site:
             ),
             note=self.notes.append,
             applied_elsewhere=lambda _app: self.elsewhere.pop() if self.elsewhere else None,
-            keep=Store(self.root.parent / "store").locks.take_for_run,
+            lock_store=Store(self.root.parent / "store").locks.take_for_run,
         )
 
 
@@ -163,7 +163,7 @@ def document_of(found: Any) -> Mapping[str, Any]:
 
 def test_preparing_a_run_does_each_step_once(site: Site) -> None:
     sha256 = site.write("app/tags/r1", layers=["ams"])
-    prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
+    prepared = site.preparation().prepare(OPTIONS, set_release=site.named.append)
     assert site.named == ["app/tags/r1"]
     assert (site.resolved, site.computed) == (["app/tags/r1"], 1)
     assert (prepared.loaded.sha256, prepared.release.name) == (sha256, "app/tags/r1")
@@ -366,7 +366,7 @@ def test_gc_is_refused_until_the_run_is_on_record_or_its_preparation_failed(site
     for run in (prepared, other):
         with pytest.raises(BusyError, match="a run is being prepared"):
             store.locks.take_for_removal()
-        run.on_record()
+        run.release_store()
     alone = store.locks.take_for_removal()
     with pytest.raises(BusyError, match="releases are being removed"):
         site.preparation().prepare(OPTIONS)

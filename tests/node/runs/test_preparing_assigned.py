@@ -32,7 +32,7 @@ def assigned(release: str, serial: int, **more: Any) -> Assignment:
 def test_an_assigned_release_is_prepared_and_the_record_names_its_author(site: Site) -> None:
     site.write("app/assigned")
     site.assigned = assigned("app/tags/r2", 7, classes={"app": {"port": 81}}, layers=("ams",))
-    prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
+    prepared = site.preparation().prepare(OPTIONS, set_release=site.named.append)
     assert site.named == [prepared.release.name] == ["app/tags/r2"]
     document = document_of(prepared.document)
     assert document["classes"]["app"] == {"port": 81}

@@ -56,7 +56,7 @@ def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
 ) -> None:
     ids = days(site, 9)
     statuses: list[Status] = []
-    site.records.prune(runs=runs, days=age, keep=ids[0], note=statuses.append)
+    site.records.prune(runs=runs, days=age, keep=ids[0], before=statuses.append)
     assert site.records.ids() == ids[:left]
     assert [status.id for status in statuses] == ids[left:]
 
@@ -69,7 +69,7 @@ def test_pruning_stops_at_a_run_whose_note_fails(site: Recorded) -> None:
             raise StateError("no space")
 
     with pytest.raises(StateError, match="no space"):
-        site.records.prune(runs=1, days=90, keep=ids[0], note=refuse)
+        site.records.prune(runs=1, days=90, keep=ids[0], before=refuse)
     assert site.records.ids() == [ids[0], *ids[2:]]
 
 
@@ -86,7 +86,7 @@ def test_pruning_with_a_clock_that_jumped_removes_no_record(
         for _ in range(wrong_runs):
             site.clock.advance(1800)
             ids.insert(0, site.finish(site.begin()).id)
-            site.records.prune(runs=500, days=30, keep=ids[0], note=lambda _: None)
+            site.records.prune(runs=500, days=30, keep=ids[0], before=lambda _: None)
     assert site.records.ids() == ids
 
 
@@ -94,7 +94,7 @@ def test_pruning_by_age_resumes_when_newer_runs_confirm_the_clock(site: Recorded
     days(site, 6)
     site.clock.advance(800 * 86400)
     ids = days(site, 10)
-    site.records.prune(runs=500, days=5, keep=ids[0], note=lambda _: None)
+    site.records.prune(runs=500, days=5, keep=ids[0], before=lambda _: None)
     assert site.records.ids() == ids[:9]
 
 
@@ -119,7 +119,7 @@ def test_what_killed_writers_left_in_the_state_directory_is_removed_after_an_hou
 
 def test_pruning_keeps_the_run_that_prunes_and_active_runs(site: Recorded) -> None:
     old, active = days(site, 2), site.begin()
-    site.records.prune(runs=0, days=1, keep=old[1], note=lambda _: None)
+    site.records.prune(runs=0, days=1, keep=old[1], before=lambda _: None)
     assert site.records.ids() == [active.id, old[1]]
 
 
@@ -127,7 +127,7 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     damaged, dead = site.begin(), site.begin(supervisor=None)
     damaged.status.write_text("{")
     newest = days(site, 1)[0]
-    site.records.prune(runs=1, days=30, keep=newest, note=lambda _: None)
+    site.records.prune(runs=1, days=30, keep=newest, before=lambda _: None)
     assert site.records.ids() == [newest]
     assert not dead.path.exists()
 

@@ -252,5 +252,5 @@ def test_pruning_by_count_and_age_keeps_open_records(tmp_path: Path) -> None:
         )
         write_json(run.status, found.to_dict())
     ids = records.ids()
-    records.prune(runs=8, days=25, keep=ids[0], note=lambda _: None)
+    records.prune(runs=8, days=25, keep=ids[0], before=lambda _: None)
     assert records.ids() == [*ids[:6], ids[8]]

@@ -20,7 +20,6 @@ from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 if TYPE_CHECKING:
     from localpuppet.node.preview.previewing import PreviewOptions
-    from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.workspace import PreviewOrder
 
 
@@ -194,9 +193,7 @@ def _shard(text: str) -> tuple[int, int]:
     return number, count
 
 
-def _show(
-    result: "PreviewResult", *, as_json: bool, markdown: str | None, html: str | None
-) -> None:
+def _show(result: PreviewResult, *, as_json: bool, markdown: str | None, html: str | None) -> None:
     """Write the files, and print the result unless one of them is the standard output."""
     from localpuppet.node.cli.preview.pages import preview_html, preview_markdown
 

@@ -16,8 +16,6 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from localpuppet.node.releases.author.lock_writing import PinMove
     from localpuppet.node.releases.manifest import Lock
     from localpuppet.node.runs.puppet_calls import CompiledNode, FactOverrides

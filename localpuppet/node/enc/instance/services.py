@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_at
@@ -113,20 +113,6 @@ class MetadataServer(Value):
     source: IPv4Address | None
 
 
-class Metadata(Protocol):
-    """A metadata service."""
-
-    def ask(
-        self,
-        path: str,
-        *,
-        limit: int,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes | None:
-        """Return the body, at most `limit` bytes; `None` if the service lacks the document."""
-
-
 def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:
     """Return the address of a service."""
     if service is not Service.CLOUDSTACK:
@@ -141,14 +127,14 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
     return MetadataServer(address=lease.server, source=lease.address)
 
 
-def ask_service(service: Service, metadata: Metadata) -> InstanceData:
+def ask_service(service: Service, metadata: "MetadataClient") -> InstanceData:
     """Return a service's data about this machine."""
     ask = {Service.EC2: _ec2, Service.OPENSTACK: _openstack, Service.CLOUDSTACK: _cloudstack}
     instance_id, user_data = ask[service](metadata)
     return InstanceData(source=service, instance_id=instance_id, user_data=user_data or b"")
 
 
-def _ec2(metadata: Metadata) -> tuple[str, bytes | None]:
+def _ec2(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     asked_for = {"X-aws-ec2-metadata-token-ttl-seconds": TOKEN_SECONDS}
     path = "/latest/api/token"
     answer = metadata.ask(path, method="PUT", headers=asked_for, limit=MAX_TEXT)
@@ -159,14 +145,14 @@ def _ec2(metadata: Metadata) -> tuple[str, bytes | None]:
     return instance_id, metadata.ask("/latest/user-data", headers=shown, limit=MAX_USER_DATA)
 
 
-def _openstack(metadata: Metadata) -> tuple[str, bytes | None]:
+def _openstack(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     path = "/openstack/latest/meta_data.json"
     answer = metadata.ask(path, limit=MAX_METADATA)
     instance_id = _read(answer, path, _uuid)
     return instance_id, metadata.ask("/openstack/latest/user_data", limit=MAX_USER_DATA)
 
 
-def _cloudstack(metadata: Metadata) -> tuple[str, bytes | None]:
+def _cloudstack(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     path = "/latest/instance-id"
     instance_id = _read(metadata.ask(path, limit=MAX_TEXT), path, _instance_id)
     return instance_id, metadata.ask("/latest/user-data", limit=MAX_USER_DATA)
@@ -228,7 +214,11 @@ class MetadataClient:
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
     ) -> bytes | None:
-        """Return the body at `path`; see `node.enc.instance.services.Metadata`."""
+        """Return the body at `path`; `None` if the service lacks the document.
+
+        Args:
+            limit: The most bytes that are read.
+        """
         where = f"http://{self._server.address}{path}"
         url = f"http://{self._server.address}:{self._port}{path}"
         request = http.HttpRequest(url=url, method=method, headers=headers or {})

@@ -27,7 +27,7 @@ from localpuppet.node.releases.git.git_names import Tag
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.modules import GIT, Module, ModulePin, ModuleSource, by_kind
 from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, to_text
-from localpuppet.node.releases.source import split
+from localpuppet.node.releases.source import tag_of
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -169,7 +169,7 @@ def _wanted(manifest: Manifest, supply: Supply) -> dict[str, WantedTag]:
                 hint="declare it: 'sources: {NAME: {git: URL}}'",
             )
         key = f"sources.{entry}"
-        wanted[key] = WantedTag(url=source.url, tag=split(entry), where=key, source=source)
+        wanted[key] = WantedTag(url=source.url, tag=tag_of(entry), where=key, source=source)
     return wanted
 
 

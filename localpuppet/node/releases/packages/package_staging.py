@@ -18,7 +18,7 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import parse_digest
-from localpuppet.node.releases.source import split
+from localpuppet.node.releases.source import tag_of
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.verification import VerificationCache
@@ -63,7 +63,6 @@ class PackageStaging:
         """
         if app.source in self.supply.sources:
             return self.staging.stage(app, refresh=refresh, accept_moved=accept_moved)
-        split(app)
 
         def obtain(known: StagedRelease | None) -> StagedRelease:
             again = refresh or accept_moved
@@ -82,7 +81,6 @@ class PackageStaging:
             BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
-        split(app)
         return self.staging.switch(
             app, lambda known: self._installed(app, known, accept_moved=False)
         )
@@ -98,7 +96,6 @@ class PackageStaging:
             BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
-        split(app)
         return self.staging.switch(
             app,
             lambda known: self._packed(app, known, pack, accept_moved=accept_moved),
@@ -214,7 +211,7 @@ class PackageStaging:
         except (InvalidInputError, StateError) as error:
             place = "" if error.where.startswith(package.file) else package.file
             raise IntegrityError(error.what, where=place or error.where) from error
-        if staged.pin.tag != split(app):
+        if staged.pin.tag != tag_of(app):
             raise IntegrityError(f"is the tag {staged.pin.tag}, not {app}", where=package.file)
         return staged
 
@@ -231,7 +228,7 @@ class PackageStaging:
                 where=str(staged.release),
                 hint="stage it from git",
             )
-        path = self._verified.noted().unverified(staged, self.supply.sources)
+        path = self._verified.current().unverified(staged, self.supply.sources)
         if path is not None:
             raise IntegrityError(
                 f"{path.source} requires signed tags, and a package has no signature",
