@@ -295,7 +295,7 @@ def _packed(capture: NodeCapture) -> bytes:
 
 
 # Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
-# `MAX_PACKED_CAPTURE` bytes, an unpacked one `node.preview.node_capture.MAX_BYTES`.
+# `MAX_PACKED_CAPTURE` bytes, an unpacked one `preview_limits.MAX_CAPTURE`.
 AT_ONCE, UNPACKED = 64, 2
 
 
