@@ -48,8 +48,7 @@ SECTIONS = {
         "nodes": "fleet.cli.nodes",
         "capture": "fleet.cli.capture",
         "trigger": "fleet.cli.trigger",
-        "runonce": "fleet.cli.requests",
-        "last-run": "fleet.cli.requests",
+        "runonce": "fleet.cli.trigger",
         "assign": "fleet.cli.requests",
         "lease": "fleet.cli.lease",
         "kicks": "rollout.cli.kicks",
@@ -58,7 +57,7 @@ SECTIONS = {
         "query": "fleet.cli.inventory",
         "inventory": "fleet.cli.inventory",
     },
-    "Rollouts": {"plan": "rollout.cli.plan", "rollout": "rollout.cli.rollout"},
+    "Rollouts": {"rollout": "rollout.cli.rollout"},
     "Set-up": {
         "agent": "fleet.cli.agent",
         "bus": "fleet.cli.bus",
@@ -68,6 +67,8 @@ SECTIONS = {
         "web": "web.cli.web",
     },
 }
+ALIASES = {"hold": "disable"}
+RENAMED = {"plan": "rollout order", "last-run": "history -n 1"}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
@@ -77,6 +78,8 @@ PEER_KEYS = frozenset(
 @click.group(
     cls=CommandGroup,
     sections=SECTIONS,
+    aliases=ALIASES,
+    renamed=RENAMED,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @option(

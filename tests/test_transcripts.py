@@ -68,8 +68,8 @@ why
 rollout list
 rollout status
 rollout report
-plan --site site.yaml
-plan --site site.yaml --json
+rollout order --site site.yaml
+rollout order --site site.yaml --json
 release list
 nodes
 query ''

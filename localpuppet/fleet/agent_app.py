@@ -323,9 +323,15 @@ class AgentApp:
         agent, describer, holds = self.agent, self._describer, self._known_holds
         outbox, ours = fleet.publishing.outbox, self._settings.run_cmd is None
 
-        def request_run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
+        def request_run(
+            caller: str, noop: bool, puppet_tags: Sequence[str], request: str
+        ) -> str | None:
             return agent.request_run(
-                CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
+                CauseKind.REQUEST,
+                sender=caller,
+                noop=noop,
+                puppet_tags=puppet_tags,
+                request=request,
             )
 
         actions = Actions(

@@ -34,12 +34,16 @@ from localpuppet.rollout.checkpoints import (
     RolloutCheckpoints,
 )
 from localpuppet.rollout.commands import (
+    LOOKS,
+    PACE,
     BusCommandReader,
     EventRecorder,
     RolloutCommand,
     SentCommand,
+    identify_pause,
     look,
     read_commands,
+    send_here,
     send_over_bus,
 )
 from localpuppet.rollout.deciding import can_do_without, why_not_ready
@@ -179,6 +183,50 @@ class RolloutApp:
                 verifier=self.fleet.verifier,
                 clock=self._node.clock,
             )
+
+    async def continue_paused(self, rollout: RolloutId | None, owner: SignerName | None) -> bool:
+        """Have the controller of a paused rollout continue it; return whether it does.
+
+        It does not if the rollout is not paused, or if no controller replies: `resume` takes the
+        rollout over then. A note says so first.
+
+        Raises:
+            InvalidInputError: The controller rejected it, or another decision came first.
+        """
+        found, journal = await self.addressed(rollout, owner)
+        if journal is not None:
+            with closing(journal):
+                state = journal.state()
+                if journal.taken and state.waits:
+                    await send_here(
+                        journal, self.sent(RolloutCommand.CONTINUE, identify_pause(state))
+                    )
+                    return True
+                if not journal.taken and state.over is None:
+                    self._note(f"no process controls rollout {state.began.id}: taking it over")
+            return False
+        async with self.fleet.connected() as kv:
+            checkpoints = self.checkpoints(kv, owner)
+            for _ in range(LOOKS):  # a checkpoint lags behind
+                published = await (
+                    checkpoints.newest(resumable=True) if found is None else checkpoints.read(found)
+                )
+                known = None if published is None else published.head.state
+                if published is None or known is None or known.over is not None:
+                    return False
+                found, controller = published.head.rollout, f"the controller of {published.signer}"
+                if known.waits:
+                    break
+                await asyncio.sleep(PACE)
+            else:
+                self._note(f"taking rollout {found} over from {controller}")
+                return False
+        try:
+            await self.send(RolloutCommand.CONTINUE, found, owner, about=identify_pause)
+        except UnavailableError as error:
+            self._note(f"{error.what}: taking rollout {found} over from {controller}")
+            return False
+        return True
 
     def sent(self, command: RolloutCommand, about: str) -> SentCommand:
         """Return a command of this signer on this machine; `about` is what it refers to."""

@@ -118,7 +118,7 @@ def short(name: str) -> str:
 
 
 def histories(viewer: Member, name: str) -> list[dict[str, Any]]:
-    told = viewer.run("history", "--node", f"{name}.example.com", "--json")
+    told = viewer.run("history", f"{name}.example.com", "--json")
     listed: list[dict[str, Any]] = told.json["histories"][f"{name}.example.com"]
     return listed
 

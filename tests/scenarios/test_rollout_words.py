@@ -57,7 +57,7 @@ def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop:
 
     say = run_of
     of = ("--operator", str(shop.operator.name))
-    code, told = say(bob, "continue", *of)
+    code, told = say(bob, "resume", *of)
     assert (code, "denied: this node has no policy" in told) == (2, True)
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
     code, told = say(bob, "status", *of)
@@ -66,7 +66,7 @@ def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop:
         True,
     )
     assert "it is unknown whether a process controls it" in told
-    assert say(bob, "continue", *of) == (0, "continued\n")
+    assert say(bob, "resume", *of) == (0, "continued\n")
     read_until(process, "bob.example.com on ")
     read_until(process, "paused: 2 nodes failed")
     code, told = say(laptop, "rollback")
@@ -81,8 +81,8 @@ def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop:
         "paused: 2 nodes failed; none may fail",
         f"no further nodes start: stopped by choria=a.example.com on {machine}",
     ]
-    code, told = say(laptop, "continue")
-    assert code == 2
+    code, told = say(laptop, "pause")
+    assert (code, "is over: stopped" in told) == (2, True)
     assert "stopped" in say(laptop, "list", *of)[1]
     assert shop.runs() == [1, 1, 0]
     assert shop.free()
@@ -103,7 +103,7 @@ def test_an_operator_pauses_on_any_machine_and_running_nodes_finish(shop: Shop) 
     status = shop.operator.run("rollout", "status", "--json").json
     assert (status["state"], status["counts"]) == ("paused", {"done": 1, "not started": 2})
     assert shop.runs() == [1, 0, 0]
-    assert run_of(shop.operator, "continue") == (0, "continued\n")
+    assert run_of(shop.operator, "resume") == (0, "continued\n")
     assert shop.operator.node.finish(process).code == 0
     assert shop.runs() == [1, 1, 1]
     machine = os.uname().nodename
@@ -142,6 +142,7 @@ def test_another_person_takes_over_from_a_slow_controller(shop: Shop) -> None:
     shop.db.open_gate()
     resumed = bob.run("rollout", "resume", *of, "--json")
     assert resumed.code == 0, resumed.err
+    assert "over from the controller of a.example.com" in resumed.err
     assert (resumed.json["epoch"], resumed.json["caller"]) == (2, "choria=a.example.com")
     assert resumed.json["counts"] == {"done": 3}
     (decision,) = resumed.json["decisions"]

@@ -186,10 +186,10 @@ def test_a_refused_trigger_is_an_error_in_puppet(site: Site) -> None:
 
 
 def test_only_a_person_with_the_right_can_send_requests(site: Site) -> None:
-    done = site.run(ALICE, "last-run", LB01, "--json")
+    done = site.run(ALICE, "status", "--node", LB01, "--json")
     assert done.code == 0, done.err
     assert done.json["replies"][LB01]["ok"] is True
-    done = site.run(WEB01, "last-run", LB01)
+    done = site.run(WEB01, "status", "--node", LB01)
     assert done.code != 0
     assert "permission" in done.err
 

@@ -293,6 +293,7 @@ class Agent:
         noop: bool = False,
         puppet_tags: Sequence[str] = (),
         good_for: float | None = None,
+        request: str = "",
     ) -> str | None:
         """Accept a cause of this node: a timer, a person on this node, or a request.
 
@@ -300,6 +301,7 @@ class Agent:
             sender: The name of the requester; this node by default.
             noop: Whether the run changes nothing.
             good_for: Seconds that the cause waits for a hold to end; `None` for no limit.
+            request: The id of the request, by which its sender finds the outcome; empty for none.
 
         Returns:
             Why the agent rejects the cause, or `None`.
@@ -308,7 +310,7 @@ class Agent:
         cause = RunCause(
             kind=kind,
             sender=sender or self.me,
-            uuid=str(uuid.uuid4()),
+            uuid=request or str(uuid.uuid4()),
             timestamp=now,
             expires=None if good_for is None else now + int(good_for),
             noop=noop,

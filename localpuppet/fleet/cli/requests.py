@@ -1,10 +1,10 @@
-"""`localpuppet runonce`, `last-run`, `assign`, and `--node`: ask other nodes, show their replies.
+"""`localpuppet assign`, and the requests of other commands: ask other nodes, show their replies.
 
 If a node of another version sends another form, its fields are shown one by one.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,16 +14,16 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import from_record
-from localpuppet.base.formats.names import NodeName, ReleasePath, split_tags
+from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.fleet.bus.bus_limits import MAX_REQUEST_LIFE
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.requests.request import PATIENCE
+from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, nodes_argument, option
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.cli.history import sections
 from localpuppet.node.runs.holds import Hold
@@ -31,80 +31,15 @@ from localpuppet.node.runs.run import Status
 from localpuppet.node.runs.run_replies import RunReport
 
 if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.requests.arguments import Deploy
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.fleet.requests.request_client import NodeAnswer
     from localpuppet.node.enc.document import Classes
 
-
-_JSON = flag("--json as_json", "Print the replies as JSON.")
-
-
-def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
-    seconds = PATIENCE if value is None else parse_duration(value, what="--wait-timeout")
-    if seconds > MAX_REQUEST_LIFE:
-        raise click.UsageError(f"--wait-timeout must be at most {MAX_REQUEST_LIFE // 60}m")
-    return seconds
-
-
-_WAIT_TIMEOUT = option(
-    "--wait-timeout patience TIME",
-    "Wait at most TIME for the replies, up to 5m.  [default: 20s]",
-    callback=_patience,
-)
-EXITS = {0: "every node accepted or answered", 1: "a node refused", 69: "a node did not answer"}
-
-
-@command("runonce", exits=EXITS)
-@nodes_argument(required=True)
-@flag("--noop", "Change nothing; show what would change.")
-@option("--tags TAGS", "Apply only resources with one of these tags (a,b).")
-@_WAIT_TIMEOUT
-@_JSON
-@click.pass_obj
-def runonce_command(
-    node: NodeApp,
-    nodes: tuple[str, ...],
-    noop: bool,
-    tags: str | None,
-    patience: float,
-    as_json: bool,
-) -> int:
-    """Ask nodes for a Puppet run.
-
-    Each node replies at once whether it accepts, and then starts a run. The command does not wait
-    for the run: use 'last-run' afterwards, or 'trigger --wait' instead. The policy of each node
-    must allow you `runonce`.
-
-    Examples:
-      localpuppet runonce web01.example.com web02.example.com
-      localpuppet runonce web01.example.com --noop
-    """
-    from localpuppet.fleet.requests.request import RunOnce
-
-    args = RunOnce(noop=noop, tags=split_tags(tags))
-    return ask_nodes(node, nodes, "runonce", args, as_json=as_json, patience=patience)
-
-
-@command("last-run", exits=EXITS)
-@nodes_argument(required=True)
-@_WAIT_TIMEOUT
-@_JSON
-@click.pass_obj
-def last_run_command(node: NodeApp, nodes: tuple[str, ...], patience: float, as_json: bool) -> int:
-    """Ask nodes for the record of their last finished run.
-
-    The policy of each node must allow you `last_run_summary`.
-
-    Examples:
-      localpuppet last-run web01.example.com
-      localpuppet last-run web01.example.com --json | jq '.replies[].result'
-    """
-    from localpuppet.fleet.requests.request import NoArguments
-
-    return ask_nodes(
-        node, nodes, "last_run_summary", NoArguments(), as_json=as_json, patience=patience
-    )
+    # Node → the end of its run, as a published outcome; `None` if it did not arrive in time.
+    Ends = dict[str, dict[str, Any] | None]
+    Wait = Callable[[KeyValue, Mapping[str, NodeAnswer]], Awaitable[Ends]]
 
 
 TICK = 0.25
@@ -156,12 +91,6 @@ def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple
     if action == "enable":
         ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
         return "; ".join(ended) or "you had no hold here", _left(result["holds"])
-    if action == "last_run_summary":
-        if not result:
-            return "no run yet", ""
-        return render.word("ok"), render.pairs(
-            render_run.rows(Status.from_dict(result), now), MARGIN
-        )
     if action == "log":
         return render.word("ok"), _log(result)
     if action == "report":
@@ -252,29 +181,45 @@ def ask_nodes(
     *,
     as_json: bool,
     patience: float = PATIENCE,
+    wait: "Wait | None" = None,
 ) -> int:
     """Send a request to nodes, show each reply, and return the exit code.
 
     A missing reply is shown, and makes the exit code 69; a refusal and a run without a report make
     it 1.
+
+    Args:
+        wait: Returns the ends of the runs of the nodes that accepted; `None` to not wait.
     """
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetApp(node)
     observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
 
-    async def ask() -> "dict[str, NodeAnswer]":
-        async with shown(observer), fleet.connected() as kv:
-            return await fleet.requests(kv).ask_all(names, action, args, patience=patience)
+    def show_replies(answers: "Mapping[str, NodeAnswer]") -> None:
+        for name, answer in answers.items():
+            _show(name, action, answer.to_dict(), node.clock.now())
 
-    answers = run(ask())
+    async def ask() -> "tuple[dict[str, NodeAnswer], Ends]":
+        async with fleet.connected() as kv:
+            async with shown(observer):
+                answers = await fleet.requests(kv).ask_all(names, action, args, patience=patience)
+            if not as_json:
+                show_replies(answers)
+            if wait is None:
+                return answers, {}
+            return answers, await wait(kv, answers)
+
+    answers, ends = run(ask())
     replies = {name: answer.to_dict() for name, answer in answers.items()}
     if as_json:
-        render.emit_json({"schema": 1, "action": action, "replies": replies})
-    else:
-        for name, reply in replies.items():
-            _show(name, action, reply, node.clock.now())
+        outcomes = {} if wait is None else {"outcomes": ends}
+        render.emit_json({"schema": 1, "action": action, "replies": replies, **outcomes})
     if any(answer.unresponsive for answer in answers.values()):
         return 69
+    if None in ends.values():
+        return 75
+    if not all(end and succeeded(end["outcome"]) for end in ends.values()):
+        return 1
     complete = all(
         reply["ok"] and (action != "report" or reply["result"].get("report") is not False)
         for reply in replies.values()

@@ -1,14 +1,17 @@
-"""`localpuppet trigger`: makes other nodes run, by hand."""
+"""`localpuppet trigger` and `runonce`: make other nodes run, by hand."""
 
+import math
 import os
+from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.formats.names import NodeName, parse_tag
+from localpuppet.base.formats.names import NodeName, parse_tag, split_tags
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
@@ -16,10 +19,11 @@ from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.triggers.cause import DROPPED, succeeded
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.command import command, flag, nodes_argument, option
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.request_client import NodeAnswer
     from localpuppet.fleet.triggers.sending import Outgoing, SendResult
 
 TTL = 180
@@ -64,7 +68,8 @@ def trigger_command(
     that drops it logs the reason. Use --wait to see the results. Where a node has a policy file, it
     must allow you `trigger`.
 
-    The command 'runonce' sends a request instead: each node replies whether it accepts.
+    A trigger guarantees a run, so it has no options of a run. The command 'runonce' has them: each
+    node replies whether it accepts.
 
     Examples:
       localpuppet trigger lb01.example.com lb02.example.com
@@ -108,18 +113,13 @@ async def _trigger(
     fleet: FleetApp, call: "Outgoing", patience: float | None, *, quiet: bool
 ) -> "tuple[SendResult, dict[str, dict[str, Any] | None]]":
     from localpuppet.fleet.cli.requests import shown, whom
-    from localpuppet.fleet.triggers.sending import ExpectedTrigger, doubts, ends
+    from localpuppet.fleet.triggers.sending import AwaitedRun, doubts, ends
 
     async with fleet.connected() as kv:
         clock = fleet.node.clock
         begun = int(clock.now().timestamp())
         sent = await _send(fleet, kv, call)
-        expected = ExpectedTrigger(
-            sent=sent,
-            sender=fleet.signer.name,
-            sent_in=range(begun, int(clock.now().timestamp()) + 1),
-            ttl=call.ttl,
-        )
+        cause = AwaitedRun(uuid=sent.uuid, sent_in=range(begun, int(clock.now().timestamp()) + 1))
         if not quiet:
             for doubt in await doubts(kv, fleet.verifier, sent, ttl=call.ttl):
                 render.say(f"# {doubt}", err=True)
@@ -132,7 +132,13 @@ async def _trigger(
 
         async with shown(observer):
             return sent, await ends(
-                expected, kv, fleet.verifier, patience=patience, on_end=show_end
+                dict.fromkeys(sent.sent, cause),
+                kv,
+                fleet.verifier,
+                sender=fleet.signer.name,
+                ttl=call.ttl,
+                patience=patience,
+                on_end=show_end,
             )
 
 
@@ -193,3 +199,109 @@ def _end(node: str, end: dict[str, Any]) -> str:
         return f"{node}  {render.word(outcome)}: its agent was offline, or its log says why"
     run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
     return f"{node}  {render.word(outcome)}{run}"
+
+
+RUNS_PATIENCE = 3600.0  # seconds
+
+
+@command(
+    "runonce",
+    exits={
+        0: "every node accepted; with --wait, each run succeeded",
+        1: "a node refused, or a run failed",
+        69: "a node did not answer",
+        75: "with --wait: a run did not finish within --wait-timeout",
+    },
+)
+@nodes_argument(required=True)
+@flag("--noop", "Change nothing; show what would change.")
+@option("--tags TAGS", "Apply only resources with one of these tags (a,b).")
+@flag("--wait", "Wait for the runs, and show their results.")
+@option(
+    "--wait-timeout TIME",
+    "Wait at most TIME for the replies, up to 5m; with --wait, for the runs.  [default: 20s; 1h]",
+)
+@flag("--json as_json", "Print the replies as JSON.")
+@click.pass_obj
+def runonce_command(
+    node: NodeApp,
+    nodes: tuple[str, ...],
+    noop: bool,
+    tags: str | None,
+    wait: bool,
+    wait_timeout: str | None,
+    as_json: bool,
+) -> int:
+    """Ask nodes for a Puppet run, with options.
+
+    Each node replies at once whether it accepts, and then starts a run. The policy of each node
+    must allow you `runonce`.
+
+    The command 'trigger' guarantees a run instead: without options, but also for a node that is
+    offline or on hold for a moment.
+
+    Examples:
+      localpuppet runonce web01.example.com web02.example.com
+      localpuppet runonce web01.example.com --noop --wait
+    """
+    from localpuppet.fleet.bus.bus_limits import MAX_REQUEST_LIFE
+    from localpuppet.fleet.cli.requests import ask_nodes
+    from localpuppet.fleet.requests.request import PATIENCE as REPLY_PATIENCE
+    from localpuppet.fleet.requests.request import RunOnce
+
+    args = RunOnce(noop=noop, tags=split_tags(tags))
+    given = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
+    if not wait and (given or 0) > MAX_REQUEST_LIFE:
+        raise click.UsageError(f"--wait-timeout must be at most {MAX_REQUEST_LIFE // 60}m")
+    patience = REPLY_PATIENCE if wait or given is None else given
+    return ask_nodes(
+        node,
+        nodes,
+        "runonce",
+        args,
+        as_json=as_json,
+        patience=patience,
+        wait=partial(_runs, FleetApp(node), patience=given or RUNS_PATIENCE, quiet=as_json)
+        if wait
+        else None,
+    )
+
+
+async def _runs(
+    fleet: FleetApp,
+    kv: "KeyValue",
+    answers: "Mapping[str, NodeAnswer]",
+    *,
+    patience: float,
+    quiet: bool,
+) -> "dict[str, dict[str, Any] | None]":
+    """Return the ends of the runs of nodes that accepted `runonce`; show each as it arrives."""
+    from localpuppet.fleet.cli.requests import shown, whom
+    from localpuppet.fleet.triggers.sending import AwaitedRun, ends
+
+    awaited = {
+        NodeName(name): AwaitedRun(
+            uuid=answer.reply.in_reply_to, sent_in=range(answer.reply.iat, answer.reply.iat + 1)
+        )
+        for name, answer in answers.items()
+        if answer.reply is not None and answer.ok
+    }
+    observer = render.observer(quiet=quiet, title=f"waiting for {whom([*awaited])}")
+
+    def show_end(name: str, end: dict[str, Any]) -> None:
+        if not quiet:
+            observer.line(_end(name, end))
+
+    async with shown(observer):
+        found = await ends(
+            awaited,
+            kv,
+            fleet.verifier,
+            sender=fleet.signer.name.caller,
+            ttl=math.inf,
+            patience=patience,
+            on_end=show_end,
+        )
+    for name in () if quiet else [name for name, end in found.items() if end is None]:
+        render.emit(f"{name}  {render.word('unknown')}: no result arrived in time")
+    return found

@@ -149,7 +149,7 @@ class Actions(Value):
     capture: Callable[[ChunkArguments], Mapping[str, Json]]
     catalog: Callable[[ChunkArguments], Mapping[str, Json]]
     changes: Callable[[str, str], Mapping[str, Json]] | None
-    run: Callable[[str, bool, Sequence[str]], str | None]
+    run: Callable[[str, bool, Sequence[str], str], str | None]
     changed: Callable[[], None]
     deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
     confirm: Callable[[str, Deploy], Mapping[str, Json] | str]
@@ -353,7 +353,7 @@ class RequestHandler(Value):
         caller = request.caller.caller
         if args.rollout is not None:
             return self.actions.rollout.run(caller, args, args.rollout)
-        problem = self.actions.run(caller, args.noop, args.tags)
+        problem = self.actions.run(caller, args.noop, args.tags, request.jti)
         if problem:
             return problem
         holds: list[Json] = [hold.to_dict() for hold in self.holds().active()]

@@ -156,40 +156,41 @@ End = dict[str, Any]
 Ends = dict[str, End | None]
 
 
-class ExpectedTrigger(Value):
-    """A trigger whose outcomes are awaited.
+class AwaitedRun(Value):
+    """A cause whose outcome on a node is awaited.
 
     Attributes:
+        uuid: The id of the trigger, or of the request.
         sent_in: The seconds in which it may have been sent.
-        ttl: Seconds for which it is valid.
     """
 
-    sent: "SendResult"
-    sender: str
+    uuid: str
     sent_in: range
-    ttl: int
 
 
 async def ends(
-    expected: "ExpectedTrigger",
+    awaited: "Mapping[NodeName, AwaitedRun]",
     kv: "KeyValue",
     verifier: "Verifier",
     *,
+    sender: str,
+    ttl: float,
     patience: float,
     on_end: "Callable[[str, End], None]",
 ) -> Ends:
-    """Return the outcome of a trigger on each node; `None` if none was received in time.
+    """Return the outcome of each node's cause; `None` if none was received in time.
 
     An outage only costs time. If a node is idle when the trigger has expired, or was never online,
     it has not accepted the trigger.
 
     Args:
         verifier: Verifies the nodes' signatures.
+        ttl: Seconds for which a trigger is valid; infinite for what the nodes accepted.
         patience: Seconds.
         on_end: Called with each outcome as it arrives.
     """
-    waiting = _Waiting(expected, verifier, on_end=on_end)
-    good = expected.ttl + LATE
+    good = ttl + LATE
+    waiting = _Waiting(awaited, verifier, sender=sender, good=good, on_end=on_end)
     await _wait(kv, waiting, min(patience, good))
     if patience > good:
         waiting.never_came()
@@ -211,21 +212,22 @@ async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
 class _Waiting:
     def __init__(
         self,
-        expected: ExpectedTrigger,
+        awaited: "Mapping[NodeName, AwaitedRun]",
         verifier: "Verifier",
         *,
+        sender: str,
+        good: float,
         on_end: "Callable[[str, End], None]",
     ) -> None:
-        self._sent = expected.sent
-        self._sender = expected.sender
-        self._sent_in = expected.sent_in
+        self._awaited = {str(name): cause for name, cause in awaited.items()}
+        self._sender = sender
         self._verifier = verifier
-        self._over = expected.sent_in[-1] + expected.ttl + LATE
+        self._good = good
         self._received_at = asyncio.get_running_loop().time() + HEARD
         self._on_end = on_end
         self._came: set[str] = set()
         self.missed = False  # an outcome may have been published meanwhile
-        self.ends: Ends = dict.fromkeys(expected.sent.sent)
+        self.ends: Ends = dict.fromkeys(awaited)
 
     @property
     def done(self) -> bool:
@@ -237,19 +239,18 @@ class _Waiting:
         if name not in self.ends or self.ends[name] is not None:
             return
         self._came.add(name)
+        awaited = self._awaited[name]
         status = believe(self._verifier, name, token)
         raws = status.get("outcomes")
         known = [TriggerOutcome.of_published(raw) for raw in raws] if isinstance(raws, list) else []
         waited = asyncio.get_running_loop().time() >= self._received_at
         idle = waited and status.get("cause") is None and status.get("waiting") == 0
         end_reported: End | None = None
-        for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
-            if end.answers(
-                sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
-            ):
+        for end in sorted(filter(None, known), key=lambda end: end.uuid == awaited.uuid):
+            if end.answers(sender=self._sender, uuid=awaited.uuid, sent=awaited.sent_in, idle=idle):
                 end_reported = _end(end.uuid, end.outcome, run=end.run, reason=end.reason)
-        if end_reported is None and _is_free(status, since=self._over):
-            end_reported = _end(self._sent.uuid, NOT_ACCEPTED)
+        if end_reported is None and _is_free(status, since=awaited.sent_in[-1] + self._good):
+            end_reported = _end(awaited.uuid, NOT_ACCEPTED)
         if end_reported is not None:
             self._end(name, end_reported)
 
@@ -257,7 +258,7 @@ class _Waiting:
         """Give up on nodes that were offline for the trigger's whole ttl."""
         for name, end in self.ends.items():
             if end is None and name not in self._came and not self.missed:
-                self._end(name, _end(self._sent.uuid, NOT_ACCEPTED))
+                self._end(name, _end(self._awaited[name].uuid, NOT_ACCEPTED))
 
     def _end(self, name: str, end: End) -> None:
         self.ends[name] = end

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -187,6 +188,7 @@ def only_here(nodes: Sequence[str], **options: object) -> None:
 
 
 MAX_WORD = 60
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class CommandGroup(Command, click.Group):
@@ -195,16 +197,20 @@ class CommandGroup(Command, click.Group):
     Args:
         sections: Title in the help → command → module in `localpuppet`, in which the command is
             named `COMMAND_command`.
+        aliases: Other name of a command → the words that it means.
+        renamed: The same for old names, which print a note.
     """
 
     def __init__(
         self,
         *,
         sections: Mapping[str, Mapping[str, str]],
+        aliases: Mapping[str, str] = NONE,
+        renamed: Mapping[str, str] = NONE,
         **arguments: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
-        self.sections = sections
+        self.sections, self._aliases, self._renamed = sections, aliases, renamed
         self._modules = {name: file for part in sections.values() for name, file in part.items()}
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
@@ -252,8 +258,12 @@ class CommandGroup(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command, or suggest up to three."""
+        """Return the command, also by an old name, or suggest up to three."""
         word = args[0]
+        if now := self._renamed.get(word):
+            render.QuietObserver().note(f"'{word}' is now '{now}', and ends with version 0.2")
+        if now := now or self._aliases.get(word):
+            return super().resolve_command(ctx, [*now.split(), *args[1:]])
         if word not in self._modules and not word.startswith("-"):
             below = [path for path in self._paths_below(ctx) if path.endswith(f" {word}")]
             hint = suggest(below[0], below) if below else suggest(word, list(self._modules))

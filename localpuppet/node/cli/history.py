@@ -14,7 +14,14 @@ from localpuppet.base.formats.text import folded, one_line
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, node_option, only_here, option
+from localpuppet.node.cli.command import (
+    command,
+    flag,
+    node_option,
+    nodes_argument,
+    only_here,
+    option,
+)
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.puppet.command_line import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import (
@@ -149,7 +156,7 @@ MAX_OUTPUT = 65536
     default=20,
     show_default=True,
 )
-@option("--node nodes NODE", "List the runs of this node (repeatable).", multiple=True)
+@nodes_argument(required=False)
 @flag("--json as_json", "Print JSON, with every field of each run.")
 @click.pass_obj
 def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: bool) -> int:
@@ -157,12 +164,12 @@ def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: 
 
     The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
 
-    With --node, list the runs that other nodes have published on the bus in the last eight days.
+    With NODE, list the runs that other nodes have published on the bus in the last eight days.
     No node is asked, so that the list also has the runs of an unresponsive node.
 
     Examples:
       localpuppet history -n 5
-      localpuppet history --node web01.example.com
+      localpuppet history web01.example.com
       localpuppet history --json | jq '.runs[] | select(.noop | not)'
     """
     if nodes:
@@ -321,7 +328,7 @@ def follow_log(
 def why_command(node: NodeApp, run: str | None, full: bool, as_json: bool) -> None:
     """Show what caused a run, and what it was based on.
 
-    For another node, see 'localpuppet history --node NODE' and 'localpuppet report --node NODE'.
+    For another node, see 'localpuppet history NODE' and 'localpuppet report --node NODE'.
 
     RUN is the beginning or end of an id, or -1 for the run before the newest. The output has the
     cause, the user, the input, the release, its layers, and the classes and parameters.

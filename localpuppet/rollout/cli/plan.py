@@ -1,4 +1,4 @@
-"""`localpuppet plan`: show the order in which the nodes of a site run."""
+"""`localpuppet rollout order`: show the order in which the nodes of a site run."""
 
 import gc
 import json
@@ -118,7 +118,7 @@ def without_collector() -> Iterator[None]:
 
 
 @command(
-    "plan",
+    "order",
     exits={
         2: "the site is invalid or has no order, or no node is selected",
         69: "the inventory is unreachable, or Graphviz is missing",
@@ -130,7 +130,7 @@ def without_collector() -> Iterator[None]:
 @option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
 @option("--text form", "Print the format of 'mco choria plan', as in a pipe.", flag_value="text")
 @click.pass_obj
-def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
+def order_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
     """Show in which order the nodes of a site run.
 
     The plan has groups; the nodes of a group can run at the same time. A node that consumes
@@ -146,13 +146,13 @@ def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # n
           web: {node: web01.example.com, consumes: [sql/shop]}
 
     Examples:
-      localpuppet plan
-      localpuppet plan --role web --role haproxy
-      localpuppet plan --site site.yaml
-      localpuppet plan --site environment.json --instance 'Lamp[app1]'
-      localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
-      localpuppet plan --site site.yaml --svg > plan.svg
-      localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
+      localpuppet rollout order
+      localpuppet rollout order --role web --role haproxy
+      localpuppet rollout order --site site.yaml
+      localpuppet rollout order --site environment.json --instance 'Lamp[app1]'
+      localpuppet rollout order --site site.yaml --nodes db01.example.com
+      localpuppet rollout order --site site.yaml --svg > plan.svg
+      localpuppet rollout order --site site.yaml --json | jq '.groups[].runs'
     """
     with without_collector():
         show(read_plan(node, given), form)
@@ -351,7 +351,7 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
             f"{links.unanswered} kicks and queries took too long to evaluate: the order could be"
             " wrong",
             where=INVENTORY,
-            hint="pass a site file with --site, see 'localpuppet plan --help'",
+            hint="pass a site file with --site, see 'localpuppet rollout order --help'",
         )
     return derive(reader.entries(), links)
 

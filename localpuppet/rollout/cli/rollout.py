@@ -27,8 +27,8 @@ _DECISIONS, _REPORTS, _RUN = (
 )
 MODULES = {
     "approve": _DECISIONS,
-    "continue": _DECISIONS,
     "list": _REPORTS,
+    "order": "rollout.cli.plan",
     "pause": _DECISIONS,
     "plan": _RUN,
     "report": _REPORTS,
@@ -40,12 +40,12 @@ MODULES = {
 }
 
 
-@click.group(cls=CommandGroup, sections={"Commands": MODULES})
+@click.group(cls=CommandGroup, sections={"Commands": MODULES}, renamed={"continue": "resume"})
 def rollout_command() -> None:
     """Run many nodes in order, and control such a rollout.
 
-    The process of 'rollout run' controls the rollout. If it ends, 'rollout resume' continues the
-    rollout, on this machine or on another.
+    The process of 'rollout run' controls the rollout. If it pauses or ends, 'rollout resume'
+    continues the rollout, on this machine or on another.
 
     Examples:
       localpuppet rollout plan --catalogs --release shop/tags/r7
@@ -144,26 +144,6 @@ def _decide(
     render.emit(done)
 
 
-@command("continue", exits=EXITS)
-@_ID
-@operator_option
-@click.pass_obj
-def continue_command(node: NodeApp, rollout: str | None, operator: str | None) -> None:
-    """Continue a paused rollout.
-
-    ID is the rollout; the default is your newest. If failures paused the rollout, the
-    command accepts its failures so far. The alternatives are 'rollout stop' and 'rollout rollback'.
-
-    Examples:
-      localpuppet rollout continue
-      localpuppet rollout continue 20261122T110000Z-0a1b
-      localpuppet rollout continue 20261122T110000Z-0a1b --operator alice
-    """
-    from localpuppet.rollout.commands import identify_pause
-
-    _decide(node, "continue", rollout, operator, about=identify_pause, done="continued")
-
-
 @command("pause", exits=EXITS)
 @_ID
 @operator_option
@@ -172,7 +152,7 @@ def pause_command(node: NodeApp, rollout: str | None, operator: str | None) -> N
     """Pause a running rollout.
 
     ID is the rollout; the default is your newest. No further nodes start, active runs
-    finish and are checked, and all nodes stay on hold. 'rollout continue' continues the rollout and
+    finish and are checked, and all nodes stay on hold. 'rollout resume' continues the rollout and
     accepts no failures. If you do not decide within --pause-at-most of 'rollout run', the rollout
     stops.
 
@@ -181,7 +161,7 @@ def pause_command(node: NodeApp, rollout: str | None, operator: str | None) -> N
       localpuppet rollout pause 20261122T110000Z-0a1b
       localpuppet rollout pause 20261122T110000Z-0a1b --operator alice
     """
-    done = "paused: running nodes finish, and 'localpuppet rollout continue' continues it"
+    done = "paused: running nodes finish, and 'localpuppet rollout resume' continues it"
     _decide(node, "pause", rollout, operator, done=done)
 
 

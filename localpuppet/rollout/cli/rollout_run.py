@@ -307,7 +307,7 @@ def _options_of_parent(
 def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Run Puppet on many nodes, in the order of a plan.
 
-    The plan is that of 'localpuppet plan' with the same options. The rollout asks all nodes whether
+    The plan is that of 'rollout order' with the same options. The rollout asks all nodes whether
     they are ready, puts them on hold, so that nothing else runs them, and then runs one group after
     the other. A node that does not report its result has failed. With --release, all nodes fetch
     and verify the release before one changes.
@@ -374,14 +374,18 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
 def resume_command(
     node: NodeApp, rollout: str | None, operator: str | None, run_checks: bool, as_json: bool
 ) -> int:
-    """Resume a rollout that was interrupted or stopped.
+    """Continue a paused, stopped or interrupted rollout.
 
-    ID is the rollout; the default is the newest that can be resumed. It keeps its options. A node
-    whose run was started does not run again: the command asks it for the result.
+    ID is the rollout; the default is the newest that can be resumed. If its controller waits in a
+    pause, the controller continues, and accepts the failures so far; the alternatives are 'rollout
+    stop' and 'rollout rollback'. If no process controls the rollout, this one takes it over, and
+    says so first. It keeps its options. A node whose run was started does not run again: the
+    command asks it for the result.
 
     With your key, this also works on another machine, because the bus has a checkpoint of the
-    rollout. A process that still controls the rollout elsewhere ends. With --operator, you take
-    over the rollout of another person; the policies of its nodes must allow you `takeover`.
+    rollout. A process that still controls the rollout elsewhere ends if it does not wait in a
+    pause. With --operator, you take over the rollout of another person; the policies of its nodes
+    must allow you `takeover`.
 
     Examples:
       localpuppet rollout resume
@@ -389,8 +393,20 @@ def resume_command(
       localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
     """
     wanted, owner = parse_names(rollout, operator)
+    app = RolloutApp(node)
+
+    async def continue_paused() -> bool:
+        async with shown(render.observer(quiet=as_json, title="asking the controller")):
+            return await app.continue_paused(wanted, owner)
+
+    if run(continue_paused()):
+        if as_json:
+            render.emit_json({"schema": 1, "continued": True})
+        else:
+            render.emit("continued")
+        return 0
     return _carry_out(
-        lambda progress: RolloutApp(node).resume(
+        lambda progress: app.resume(
             wanted, progress.take, replay=progress.replay, owner=owner, commands=run_checks
         ),
         as_json=as_json,
@@ -490,7 +506,7 @@ def _line(sign: str, name: str, color: str) -> str:
 def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Show what a release would change on which node.
 
-    Without --catalogs, the command shows the order of the nodes, as 'localpuppet plan' does.
+    Without --catalogs, the command shows the order of the nodes, as 'rollout order' does.
 
     With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
     resources differ: their types, titles and parameter names, never values. The command applies

@@ -345,7 +345,7 @@ def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     if paused.needs_approval:
         return f"{_approval_command(state)}, {end}"
     others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
-    return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
+    return f"'localpuppet rollout resume {state.began.id}'{others} decides, {end}"
 
 
 def _header(view: RolloutView) -> str:

@@ -77,7 +77,8 @@ def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
 def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[str, ...]:
     """Return the consequences for a rollout, sentence by sentence."""
     if report.word == ELSEWHERE:
-        words = f"'localpuppet rollout {course} {report.state.began.id}'"
+        word = RolloutAction.RESUME if course is RolloutAction.CONTINUE else course
+        words = f"'localpuppet rollout {word} {report.state.began.id}'"
         return (f"Nothing: another machine continues it. Use {words}.",)
     sentences = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)

@@ -103,7 +103,7 @@ class SigningActor:
                 raise InvalidInputError(
                     "no process runs the rollout",
                     where=str(rollout),
-                    hint=f"run 'localpuppet rollout {word} {rollout}'",
+                    hint=f"run 'localpuppet rollout resume {rollout}'",
                 )
             journal.say(word, self.name, about)
         return f"rollout {rollout} received: {word}."
@@ -143,7 +143,7 @@ class SigningActor:
             LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
         """
         options = [f"--{name}={value}" for name, value in selection.items()]
-        return await asyncio.to_thread(self._plan, ("plan", "--json", *options))
+        return await asyncio.to_thread(self._plan, ("rollout", "order", "--json", *options))
 
     def _plan(self, words: Sequence[str]) -> Groups:
         try:

@@ -165,7 +165,7 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
         ["runonce"],
         ["runonce", "b..example.com"],
         ["runonce", "b.example.com", "--wait-timeout", "6m"],
-        ["last-run", "B_"],
+        ["history", "B_"],
         ["status", "-n", "b.example.com", "--wait"],
         ["status", "20261120T000000", "-n", "b.example.com"],
         ["disable", "b.example.com", "-m", "x", "--owner", "y"],
@@ -259,14 +259,23 @@ def test_an_unreachable_bus_is_an_error_and_never_an_empty_answer(served_fleet: 
     served_fleet.bus.server.start()
 
 
-def test_runonce_and_last_run(two: Sequence[Member]) -> None:
+def test_runonce_waits_for_its_own_run(two: Sequence[Member]) -> None:
+    """Each run of these requests ends in another way: no result of an earlier one counts."""
     a, b = two
     done = a.run("runonce", b.name)
     assert (done.code, done.out) == (0, f"{b.name}: accepted\n"), done.err
     b.wait_log("history .*ended")
-    asked = a.run("last-run", b.name, "--json")
-    assert asked.code == 0, "a run_cmd has no record"
-    assert asked.json["replies"][b.name] == {"ok": True, "result": {}, "error": None}
+    b.behave(exit=3)
+    failed = a.run("runonce", b.name, "--wait")
+    assert (failed.code, failed.out) == (1, f"{b.name}: accepted\n{b.name}  failed\n"), failed.err
+    b.behave()
+    told = a.run("runonce", b.name, "--wait", "--json").json
+    assert told["replies"][b.name]["ok"]
+    assert told["outcomes"][b.name]["outcome"] == "ended"
+    b.behave(gate=True)
+    late = a.run("runonce", b.name, "--wait", "--wait-timeout", "1")
+    assert (late.code, "unknown: no result arrived in time" in late.out) == (75, True)
+    b.open_gate()
 
 
 def test_requests_to_many(two: Sequence[Member]) -> None:
@@ -380,9 +389,8 @@ def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
     request = json.loads((b.root / "var" / "runs" / end["run"] / "request.json").read_text())
     assert request["cause"] == f"trigger from {a.name}"
     assert request["causes"]["paths"] == [[a.name]]
-    assert (
-        a.run("last-run", b.name, "--json").json["replies"][b.name]["result"]["id"] == (end["run"])
-    )
+    told = a.run("status", "--node", b.name, "--json").json["replies"][b.name]["result"]
+    assert told["last_run"]["run"] == end["run"]
     b.node.write("input.yaml", "app: nonsense\n")
     dropped = a.run("trigger", b.name, "--wait")
     assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped: {NO_RUN}\n")

@@ -94,7 +94,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
         return bool(found["last_run"] and found["last_run"]["outcome"] == "changed")
 
     split.node.wait_until(told)
-    done = split.other.run("last-run", "a.example.com")
+    done = split.other.run("report", "--node", "a.example.com")
     assert done.code == 1
     assert "denied by policy line 1" in done.out + done.err
     done = split.other.run("trigger", "a.example.com")

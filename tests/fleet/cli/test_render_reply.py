@@ -98,7 +98,6 @@ def test_the_status_shows_the_stage_of_a_confirmation() -> None:
             "you had no hold here",
             [f"On hold  {SHOWN}"],
         ),
-        ("last_run_summary", {}, "no run yet", []),
         (
             "log",
             {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1},
@@ -134,7 +133,6 @@ def test_each_reply_has_its_summary_and_lines(
     ("action", "result"),
     [
         ("status", {"state": "idle"}),
-        ("last_run_summary", {"schema": 2, "id": "x"}),
         ("disable", {"hold": "x"}),
         ("enable", {}),
         ("runonce", {"accepted": "soon"}),

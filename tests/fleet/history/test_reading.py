@@ -1,4 +1,4 @@
-"""Reading the runs of another node: from the bus, and by `history --node`."""
+"""Reading the runs of another node: from the bus, and by `history NODE`."""
 
 import time
 from pathlib import Path
@@ -71,17 +71,17 @@ def test_history_shows_the_runs_of_another_node(any_fleet: Fleet) -> None:
     any_fleet.start()
 
     def listed() -> bool:
-        return a.run("history", "--node", b.name).code == 0
+        return a.run("history", b.name).code == 0
 
-    wait_until(listed, lambda: a.run("history", "--node", b.name).err)
-    shown = a.run("history", "--node", b.name, "-n", "5")
+    wait_until(listed, lambda: a.run("history", b.name).err)
+    shown = a.run("history", b.name, "-n", "5")
     assert f"{b.name}: 2 runs on the bus" in shown.out
     (row,) = (line for line in shown.out.splitlines() if failed.run in line)
     assert ("failed" in row, "File[/etc/motd]: denied" in row) == (True, True)
     assert ("3 times" in shown.out, refused.run in shown.out) == (True, False)
-    both = a.run("history", "--node", b.name, "--node", "gone.example.com", "--json")
+    both = a.run("history", b.name, "gone.example.com", "--json")
     assert both.code == 1
     (first, second) = both.json["histories"][b.name]
     assert (first["refusal"], second["outcome"]) == ("on_hold", "failed")
     assert "no run of it" in both.json["problems"]["gone.example.com"]
-    assert "bus" in a.run("history", "--node", "gone.example.com").err
+    assert "bus" in a.run("history", "gone.example.com").err

@@ -124,7 +124,7 @@ class Site:
             log=self.log,
         )
 
-    def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
+    def run(self, caller: str, noop: bool, only: Sequence[str], _request: str) -> str | None:
         self.runs.append((caller, noop, only))
         return self.problem
 

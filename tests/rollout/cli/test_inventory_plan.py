@@ -1,4 +1,4 @@
-"""`localpuppet plan` without a site: declarations and queries of catalogs, from a real Puppet."""
+"""`rollout order` without a site: declarations and queries of catalogs, from a real Puppet."""
 
 import json
 
@@ -19,7 +19,7 @@ def groups(done: Done) -> list[list[str]]:
 def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     web, lb = fleet.add("web", "lb")
     (db,) = fleet.add("db", puppet=True)
-    nobody = web.run("plan")
+    nobody = web.run("rollout", "order")
     assert "No site applications were found in the Puppet environment" in nobody.out
     assert "# the inventory has no node yet: " in nobody.err
     db.node.app(CODE)
@@ -29,7 +29,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert applied.code == 0, applied.err
     # Another process publishes as well, and may be late.
     assert db.run("inventory", "publish").code == 0
-    found = web.run("plan", "--json")
+    found = web.run("rollout", "order", "--json")
     assert (groups(found), found.err) == ([["db"]], "")
     assert found.json["applications"] == ["Shop[a]"]
     (component,) = found.json["groups"][0]["runs"][0]["components"]
@@ -40,8 +40,8 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     lb.publish_entry(
         "lb", queries=(CatalogQuery(text='servers_with_role("web")', digest="0"), asks)
     )
-    assert groups(web.run("plan", "--json")) == [["db"], ["web"], ["lb"]]
-    narrowed = web.run("plan", "--json", "--role", "lb", "--role", "db")
+    assert groups(web.run("rollout", "order", "--json")) == [["db"], ["web"], ["lb"]]
+    narrowed = web.run("rollout", "order", "--json", "--role", "lb", "--role", "db")
     assert groups(narrowed) == [["db"], ["lb"]]
     refused = web.run("rollout", "run", "--role", "nosuch")
     assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
@@ -58,7 +58,7 @@ def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_
     fleet.present(a, b)
     a.publish_entry("web")
     warning = f"online without an entry of a good run: {b.name}"
-    for words in (["plan"], ["query", "role=web"]):
+    for words in (["rollout", "order"], ["query", "role=web"]):
         done = operator.run(*words)
         assert (done.code, a.name in done.out, warning in done.err) == (0, True, True)
     miss = f"the rollout would miss online nodes without an entry: {b.name}"

@@ -1,4 +1,4 @@
-"""`localpuppet plan` as people and programs meet it."""
+"""`localpuppet rollout order` as people and programs meet it."""
 
 import json
 import re
@@ -68,11 +68,15 @@ def shop(node: Node) -> str:
 
 def test_a_pipe_gets_chorias_text_byte_for_byte(node: Node) -> None:
     done = node.run("plan", "--site", LAMP)
+    assert "# 'plan' is now 'rollout order'" in done.err
+    done = node.run("rollout", "order", "--site", LAMP)
     assert (done.code, done.out, done.err) == (0, CHORIA, "")
 
 
 def test_chorias_colours(node: Node) -> None:
-    done = node.run("--color", "always", "plan", "--site", LAMP, "--instance", "Lamp[app1]")
+    done = node.run(
+        "--color", "always", "rollout", "order", "--site", LAMP, "--instance", "Lamp[app1]"
+    )
     bold, green, end = "\x1b[1m", "\x1b[32m", "\x1b[0m"
     assert f"{bold}1{end} applications on {bold}4{end} managed nodes:\n\n\tLamp[app1]\n\nNode" in (
         done.out
@@ -85,18 +89,18 @@ def test_chorias_colours(node: Node) -> None:
 
 def test_an_empty_site_is_no_failure(node: Node) -> None:
     path = node.write("empty.json", '{"environment": "production", "applications": {}}')
-    done = node.run("plan", "--site", str(path))
+    done = node.run("rollout", "order", "--site", str(path))
     assert (done.code, done.out) == (
         0,
         "Puppet Site Plan for the production Environment\n\n"
         "No site applications were found in the Puppet environment\n",
     )
-    assert "has no applications" in in_terminal(node, "plan", "--site", str(path)).out
+    assert "has no applications" in in_terminal(node, "rollout", "order", "--site", str(path)).out
 
 
 def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
     # `run` gives the program an empty one.
-    done = node.run("plan", "--site", "-")
+    done = node.run("rollout", "order", "--site", "-")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "standard input: is empty" in done.err
 
@@ -121,7 +125,7 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
 def test_misuse_is_a_single_line_and_exit_code_2(
     node: Node, arguments: list[str], message: str
 ) -> None:
-    done = node.run("plan", *arguments)
+    done = node.run("rollout", "order", *arguments)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
     assert "me:pw" not in done.err
@@ -129,7 +133,7 @@ def test_misuse_is_a_single_line_and_exit_code_2(
 
 def test_a_site_file_is_checked_against_its_schema(node: Node) -> None:
     path = node.write("site.yaml", "applications: {shop: {web: {nodes: [a, b]}}}\n")
-    done = node.run("plan", "--site", str(path))
+    done = node.run("rollout", "order", "--site", str(path))
     assert done.code == 2
     assert (
         "site.yaml: applications.shop.web: unknown key 'nodes' (did you mean 'node'?)" in done.err
@@ -145,14 +149,14 @@ def test_json_matches_its_schema(node: Node, shop: str) -> None:
         [shop, "--instance", "blog", "--nodes", "db01.example.com"],
         [str(node.write("empty.json", '{"applications": {"a": {}}}'))],
     ):
-        done = node.run("plan", "--json", "--site", *arguments)
+        done = node.run("rollout", "order", "--json", "--site", *arguments)
         assert (done.code, done.err) == (0, "")
         jsonschema.validate(done.json, schema)
         assert done.json["runs"] == sum(len(group["runs"]) for group in done.json["groups"])
 
 
 def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> None:
-    found = node.run("plan", "--json", "--site", shop).json
+    found = node.run("rollout", "order", "--json", "--site", shop).json
     both = ["db01.example.com", "web01.example.com"]
     assert found["repeated"] == {name: [1, 2] for name in both}
     assert [[run["node"] for run in group["runs"]] for group in found["groups"]] == [both, both]
@@ -174,12 +178,12 @@ def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> 
 
 def test_json_of_narrowed_nodes_names_external_capabilities(node: Node, shop: str) -> None:
     arguments = ["--instance", "shop", "--nodes", "web01.example.com"]
-    found = node.run("plan", "--json", "--site", shop, *arguments).json
+    found = node.run("rollout", "order", "--json", "--site", shop, *arguments).json
     assert (found["nodes"], found["external_capabilities"]) == (1, ["sql/shop"])
 
 
 def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
-    shown = in_terminal(node, "plan", "--site", shop, COLUMNS="60").out
+    shown = in_terminal(node, "rollout", "order", "--site", shop, COLUMNS="60").out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
     assert max(map(len, plain.splitlines())) <= 60
     words = " ".join(plain.split())
@@ -195,14 +199,14 @@ def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
 
 
 def test_a_terminal_gets_chorias_text_when_it_asks_for_it(node: Node) -> None:
-    shown = in_terminal(node, "--color", "never", "plan", "--text", "--site", LAMP).out
+    shown = in_terminal(node, "--color", "never", "rollout", "order", "--text", "--site", LAMP).out
     assert shown.replace("\r\n", "\n") == CHORIA
 
 
 def test_pictures(node: Node, shop: str) -> None:
-    drawn = node.run("plan", "--svg", "--site", shop)
+    drawn = node.run("rollout", "order", "--svg", "--site", shop)
     ElementTree.fromstring(drawn.out)  # noqa: S314 - localpuppet's own
-    graph = node.run("plan", "--dot", "--site", shop)
+    graph = node.run("rollout", "order", "--dot", "--site", shop)
     assert graph.out.startswith("digraph {\n")
     assert (drawn.code, drawn.err, graph.code, graph.err) == (0, "", 0, "")
 
@@ -210,7 +214,7 @@ def test_pictures(node: Node, shop: str) -> None:
 def test_without_graphviz_a_picture_is_refused_and_names_what_to_install(
     node: Node, shop: str
 ) -> None:
-    done = node.run("plan", "--svg", "--site", shop, PATH="/nonexistent")
+    done = node.run("rollout", "order", "--svg", "--site", shop, PATH="/nonexistent")
     assert (done.code, done.out) == (69, "")
     assert "apt install graphviz" in done.err
 
@@ -220,10 +224,10 @@ def test_a_graph_of_too_many_values_is_refused_before_it_takes_memory(node: Node
     start = path.read_text()
     for value, count in (("[]", 4_000_000), ('"ab"', 3_000_000), ("{}", 500_000)):
         path.write_text(start + f"{value}," * count + f"{value}]}}}}}}}}")
-        done = node.run("plan", "--site", str(path))
+        done = node.run("rollout", "order", "--site", str(path))
         assert done.code == 2
         assert "has too many values" in done.err
     path.write_text(json.dumps({"applications": {}}) + " " * (48 * 1024 * 1024))
-    assert "is too large" in node.run("plan", "--site", str(path)).err
+    assert "is too large" in node.run("rollout", "order", "--site", str(path)).err
     path.write_text("#" * (1024 * 1024 + 1))
-    assert "is too large: YAML" in node.run("plan", "--site", str(path)).err
+    assert "is too large: YAML" in node.run("rollout", "order", "--site", str(path)).err

@@ -194,7 +194,7 @@ def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
     journal.close()
 
 
-@pytest.mark.parametrize("command", ["stop", "pause", "continue", "rollback"])
+@pytest.mark.parametrize("command", ["stop", "pause", "rollback"])
 def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
     node: Node, command: str
 ) -> None:
@@ -216,7 +216,6 @@ def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
         journal.append(NodeRunsStarted(node_runs=(NodeRun(1, NODES[0]),)), *events, at=AT)
         journal.close()
     cure = {
-        "continue": f"run 'localpuppet rollout resume {ID}'",
         "rollback": "'localpuppet rollout run --release shop/tags/r6 --allow-older",
     }
     for words in ((), (str(ID),)):

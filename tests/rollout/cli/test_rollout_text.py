@@ -66,7 +66,7 @@ def test_a_pause_shows_its_commands_and_deadline_and_a_failure_its_report() -> N
     told = outcome(RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in events], taken=True))
     assert told.splitlines()[1:] == [
         f"'localpuppet report {run} --node n01.example.com' shows details",
-        "'localpuppet rollout continue 20261122T110000Z-0123' or 'stop' decides, "
+        "'localpuppet rollout resume 20261122T110000Z-0123' or 'stop' decides, "
         "until 2026-11-22 12:30:00 UTC",
     ]
 

@@ -1,4 +1,4 @@
-"""`localpuppet plan --site https://…`: of a server that wants a certificate, as Puppet's does."""
+"""`rollout order --site https://…`: of a server that wants a certificate, as Puppet's does."""
 
 import http.server
 import json
@@ -69,13 +69,13 @@ def test_the_graph_of_a_server_that_wants_a_certificate(node: Node, server: Serv
     url = f"{server.address}/puppet/v3/environment/production"
     shown = ["--site-cert", str(server.certificate), "--site-key", str(server.key)]
     trusted = ["--site-ca", str(server.ca)]
-    done = node.run("plan", "--site", url, *shown, *trusted, "--json")
+    done = node.run("rollout", "order", "--site", url, *shown, *trusted, "--json")
     assert done.code == 0, done.err
     assert done.json["applications"] == ["Lamp[app1]", "Lamp[app2]"]
 
     identity = {name: str(getattr(server, name)) for name in ("ca", "certificate", "key")}
     node.settings(identity=identity)
-    assert node.run("plan", "--site", url, "--json").json == done.json, "the node's own"
+    assert node.run("rollout", "order", "--site", url, "--json").json == done.json, "the node's own"
 
     node.settings()
     for words, code, message in (
@@ -89,5 +89,5 @@ def test_the_graph_of_a_server_that_wants_a_certificate(node: Node, server: Serv
             "have a command, which only a YAML file may",
         ),
     ):
-        refused = node.run("plan", "--site", *words)
+        refused = node.run("rollout", "order", "--site", *words)
         assert (refused.code, message in refused.err) == (code, True), refused.err
