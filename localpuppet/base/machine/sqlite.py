@@ -18,7 +18,7 @@ import sqlite3 as sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as Connection
@@ -113,10 +113,7 @@ class Database:
         Returns:
             Whether this call created the file; an existing one is left unchanged.
         """
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-            memory.executescript(self.form.tables)
-            memory.execute(f"PRAGMA user_version = {self.form.version}")
-            fill(memory)
+        with closing(self._filled(fill)) as memory:
             data = bytearray(memory.serialize())
         # The first process to open the file has nothing to change, which would lock others out.
         data[_LOGGED] = _HAS_LOG
@@ -125,6 +122,23 @@ class Database:
             return False
         self._clear_beside()
         return add_durably(self.path, bytes(data))
+
+    def replace(self, fill: Callable[[sqlite3.Connection], object]) -> None:
+        """Replace the content, all at once; a file that cannot be opened is deleted before."""
+        with closing(self._filled(fill)) as memory:
+            with suppress(DamagedError, EarlierFormatError), self.use() as connection:
+                memory.backup(connection)
+                return
+            self.remove()
+            with self.use() as connection:
+                memory.backup(connection)
+
+    def _filled(self, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
+        memory = sqlite3.connect(":memory:", isolation_level=None)
+        memory.executescript(self.form.tables)
+        memory.execute(f"PRAGMA user_version = {self.form.version}")
+        fill(memory)
+        return memory
 
     def _clear_beside(self) -> None:
         for suffix in _BESIDE:
@@ -267,14 +281,10 @@ class Database:
                 hint=self.damaged if earlier else "update localpuppet",
             )
         tables = self.form.tables
-        if version in self.form.conversions:
-            set_version = f"PRAGMA user_version = {self.form.version};"
-            tables = (
-                f"BEGIN IMMEDIATE; {self.form.conversions[version]} {tables} {set_version} COMMIT"
-            )
-        connection.executescript(tables)
         if version != self.form.version:
-            connection.execute(f"PRAGMA user_version = {self.form.version}")
+            tables = f"{self.form.conversions.get(version, '')} {tables};"
+            tables = f"BEGIN IMMEDIATE; {tables} PRAGMA user_version = {self.form.version}; COMMIT"
+        connection.executescript(tables)
 
     @contextmanager
     def damage_errors(self, noun: str) -> Iterator[None]:

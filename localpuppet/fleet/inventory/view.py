@@ -307,18 +307,20 @@ class View:
                 )
 
     def rebuild(self) -> None:
-        """Delete the database; its contents come from the bus again.
+        """Delete all entries, which come from the bus again.
 
         What it knows about the times of entries is kept, unless it cannot be read any more.
         """
         seen, refused = list[tuple[object, ...]](), list[tuple[object, ...]]()
-        with suppress(StateError), self._database.snapshot() as connection:
+        with suppress(DamagedError), self._database.snapshot() as connection:
             seen = connection.execute("SELECT * FROM seen").fetchall()
             refused = connection.execute("SELECT * FROM refused").fetchall()
-        self._database.remove()
-        with self._database.transaction() as connection:
+
+        def fill(connection: Connection) -> None:
             connection.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
             connection.executemany("INSERT INTO refused VALUES (?, ?, ?)", refused)
+
+        self._database.replace(fill)
 
     def close(self) -> None:
         """Close the database; the next call opens it again."""
