@@ -256,11 +256,7 @@ class _Statement:
             ("leaves", 3, self._leaves),
             ("value_key", 1, lambda value: None if value is None else _key_of(value)),
             ("sort_rank", 1, lambda value: sort_key(_loaded(value))[0]),
-            (
-                "sha1",
-                1,
-                lambda text: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(),
-            ),
+            ("sha1", 1, _sha1),
         ):
             connection.create_function(name, count, self._guarded(function), deterministic=True)
         for name in ("sum", "avg", "min", "max"):
@@ -272,17 +268,14 @@ class _Statement:
     ) -> Iterator[tuple[str, ...]]:
         """Return the rows of a query as JSON texts; those in memory are at most `kept`."""
         shown = [self._compiler.result(select, column) for column in columns]
-        held = bool(select.order) or is_grouped(select)
-        kept = self._limits.kept
-        if held and (select.limit is None or select.limit > kept):
-            most = replace(select, limit=kept + 1)
-            self._relations[id(most)] = most, self.relation(select)
-            text = self._compiler.rows(most, shown)
-            rows = self.connection.execute(text, self._compiler.values)
-            return self._counted(rows, len(shown), kept)
-        text = self._compiler.rows(select, shown)
+        limited, kept = select, self._limits.kept
+        if (select.order or is_grouped(select)) and (select.limit is None or select.limit > kept):
+            limited = replace(select, limit=kept + 1)
+            self._relations[id(limited)] = limited, self.relation(select)
+        text = self._compiler.rows(limited, shown)
         rows = self.connection.execute(text, self._compiler.values)
-        return map(itemgetter(slice(len(shown))), rows)
+        counted = rows if limited is select else _counted(rows, kept)
+        return map(itemgetter(slice(len(shown))), counted)
 
     def total(self, select: Select) -> int:
         """Return the number of all rows of a query."""
@@ -442,14 +435,6 @@ class _Statement:
         found = leaves(_loaded(text), None if steps is None else [*steps[1:]])
         return compact([[compact([name, *path]), compact(leaf)] for path, leaf in found])
 
-    def _counted(
-        self, rows: Iterator[tuple[str, ...]], width: int, most: int
-    ) -> Iterator[tuple[str, ...]]:
-        for count, row in enumerate(rows, 1):
-            if count > most:
-                raise too_many(most)
-            yield row[:width]
-
 
 class _Aggregate:
     """A function over the values of a group.
@@ -523,6 +508,17 @@ def _shape(select: Select, columns: Sequence[Field | Aggregate]) -> str:
 
 def _text(column: Field | Aggregate) -> str:
     return column.text if isinstance(column, Field) else column.function.value
+
+
+def _counted(rows: Iterator[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
+    for count, row in enumerate(rows, 1):
+        if count > most:
+            raise too_many(most)
+        yield row
+
+
+def _sha1(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _loaded(value: Any) -> Any:  # noqa: ANN401 - JSON
