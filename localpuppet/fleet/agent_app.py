@@ -287,8 +287,8 @@ class AgentApp:
                 command,
                 {**program_environment(), **self._fleet.own_variables},
                 lock=self._state / "agent" / "run_cmd.lock",
-                timeout=settings.run_timeout,
-                grace=settings.grace,
+                timeout=settings.timeouts.run,
+                grace=settings.timeouts.grace,
             )
         warm(self._node)
         return ForkRunner(partial(run_order, self._node))
@@ -375,7 +375,9 @@ class AgentApp:
 
     def _keeper(self) -> Keeper:
         node, session = self._node, str(uuid.uuid4())
-        users = LockUsers(self._node.records, node.processes, self._log, grace=node.settings.grace)
+        users = LockUsers(
+            self._node.records, node.processes, self._log, grace=node.settings.timeouts.grace
+        )
 
         async def leases() -> Leases:
             return self._fleet.leases(await self._store(), holder=self.agent.me, session=session)

@@ -348,7 +348,7 @@ class NodeApp:
 
         # Facter's configuration can name directories of facts, which are programs.
         own = self.settings
-        for file in (own.enc_script, own.site_manifest, own.facter_conf):
+        for file in (own.enc_script, own.site_manifest, own.puppet.facter_conf):
             if file is not None:
                 refuse_foreign(file)
 
@@ -362,7 +362,7 @@ class NodeApp:
         settings = self.settings
         return InputReader(
             documents=self.documents,
-            fetch=Https(ca=settings.https_ca, timeout=settings.https_timeout),
+            fetch=Https(ca=settings.https_ca, timeout=settings.timeouts.https),
             # Most inputs are files, and their readers do not pay for clouds.
             user_data=lambda: self.instance.input(),
             assigned=self._assignment,
@@ -409,7 +409,7 @@ class NodeApp:
 
         return EncCommand.parse(
             settings.enc,
-            timeout=settings.enc_timeout,
+            timeout=settings.timeouts.enc,
             env=program_environment(),
             where=f"{settings.root / node_settings.FILE}: enc",
             note=self.note,
@@ -455,7 +455,7 @@ class NodeApp:
         """The good runs to which the node can return."""
         from localpuppet.node.runs.run_records import GoodRuns
 
-        keep = self.settings.keep_releases
+        keep = self.settings.keep.releases
         return GoodRuns(self.settings.state / "good_runs", records=self.records, releases=keep)
 
     @cached_property
@@ -524,8 +524,8 @@ class NodeApp:
         settings = self.settings
         probe = PuppetProbe(
             settings.state / "cache" / "puppet.json",
-            command=settings.puppet,
-            directories=settings.puppet_directories,
+            command=settings.puppet.command,
+            directories=settings.puppet.directories,
             lean_start=shared_file("lean_start.rb"),
             env=program_environment(),
         )
@@ -548,7 +548,7 @@ class NodeApp:
     def _compiled_directory(self) -> Path | None:
         """The directory of compiled Ruby; `None` if the site disables it."""
         settings = self.settings
-        return settings.state / "cache" / "ruby" if settings.compiled_ruby else None
+        return settings.state / "cache" / "ruby" if settings.puppet.compiled_ruby else None
 
     def lean_start(self, installation: "Installation | PuppetMissingError") -> "LeanStart":
         """Return how Ruby starts for Puppet in a run.
@@ -560,10 +560,10 @@ class NodeApp:
         from localpuppet.node.puppet.environment import FacterConf, LeanStart
 
         facter = None
-        if self.settings.facter_conf is not None:
+        if self.settings.puppet.facter_conf is not None:
             cache = self.settings.state / "cache" / "facts"
             make_private(cache)
-            facter = FacterConf(file=self.settings.facter_conf, cache=cache)
+            facter = FacterConf(file=self.settings.puppet.facter_conf, cache=cache)
         return LeanStart(
             flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
             file=shared_file("lean_start.rb"),
@@ -599,7 +599,7 @@ class NodeApp:
 
         settings = self.settings
         return Compilation(
-            own_directories=settings.puppet_directories,
+            own_directories=settings.puppet.directories,
             certname=self.neighbours.certname,
             enc_script=settings.enc_script,
             environments=environments,
@@ -625,7 +625,7 @@ class NodeApp:
             installed=self.require_puppet,
             env=self._reading_environment,
             processes=self.processes,
-            timeout=self.settings.run_timeout,
+            timeout=self.settings.timeouts.run,
         )
 
     # Where code comes from
@@ -673,8 +673,8 @@ class NodeApp:
             state=settings.state,
             settings=settings.module_sources,
             address=partial(rewrite_url, rewrite=settings.rewrite),
-            patience=settings.https_timeout,
-            timeout=settings.git_timeout,
+            patience=settings.timeouts.https,
+            timeout=settings.timeouts.git,
             public=public,
             progress=self.counted("archives"),
         )
@@ -702,15 +702,15 @@ class NodeApp:
             program = public_git(
                 env=program_environment(),
                 address=address,
-                timeout=settings.git_timeout,
-                patience=settings.https_timeout,
+                timeout=settings.timeouts.git,
+                patience=settings.timeouts.https,
                 limits=limits,
             )
             return Git(mirrors, program, progress=progress, kind="public ")
         program = GitProgram(
             env=program_environment(),
             allow_file=settings.allow_file_urls,
-            timeout=settings.git_timeout,
+            timeout=settings.timeouts.git,
             address=address,
             access=self._access,
             limits=limits,
@@ -760,7 +760,7 @@ class NodeApp:
         """Git for repositories on this machine."""
         from localpuppet.node.releases.git.program import GitProgram
 
-        timeout = self.settings.git_timeout
+        timeout = self.settings.timeouts.git
         return GitProgram(env=program_environment(), allow_file=False, timeout=timeout)
 
     def ignored(self, directory: Path) -> "Ignored":
@@ -788,7 +788,7 @@ class NodeApp:
             repository=self.repository,
             public=self._public_supply,
             modules=settings.modules,
-            hosts=settings.preview_hosts,
+            hosts=settings.preview.hosts,
             immutable_only=settings.immutable_only,
             ignored=self.ignored,
             note=self.note,
@@ -883,7 +883,7 @@ class NodeApp:
         """The programs that build and install packages."""
         from localpuppet.node.releases.packages.tools import SystemPackageTools
 
-        return SystemPackageTools(env=program_environment(), timeout=self.settings.git_timeout)
+        return SystemPackageTools(env=program_environment(), timeout=self.settings.timeouts.git)
 
     @cached_property
     def provider(self) -> "ReleaseProvider":
@@ -957,7 +957,7 @@ class NodeApp:
             in_use=self.records.in_use,
             forget=Interfaces(settings.state).forget,
             urls=[source.url for source in settings.sources.values()],
-            keep_staged=settings.keep_staged,
+            keep_staged=settings.gc.keep_staged,
         )
 
     def _named_apps(self) -> "list[ReleasePath]":
@@ -1211,16 +1211,16 @@ class NodeApp:
             ledger=self.ledger,
             installation=installation,
             call=self._call,
-            reports=settings.reports,
+            reports=settings.puppet.reports,
             lean_start=lean,
             fork_server=fork_server,
             route_file=shared_file("routes.yaml"),
             env=program_environment(),
             answer=partial(self.classifier.answer, None),
-            grace=settings.grace,
+            grace=settings.timeouts.grace,
             min_free=settings.min_free,
-            keep_runs=settings.keep_runs,
-            keep_days=settings.keep_days,
+            keep_runs=settings.keep.runs,
+            keep_days=settings.keep.days,
             metrics=settings.metrics,
             rollback=self.rollback_in_force,
             fits=self.reader.check_kept,

@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.converter import JsonForm, JsonRecord, from_record
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.schemas import load, with_defaults
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
@@ -90,6 +91,8 @@ def _below(root: Path, section: Section) -> Section:
             values[key] = root / value
         elif isinstance(value, JsonRecord):
             values[key] = _below(root, value)
+        elif isinstance(value, tuple):
+            values[key] = tuple(root / one if isinstance(one, Path) else one for one in value)
     return replace(section, **values)
 
 
@@ -138,9 +141,57 @@ def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
     )
 
 
-class Settings(Value):
-    """The settings of one node; docs/reference/settings.md lists the keys of `localpuppet.yaml`."""
+class PuppetSettings(JsonRecord):
+    """The section `puppet:`."""
 
+    command: Path | None = None
+    confdir: Path | None = None
+    vardir: Path | None = None
+    facter_conf: Path | None = None
+    reports: tuple[str, ...]
+    compiled_ruby: bool
+
+    @property
+    def directories(self) -> dict[str, Path]:
+        """Puppet's own directories that the site sets."""
+        both = {"confdir": self.confdir, "vardir": self.vardir}
+        return {name: path for name, path in both.items() if path is not None}
+
+
+class Timeouts(JsonRecord):
+    """The section `timeouts:`, in seconds."""
+
+    run: float
+    grace: float
+    enc: float
+    https: float
+    git: float
+
+
+class KeepSettings(JsonRecord):
+    """The section `keep:`."""
+
+    runs: int
+    days: int
+    releases: int
+
+
+class GcSettings(JsonRecord):
+    """The section `gc:`."""
+
+    keep_staged: Seconds
+
+
+class PreviewSettings(JsonRecord):
+    """The section `preview:`."""
+
+    hosts: frozenset[Annotated[str, str.lower]]
+
+
+class PlainSettings(JsonRecord):
+    """The settings whose types say how they are read: each has the name of its key."""
+
+    IS_OPEN: ClassVar = True
     root: Path
     modules: Path
     input: Path
@@ -148,36 +199,36 @@ class Settings(Value):
     node_document: Path
     site_manifest: Path
     enc_script: Path
-    enc: str | None
+    enc: str | None = None
     state: Path
     metrics: Path
     immutable_only: bool
     tags_only: bool
+    packages: tuple[Path, ...]
+    install_packages: str | tuple[str, ...] | None = None
+    allow_file_urls: bool
+    https_ca: Path | None = None
+    min_free_mib: int
+    basemodulepath: tuple[Path, ...]
+    puppet: PuppetSettings
+    timeouts: Timeouts
+    keep: KeepSettings
+    gc: GcSettings
+    preview: PreviewSettings
+
+
+class Settings(PlainSettings):
+    """The settings of one node; docs/reference/settings.md lists the keys of `localpuppet.yaml`."""
+
     module_sources: Mapping[str, Mapping[str, Any]]
     sources: "Mapping[str, ReleaseSource]"
-    packages: tuple[Path, ...]
-    install_packages: str | tuple[str, ...] | None
-    allow_file_urls: bool
     rewrite: Mapping[str, str]
-    preview_hosts: frozenset[str]
-    https_ca: Path | None
-    min_free: int
-    puppet: Path | None
-    puppet_directories: Mapping[str, Path]
-    reports: tuple[str, ...]
-    compiled_ruby: bool
-    facter_conf: Path | None
-    run_timeout: float
-    grace: float
-    enc_timeout: float
-    https_timeout: float
-    git_timeout: float
-    keep_runs: int
-    keep_days: int
-    keep_releases: int
-    keep_staged: float
-    basemodulepath: tuple[Path, ...]
     instance: InstanceSettings
+
+    @property
+    def min_free(self) -> int:
+        """Bytes that stay free on the disk."""
+        return self.min_free_mib * 1048576
 
 
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -231,51 +282,18 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     """
     file = root / FILE
     full = with_defaults(raw, load("settings"))
-
-    def path(key: str) -> Path:
-        return root / str(full[key])
-
-    puppet, timeouts, keep = full["puppet"], full["timeouts"], full["keep"]
     state = root / str(full.get("state", state_directory(root)))
+    computed = {"root": root, "state": state, "metrics": state / full["metrics"]}
+    for key in ("site_manifest", "enc_script"):
+        computed[key] = _or_packaged(root / full[key], raw, key)
+    with errors_at(str(file)):
+        texts = {key: str(path) for key, path in computed.items()}
+        plain = _below(root, from_record(PlainSettings, {**full, **texts}))
     settings = Settings(
-        root=root,
-        modules=path("modules"),
-        input=path("input"),
-        inputs=path("inputs"),
-        node_document=path("node_document"),
-        site_manifest=_or_packaged(path("site_manifest"), raw, "site_manifest"),
-        enc_script=_or_packaged(path("enc_script"), raw, "enc_script"),
-        enc=full.get("enc"),
-        state=state,
-        metrics=state / str(full["metrics"]),
-        immutable_only=full["immutable_only"],
-        tags_only=full["tags_only"],
+        **field_values(plain),
         module_sources={"forge": forge_settings(full, root, file)},
         sources=_sources(raw, root, file),
-        packages=tuple(root / entry for entry in full["packages"]),
-        install_packages=_words(raw.get("install_packages")),
-        allow_file_urls=full["allow_file_urls"],
         rewrite=_rewrite(raw, file),
-        preview_hosts=frozenset(map(str.lower, full["preview"]["hosts"])),
-        https_ca=path("https_ca") if "https_ca" in full else None,
-        min_free=full["min_free_mib"] * 1048576,
-        puppet=root / puppet["command"] if "command" in puppet else None,
-        puppet_directories={
-            name: root / puppet[name] for name in ("confdir", "vardir") if name in puppet
-        },
-        reports=tuple(puppet["reports"]),
-        compiled_ruby=puppet["compiled_ruby"],
-        facter_conf=root / puppet["facter_conf"] if "facter_conf" in puppet else None,
-        run_timeout=timeouts["run"],
-        grace=timeouts["grace"],
-        enc_timeout=timeouts["enc"],
-        https_timeout=timeouts["https"],
-        git_timeout=timeouts["git"],
-        keep_runs=keep["runs"],
-        keep_days=keep["days"],
-        keep_releases=keep["releases"],
-        keep_staged=_keep_staged(full, file),
-        basemodulepath=tuple(root / entry for entry in full["basemodulepath"]),
         instance=instance_settings(full, root),
     )
     _check(settings, file)
@@ -302,12 +320,6 @@ def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
 
     with errors_at(str(file)):
         return read_rewrite(raw["rewrite"], allow_file=raw.get("allow_file_urls", False))
-
-
-def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
-    text = raw["gc"]["keep_staged"]
-    with errors_at(f"{file}: gc.keep_staged"):
-        return parse_duration(text, what="time")
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
@@ -343,12 +355,8 @@ def _check(settings: Settings, file: Path) -> None:
         )
     if settings.metrics.suffix != ".prom":
         raise InvalidInputError("must end in .prom", where=f"{file}: metrics")
-    for name in settings.reports:
+    for name in settings.puppet.reports:
         if not name.replace("_", "").isalnum():
             raise InvalidInputError(
                 f"{name!r} is not a report processor", where=f"{file}: puppet.reports"
             )
-
-
-def _words(value: str | list[str] | None) -> str | tuple[str, ...] | None:
-    return tuple(value) if isinstance(value, list) else value

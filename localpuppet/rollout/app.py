@@ -520,7 +520,7 @@ def site_server(
             certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
         ),
         look_up=look_up,
-        timeout=node.settings.https_timeout,
+        timeout=node.settings.timeouts.https,
         now=node.clock.monotonic,
         draw=secrets.randbelow,
         default=default,

@@ -379,7 +379,7 @@ def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunC
             noop=order.noop,
             tags=",".join(order.puppet_tags) or None,
             extra=(),
-            timeout=node.settings.run_timeout,
+            timeout=node.settings.timeouts.run,
             user="agent",
             cause=order.text[:200],
             causes=order.causes,

@@ -125,7 +125,7 @@ def apply_command(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
         extra=rest(ctx),
-        timeout=seconds or node.settings.run_timeout,
+        timeout=seconds or node.settings.timeouts.run,
         user=user(),
         cause=parse_line(cause, what="cause"),
         despite_hold=despite_hold,
@@ -273,7 +273,7 @@ def try_command(
         noop=flags["noop"],
         tags=None,
         extra=rest(ctx),
-        timeout=seconds or node.settings.run_timeout,
+        timeout=seconds or node.settings.timeouts.run,
         user=user(),
         cause="try",
     )

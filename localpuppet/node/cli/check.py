@@ -58,7 +58,7 @@ def check_command(
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
     ]
-    puppet = find_command(node.settings.puppet, program_environment()["PATH"])
+    puppet = find_command(node.settings.puppet.command, program_environment()["PATH"])
     if puppet is None:
         warnings.append(
             "cannot find Puppet (see puppet.command): classes and parameters were not checked"

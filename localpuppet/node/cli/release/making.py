@@ -333,7 +333,7 @@ def tag_command(
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
     maker = node.for_makers()
-    tree = GitWorkTree(directory, timeout=maker.settings.git_timeout)
+    tree = GitWorkTree(directory, timeout=maker.settings.timeouts.git)
     text = message_for(text, source_of_tag(tree, maker.settings.sources, named=source, sign=sign))
     checks: list[ReleaseCheck] = []
 
@@ -380,7 +380,7 @@ def sign_command(
     from localpuppet.node.releases.author.tagging import countersign, parse_release_tag
     from localpuppet.node.releases.git.work_tree import GitWorkTree
 
-    tree = GitWorkTree(directory, timeout=node.settings.git_timeout)
+    tree = GitWorkTree(directory, timeout=node.settings.timeouts.git)
     made = countersign(tree, parse_release_tag(tag), source=source, push=push)
     if as_json:
         render.emit_json({"schema": 1, "directory": str(directory), **asdict(made), "pushed": push})
