@@ -203,7 +203,7 @@ def _test(field: Field, operator: Operator, value: Json) -> Condition:
         _check_value(operator, value)
     if operator is Operator.PATH_MATCH and column != "path":
         raise InvalidInputError("'~>' compares the field path only")
-    if column in TIMES and operator is not Operator.MATCH:
+    if column in TIMES and not operator.is_of_text:
         return Compare(field=field, operator=operator, value=TimeValue(parse_instant(value)))
     if operator in _ORDERS and not (is_plain_number(value) and column in NUMBERS | NESTED):
         raise InvalidInputError(
@@ -228,8 +228,8 @@ _ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
 
 
 def _check_value(operator: Operator, value: Json) -> None:
-    if operator is Operator.MATCH and not isinstance(value, str):
-        raise InvalidInputError("'~' compares with a string")
+    if operator.is_of_text and not isinstance(value, str):
+        raise InvalidInputError(f"'{operator.value}' compares with a string")
     if isinstance(value, dict):
         raise InvalidInputError(f"'{operator.value}' compares with a mapping")
 

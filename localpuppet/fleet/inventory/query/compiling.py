@@ -390,7 +390,7 @@ class Compiler:
             place.column in (*NESTED, PARAMETER)
             or place.members
             or condition.contrary
-            or condition.operator is Operator.MATCH
+            or condition.operator.is_of_text
         )
         return f"ifnull({sql}, 0)" if absent_is_false else sql
 

@@ -32,10 +32,11 @@ from localpuppet.fleet.inventory.query.ast_form import parse_condition
 from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
 from localpuppet.fleet.inventory.query.paging import parse_field
 from localpuppet.fleet.inventory.query.records import CLASS
-from localpuppet.fleet.inventory.query.syntax import check_text, parsed
+from localpuppet.fleet.inventory.query.syntax import check_text, parsed, with_operators
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     CERTNAME,
+    OPERATORS,
     ROLE,
     And,
     Compare,
@@ -84,7 +85,6 @@ NOT.3: /not(?![\w:])|!(?![=~])/
 EXPORTED.2: "@@"
 DATE.2: /@\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')/
 VERSION.3: /version\(\s*(?:"[^"\\]*"|'[^'\\]*')\s*\)/
-OPERATOR: "!=" | "!~" | "=~" | "==" | "=" | "~" | "<=" | "<" | ">=" | ">"
 MATCHED.4: /~\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\w:]+)(?=\s*[.\]=!~<>])/
 ANY: "*"
 REAL.3: /-?[0-9]+\.[0-9]+(?![\w:-])/
@@ -157,7 +157,8 @@ def _parse(query: Json, mode: _Mode) -> Condition:
 def _parser() -> "Lark":
     from lark import Lark  # 45 ms: for who asks a query
 
-    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=True)
+    words = OPERATORS - {Operator.PATH_MATCH.value} | _OPERATORS.keys()
+    return Lark(with_operators(GRAMMAR, words), parser="lalr", maybe_placeholders=True)
 
 
 def _condition(tree: "Tree[Token]", mode: _Mode) -> Condition:
@@ -273,9 +274,7 @@ def _word(tree: "Tree[Token]") -> str:
 def _value(tree: "Tree[Token]", operator: Operator) -> Value:
     token: Any = tree.children[0]
     text = str(token)
-    if operator is Operator.MATCH:
-        return _unquoted(text)
-    if token.type in ("DOUBLE", "SINGLE"):
+    if operator.is_of_text or token.type in ("DOUBLE", "SINGLE"):
         return _unquoted(text)
     if token.type == "VERSION":
         return VersionValue(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))

@@ -12,8 +12,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.ast_form import parse_array
-from localpuppet.fleet.inventory.query.syntax import check_text, parse_json, parsed
-from localpuppet.fleet.inventory.query.tree import Select
+from localpuppet.fleet.inventory.query.syntax import check_text, parse_json, parsed, with_operators
+from localpuppet.fleet.inventory.query.tree import CONTRARIES, OPERATORS, Select
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
@@ -55,7 +55,6 @@ NOT_NULL.3: /not\b/
 DIRECTION.3: /(?:asc|desc)\b/
 TRUE.2: /true\b/
 FALSE.2: /false\b/
-OPERATOR: "~>" | ">=" | "<=" | "!=" | "!~" | "=" | "~" | "<" | ">"
 FIELD.2: /(?:facts|trusted|parameters)/ PART+
 PART: /\.(?:"(?:[^"\\]|\\.)*"|match\("(?:[^"\\]|\\.)*"\)|[^\s.",()\[\]{}!<>=~]+(?:\[[0-9]+\])*)/
 NAME: /[a-zA-Z_][a-zA-Z0-9_]*\??/
@@ -66,7 +65,6 @@ SINGLE: /'(?:[^'\\]|\\.)*'/s
 %ignore /\s+/
 """
 MAX_DIGITS = 20
-_COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
 
 
 def parse_query(query: Json) -> Select:
@@ -104,7 +102,7 @@ def to_array(text: str) -> list[Json]:
 def _parser() -> "Lark":
     from lark import Lark  # 45 ms, and as much for the grammar: for who asks in PQL only
 
-    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=True)
+    return Lark(with_operators(GRAMMAR, OPERATORS), parser="lalr", maybe_placeholders=True)
 
 
 def _from(tree: "Tree[Token]") -> list[Json]:
@@ -179,8 +177,8 @@ def _condition(tree: "Tree[Token]") -> list[Json]:
         return ["in", fields, values]
     field, operator, value = parts
     name, literal = str(operator), _literal(value)
-    if name in _COMPARED_CONTRARY:
-        return ["not", [_COMPARED_CONTRARY[name], _field(field), literal]]
+    if name in CONTRARIES:
+        return ["not", [CONTRARIES[name].value, _field(field), literal]]
     return [name, _field(field), literal]
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
@@ -18,6 +19,12 @@ MAX_TEXT = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 NEAR = 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def with_operators(grammar: str, words: Iterable[str]) -> str:
+    """Return a grammar whose `OPERATOR` is one of some words."""
+    written = " | ".join(f'"{word}"' for word in sorted(words))
+    return f"{grammar}OPERATOR: {written}\n"
 
 
 def parsed(parser: "Lark", text: str, *, what: str, hint: str = "") -> "Tree[Token]":

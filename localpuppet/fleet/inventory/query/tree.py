@@ -54,6 +54,16 @@ class Operator(Enum):
     MATCH = "~"
     PATH_MATCH = "~>"
 
+    @property
+    def is_of_text(self) -> bool:
+        """Whether it compares a value of any type with a text; a missing value is no match."""
+        return self is Operator.MATCH
+
+
+CONTRARIES = {"!=": Operator.EQUAL, "!~": Operator.MATCH}
+# What the query languages accept as an operator.
+OPERATORS = frozenset((*(operator.value for operator in Operator), *CONTRARIES))
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
