@@ -17,6 +17,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.trust.keys import OwnKey
 from tests.fleet.inventory.entries import entry
+from tests.rigs import preloaded
 from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
 from tests.rigs.reading import LogReader
 from tests.rigs.waiting import PATIENCE, wait_until
@@ -103,12 +104,11 @@ class Member:
         assert self.process is None
         options = ["--debug"] if debug else []
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*before, *self.command, "agent", *options],
+            self.process = preloaded.start(
+                [*before, *self.node.inside, *self.command, "agent", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd="/",
                 env=self.node.environment(PYTHONPATH=str(REPOSITORY)),
             )
 

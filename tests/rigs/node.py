@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "localpuppet"]
+from tests.rigs import preloaded
+
+REPOSITORY = preloaded.REPOSITORY
+COMMAND = preloaded.COMMAND
 # Ends a wait that would last for ever. No test waits for it to pass, so it is long: two cores with
 # a load of 18 once took 120 seconds for a step that takes two. It is shorter than the `sleep 600`
 # of a child that a test expects to be killed.
@@ -136,26 +137,32 @@ class Node:
         base = {key: os.environ[key] for key in ("PATH", "TMPDIR") if key in os.environ}
         return {**base, "LOCALPUPPET_ROOT": str(self.root), "LC_ALL": "C.UTF-8", **more}
 
-    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+    def start(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str
+    ) -> subprocess.Popen[str]:
+        process = preloaded.start(
             [*self.inside, *COMMAND, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             text=True,
-            cwd="/",
             env=self.environment(PYTHONPATH=str(REPOSITORY), **more),
         )
         self.running.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen[str]) -> Done:
-        out, err = process.communicate(timeout=PATIENCE)
+    def finish(self, process: subprocess.Popen[str], text: str | None = None) -> Done:
+        out, err = process.communicate(text, timeout=PATIENCE)
         self.running.remove(process)
         return Done(process.returncode, out, err)
 
     def run(self, *arguments: str, **more: str) -> Done:
-        return self.finish(self.start(*arguments, **more))
+        process = self.start(*arguments, stdin=subprocess.DEVNULL, **more)
+        return self.finish(process)
+
+    def feed(self, text: str, *arguments: str) -> Done:
+        """Run a command with a text as its standard input."""
+        return self.finish(self.start(*arguments, stdin=subprocess.PIPE), text)
 
     def status(self) -> dict[str, Any]:
         run: dict[str, Any] = self.run("status", "--json").json["run"]

@@ -21,6 +21,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from tests.rigs import preloaded
 from tests.rigs.buses import Bus, etcd
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
 
@@ -69,19 +70,17 @@ class Split:
     ) -> Service:
         """Start a service, as root unless `user` names another user."""
         log = self.node.root.parent / f"service{len(self.services)}.log"
-        who: dict[str, Any] = {}
+        special: dict[str, Any] = {"pass_fds": pass_fds} if pass_fds else {}
         if user is not None:
-            who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            special |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         with log.open("wb") as stream:
-            process: subprocess.Popen[bytes] = subprocess.Popen(
+            process: subprocess.Popen[bytes] = preloaded.start(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                cwd="/",
                 env=self.node.environment(PYTHONPATH=str(REPOSITORY), **(env or {})),
-                pass_fds=pass_fds,
-                **who,
+                **special,
             )
         self.services.append(Service(process, log))
         return self.services[-1]

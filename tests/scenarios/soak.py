@@ -17,6 +17,7 @@ from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done
+from tests.rigs.preloaded import OWN_PYTHON
 from tests.scenarios.test_assignments import LOCK
 from tests.scenarios.test_rollouts import site_of
 from tests.web.dashboard.test_command import Page
@@ -98,6 +99,8 @@ class SoakFleet:
             node.node.write("policies/puppet.policy", POLICY)
             self.nodes.append(node)
         first, second, third = self.nodes[:1], self.nodes[1:3], self.nodes[3:]
+        for member in self.fleet.members:
+            member.node.inside = OWN_PYTHON
         self.site = str(self.operator.node.write("site.yaml", site_of(first, second, third)))
         self.fleet.start()
         self.page = Page(self.operator, "--actions", "--puppetdb", "127.0.0.1:0")

@@ -9,6 +9,7 @@ from contextlib import closing
 from localpuppet.fleet.agent.service_log import MOST, WINDOW
 from tests.rigs.buses import TIMEOUT
 from tests.rigs.fleet import Fleet
+from tests.rigs.preloaded import OWN_PYTHON
 from tests.rigs.waiting import wait_until
 from tests.simulation.history import check_arrivals
 
@@ -32,7 +33,7 @@ def test_a_storm_during_a_slow_run(served_fleet: Fleet) -> None:
     b.behave(gate=True)
     # Without --debug: the log is as an operator has it.
     begun = time.monotonic()
-    b.start(debug=False)
+    b.start(before=OWN_PYTHON, debug=False)
     fleet.present(b)
     fleet.send(senders[0], b)
     b.wait_log("history .*started")
@@ -81,7 +82,7 @@ def test_a_storm_of_rubbish(fleet: Fleet) -> None:
     a, b, c = fleet.add("a", "b", "c")
     (eve,) = fleet.add("eve", trusted=False)
     begun = time.monotonic()
-    b.start(debug=False)
+    b.start(before=OWN_PYTHON, debug=False)
     fleet.present(b)
     for _ in range(100):
         fleet.send(eve, b, late=True)

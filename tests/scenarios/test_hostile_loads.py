@@ -18,6 +18,7 @@ from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.long import with_sample
 from tests.rigs.member import Member
+from tests.rigs.preloaded import OWN_PYTHON
 from tests.rigs.waiting import wait_until
 
 BAR = 96 * MIB
@@ -72,7 +73,7 @@ def test_an_agent_stays_small_if_others_fill_its_keys(
     }
     half = count // 2
     write(any_fleet, prefixes[place], count=half, size=size)
-    a.start()
+    a.start(before=OWN_PYTHON)
     any_fleet.present(a)
     heard(any_fleet, b, a)
     write(any_fleet, prefixes[place], count=half, size=size, start=half)
@@ -103,7 +104,7 @@ def test_an_agent_stays_small_with_a_lying_server_and_recovers(
     a, b = fleet.add("a", "b")
     with behind_a_door(lie) as door:
         lead(a, door)
-        a.start()
+        a.start(before=OWN_PYTHON)
         wait_until(
             lambda: door.came >= CAME or door.told >= TOLD,
             lambda: f"{door.came} connections, {door.told} bytes: {a.log}",

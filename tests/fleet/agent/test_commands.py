@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from localpuppet.fleet.agent.agent import NO_RUN
 from localpuppet.fleet.cli.nodes import NO_AGENT, clock_skew, wrong_clocks
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
+from tests.rigs.node import Done
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
 
@@ -37,16 +36,7 @@ def two(fleet: Fleet) -> Sequence[Member]:
 def call(member: Member, line: object) -> Done:
     """Ask as Puppet code does where no agent listens."""
     text = line if isinstance(line, str) else json.dumps(line)
-    done = subprocess.run(
-        [*COMMAND, "call"],
-        input=text + "\n",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return member.node.feed(text + "\n", "call")
 
 
 def test_trigger_without_waiting(two: Sequence[Member]) -> None:

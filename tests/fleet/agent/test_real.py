@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.rigs.fleet import Fleet
+from tests.rigs.preloaded import OWN_PYTHON
 from tests.rigs.waiting import wait_until
 
 
@@ -48,7 +49,8 @@ def test_an_agent_keeps_no_reader_of_documents_in_memory(fleet: Fleet) -> None:
     """Also at its first start, when no settings are cached: a child reads them."""
     (a,) = fleet.add("a")
     shutil.rmtree(a.root / "var" / "cache" / "documents", ignore_errors=True)
-    fleet.start()
+    a.start(before=OWN_PYTHON)
+    fleet.present(a)
     assert a.process is not None
     libraries = Path(f"/proc/{a.process.pid}/maps").read_text()
     assert "/cryptography/" in libraries

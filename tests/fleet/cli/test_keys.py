@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.certificates import Ca, pem, rsa_key, write
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, Node, make_node
+from tests.rigs.node import REPOSITORY, Node, make_node
 
 PRINT = r"SHA256:[A-Za-z0-9+/]{43}"
 
@@ -31,20 +31,6 @@ def lb(tmp_path: Path, puppet_probe: str) -> Node:
     return other
 
 
-def fed(node: Node, text: str, *arguments: str) -> Done:
-    """Run a verb with something on its standard input."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=node.environment(PYTHONPATH=str(REPOSITORY)),
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Node) -> None:
     made = web.run("keys", "init")
     assert made.code == 0, made.err
@@ -52,9 +38,9 @@ def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Nod
     assert found
     shown = web.run("keys", "show").out
     assert shown.startswith(f"# web01.example.com {found[1]}\n-----BEGIN PUBLIC KEY-----\n")
-    trusted = fed(lb, shown, "keys", "trust", "web01.example.com", "-")
+    trusted = lb.feed(shown, "keys", "trust", "web01.example.com", "-")
     assert trusted.out == f"trusts web01.example.com {found[1]}\n"
-    again = fed(lb, shown, "keys", "trust", "web01.example.com", "-")
+    again = lb.feed(shown, "keys", "trust", "web01.example.com", "-")
     assert (again.code, again.out) == (0, f"trusted already: web01.example.com {found[1]}\n")
     listed = lb.run("keys", "list").out.split()
     assert listed == ["NAME", "FINGERPRINT", "web01.example.com", found[1]]
@@ -119,12 +105,12 @@ def test_a_key_is_replaced_only_with_the_option_replace(web: Node, lb: Node) -> 
     assert "restart the agent" in done.out
     second = web.run("keys", "show").out
     assert second != first
-    fed(lb, first, "keys", "trust", "web01.example.com", "-")
-    alarm = fed(lb, second, "keys", "trust", "web01.example.com", "-")
+    lb.feed(first, "keys", "trust", "web01.example.com", "-")
+    alarm = lb.feed(second, "keys", "trust", "web01.example.com", "-")
     assert alarm.code == 3
     assert len(re.findall(PRINT, alarm.err)) == 2
     assert "another key of web01.example.com is pinned" in alarm.err
-    replaced = fed(lb, second, "keys", "trust", "web01.example.com", "-", "--replace")
+    replaced = lb.feed(second, "keys", "trust", "web01.example.com", "-", "--replace")
     assert replaced.code == 0
     assert lb.run("keys", "list").out.split()[-1] == re.findall(PRINT, second)[0]
 
@@ -177,7 +163,7 @@ def test_refusals_are_a_single_line_and_change_no_file(
 
 
 def test_standard_input_without_a_key_is_refused(web: Node) -> None:
-    done = fed(web, "", "keys", "trust", "alice", "-")
+    done = web.feed("", "keys", "trust", "alice", "-")
     assert done.code == 2
     assert "standard input: is not a public key" in done.err
 
