@@ -31,14 +31,8 @@ USER = GROUP = "65534"  # of the user without rights
 # What Ruby and the shell need. Secrets are in other files of /etc.
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt/puppetlabs", "/var/lib/gems"),
-    *(
-        "/etc/alternatives",
-        "/etc/group",
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-        "/etc/nsswitch.conf",
-    ),
-    *("/etc/os-release", "/etc/passwd"),
+    *("/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/localtime"),
+    *("/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd"),
     *("/dev/null", "/dev/full", "/dev/random", "/dev/urandom"),
 )
 # Places of programs that an administrator built: shown only if they contain Ruby.
@@ -220,6 +214,7 @@ class CodeIsolation(Value):
         otherwise: What to do if the kernel does not allow it.
         hidden: Directories that it must not see, even if they are inside of one that it sees.
         trusted: Whether the code is trusted: then it is not isolated.
+        system: What Ruby and the shell need.
     """
 
     path: str
@@ -228,6 +223,7 @@ class CodeIsolation(Value):
     otherwise: str
     hidden: tuple[Path, ...] = ()
     trusted: bool = False
+    system: tuple[str, ...] = SYSTEM
 
     @contextmanager
     def command(
@@ -283,7 +279,7 @@ class CodeIsolation(Value):
         )
         hidden = {f"{_HIDDEN}{path}" for path in self._hidden(ruby, visible)}
         # A directory comes before what is in it.
-        paths = [*SYSTEM, *programs, *sorted(hidden), *code]
+        paths = [*self.system, *programs, *sorted(hidden), *code]
         users = () if is_root else ("--map-root-user",)
         script = str(shared_file("isolate.sh"))
         return [unshare, *_NAMESPACES, *users, "--", "/bin/sh", script, str(root), *paths, "--"]
@@ -291,7 +287,7 @@ class CodeIsolation(Value):
     def _hidden(self, ruby: Sequence[Path], visible: Sequence[Path]) -> set[Path]:
         """Return what is covered: the highest directories around hidden ones, without Ruby's."""
         needed, seen = [each.resolve() for each in ruby], [each.resolve() for each in visible]
-        system = {*(Path(each).resolve() for each in SYSTEM), *needed}
+        system = {*(Path(each).resolve() for each in self.system), *needed}
         covered = set()
         for path in (*LOCAL, *(each.resolve() for each in self.hidden)):
             ways = [way for way in (path, *path.parents) if not system.isdisjoint(way.parents)]

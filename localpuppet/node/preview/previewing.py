@@ -354,15 +354,18 @@ def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozen
 
 @dataclass(slots=True, eq=False)
 class ServedFiles:
-    """The files of modules that differ between two releases."""
+    """The files of modules that differ between two releases.
+
+    Attributes:
+        left: The bytes of all texts that are shown; further files are shown by their digest.
+    """
 
     before: PreviewSide
     after: PreviewSide
+    left: int = MAX_SHOWN_TEXTS
     _changes: dict[str, ParameterChange] = field(default_factory=dict, init=False)
-    _left: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._left = MAX_SHOWN_TEXTS
         first, second = (_served(side) for side in (self.before, self.after))
         for path in sorted(first.keys() | second.keys()):
             names = first.get(path), second.get(path)
@@ -387,10 +390,10 @@ class ServedFiles:
             return None
         if side.index.state(name) == BROKEN:
             return "a link that leads nowhere"
-        data = side.index.read(name) if self._left > 0 else b""
+        data = side.index.read(name) if self.left > 0 else b""
         with suppress(UnicodeDecodeError):
-            if self._left > 0 and len(data) <= MAX_SHOWN_FILE:
-                self._left -= len(data)
+            if self.left > 0 and len(data) <= MAX_SHOWN_FILE:
+                self.left -= len(data)
                 return data.decode("utf-8")
         return f"{{sha256}}{side.index.state(name)}"
 

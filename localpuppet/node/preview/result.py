@@ -387,9 +387,14 @@ class _OpenGroup:
 
 @dataclass(slots=True, eq=False)
 class DifferenceGrouping:
-    """Groups the differences of nodes."""
+    """Groups the differences of nodes.
+
+    Attributes:
+        most: The limit in bytes of all differences, which are in memory until the end.
+    """
 
     forbidden: Sequence[ForbiddenChange] = ()
+    most: int = MAX_DIFFERENCES
     _groups: dict[bytes, _OpenGroup] = field(default_factory=dict, init=False)
     _bytes: int = field(default=0, init=False)
     _violations: dict[tuple[int, str], set[str]] = field(default_factory=dict, init=False)
@@ -413,9 +418,9 @@ class DifferenceGrouping:
         packed = _packed(general)
         key = hashlib.sha256(packed).digest()
         self._bytes += 0 if key in self._groups else len(packed)
-        if self._bytes > MAX_DIFFERENCES:
+        if self._bytes > self.most:
             raise InvalidInputError(
-                f"the differences have more than {MAX_DIFFERENCES} bytes",
+                f"the differences have more than {self.most} bytes",
                 where=node,
                 hint="leave some out with '--ignore', or preview a part with '--shard'",
             )

@@ -10,8 +10,6 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.layout import LEASES
-from localpuppet.fleet.leases import lease
-from localpuppet.fleet.leases import lease as leased_command
 from localpuppet.fleet.leases.lease import RETRY, HeldLease, LeasedCommand, Leases
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -93,6 +91,13 @@ class Site:
         """Give the lease to another node."""
         self.store.kept.clear()
         assert await self.theirs.take("db", ttl=600) is not None
+
+    def watched(self) -> MemoryKeyValue:
+        """Give the holder a store that a test replaces; the holder looks each second."""
+        kv = MemoryKeyValue(self.store)
+        self.ours = Leases(kv, self.clock, holder="a", session="1", stores=FirstStore())
+        self.store.born = 1.0
+        return kv
 
     def run(self, command: FakeGuarded, held: HeldLease) -> "asyncio.Task[int]":
         leased = LeasedCommand(
@@ -262,14 +267,9 @@ async def test_a_guard_that_was_killed_is_a_failure() -> None:
     assert site.entry is None
 
 
-async def test_a_command_continues_if_the_bus_loses_its_lease(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lease, "LOOK", 0.001)
+async def test_a_command_continues_if_the_bus_loses_its_lease() -> None:
     site, command = Site(), FakeGuarded()
-    kv = MemoryKeyValue(site.store)
-    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
-    site.store.born = 1.0
+    kv = site.watched()
     held = await site.held(600)
     run = site.run(command, held)
     kv.store = site.store = MemoryStore(now=site.clock.monotonic, born=2.0)
@@ -281,15 +281,9 @@ async def test_a_command_continues_if_the_bus_loses_its_lease(
     assert site.entry is None
 
 
-async def test_a_command_has_a_second_to_end_if_the_bus_gave_its_lost_lease_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lease, "LOOK", 0.001)
-    monkeypatch.setattr(leased_command, "RETRY", 0.001)
+async def test_a_command_has_a_second_to_end_if_the_bus_gave_its_lost_lease_away() -> None:
     site, command = Site(), FakeGuarded(dies_of=())
-    kv = MemoryKeyValue(site.store)
-    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
-    site.store.born = 1.0
+    kv = site.watched()
     held = await site.held(600)
     store = MemoryStore(now=site.clock.monotonic, born=2.0)
     theirs = Leases(MemoryKeyValue(store), site.clock, holder="b", session="1", stores=FirstStore())

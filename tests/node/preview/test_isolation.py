@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.machine import isolation
 from localpuppet.base.machine.child import Cgroup
-from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
+from localpuppet.base.machine.isolation import SYSTEM, Bounds, CodeIsolation, run
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
@@ -172,15 +171,17 @@ def isolation_groups() -> set[Path]:
     return set(Path("/sys/fs/cgroup").rglob(f"localpuppet-isolated-{os.getpid()}-*"))
 
 
-def test_directories_of_the_job_are_hidden_also_below_those_of_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_of_the_job_are_hidden_also_below_those_of_programs(tmp_path: Path) -> None:
     (tmp_path / "job/root/release").mkdir(parents=True)
     for name in ("job/secret", "job/root/key", "job/root/release/site.pp", "program"):
         (tmp_path / name).write_text("x")
-    monkeypatch.setattr(isolation, "SYSTEM", (*isolation.SYSTEM, str(tmp_path)))
     hiding = CodeIsolation(
-        path=PATH, memory=GIB, programs=64, otherwise="", hidden=(tmp_path / "job/root",)
+        path=PATH,
+        memory=GIB,
+        programs=64,
+        otherwise="",
+        hidden=(tmp_path / "job/root",),
+        system=(*SYSTEM, str(tmp_path)),
     )
     find = ["/usr/bin/find", str(tmp_path), "/usr/src", "/usr/local", "-type", "f"]
     bounds = Bounds(seconds=60, output=65536, errors=4096, memory=GIB)

@@ -276,15 +276,12 @@ def test_a_preview_with_stored_results_equals_one_without(rig: PreviewRig) -> No
     assert json.dumps(first) == json.dumps(again)
 
 
-def test_served_texts_have_a_limit_in_total(
-    rig: PreviewRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_served_texts_have_a_limit_in_total(rig: PreviewRig) -> None:
     sides = []
     for name in ("base", "head"):
         files = {f"modules/x/files/{number}": f"{name} {number}" * 100 for number in range(20)}
         sides.append(side(write_release(rig.directory / name, files), rig.cache()))
-    monkeypatch.setattr("localpuppet.node.preview.previewing.MAX_SHOWN_TEXTS", 10_000)
-    served = ServedFiles(*sides)
+    served = ServedFiles(sides[0], sides[1], left=10_000)
     texts = [
         text
         for change in served._changes.values()

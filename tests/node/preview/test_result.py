@@ -132,9 +132,8 @@ def test_a_forbidden_change_of_any_node_is_found() -> None:
     assert removed.violations()[0].reference == "Class[Ntp::Config]"
 
 
-def test_the_differences_in_memory_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localpuppet.node.preview.result.MAX_DIFFERENCES", 10_000)
-    grouping = DifferenceGrouping()
+def test_the_differences_in_memory_have_a_limit() -> None:
+    grouping = DifferenceGrouping(most=10_000)
     for number in range(100):  # equal ones count once
         grouping.add(f"web{number}", change("a", content=("x", "y" * 6_000)), of(number))
     with pytest.raises(InvalidInputError, match="web1: the differences have more than 10000 bytes"):
