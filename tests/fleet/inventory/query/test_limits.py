@@ -9,6 +9,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import (
     CHECKED_EVERY,
+    AnswerRoom,
     Evaluation,
     QueryDeadlineError,
     QueryLimits,
@@ -70,6 +71,57 @@ def test_a_query_ends_at_its_limit(kind: str) -> None:
     assert ask(within, limits)
     with pytest.raises(InvalidInputError, match="more than"):
         ask(beyond, limits)
+
+
+@pytest.mark.parametrize(
+    ("query", "kept", "rows"),
+    [
+        ("nodes { order by certname }", 50, 50),
+        ("nodes { order by certname }", 49, None),
+        ("nodes { order by certname limit 49 }", 49, 49),
+        ("nodes { order by certname limit 50 }", 49, None),
+        ("nodes { order by certname limit 60 }", 50, 50),
+        ("nodes[certname] { group by certname }", 50, 50),
+        ("nodes[certname] { group by certname }", 49, None),
+        ("nodes { }", 10, 50),  # neither sorted nor grouped: no row is held
+    ],
+)
+def test_held_rows_are_refused_only_beyond_the_limit(
+    query: str, kept: int, rows: int | None
+) -> None:
+    limits = QueryLimits(kept=kept)
+    if rows is None:
+        with pytest.raises(InvalidInputError, match=f"more than {kept} rows"):
+            ask(query, limits)
+    else:
+        assert len(ask(query, limits)) == rows
+
+
+def test_the_room_of_an_answer_ends_with_its_rows_and_its_characters() -> None:
+    room = AnswerRoom(QueryLimits(kept=2, size=2 * 1048576))
+    assert [room.take("a"), room.take("b")] == ["a", "b"]
+    with pytest.raises(InvalidInputError, match="more than 2 rows"):
+        room.take("c")
+    room = AnswerRoom(QueryLimits(size=2 * 1048576))
+    assert room.take("x" * (2 * 1048576 - 1))
+    with pytest.raises(InvalidInputError, match="more than 2 MiB"):
+        room.take("")
+
+
+@pytest.mark.parametrize("function", ["count", "sum", "avg", "min", "max"])
+def test_a_function_has_one_argument_and_only_count_may_have_none(function: str) -> None:
+    def called(*arguments: Json) -> list[Json]:
+        extract: list[Json] = ["extract", [["function", function, *arguments]]]
+        return ask(["from", "facts", ["=", "name", "fact01"], extract], QueryLimits())
+
+    assert [*called("value")[0]] == [function]  # type: ignore[misc]
+    with pytest.raises(InvalidInputError, match=rf"{function}\(\) has 2 arguments"):
+        called("value", "name")
+    if function == "count":
+        assert called() == [{"count": 50}]
+    else:
+        with pytest.raises(InvalidInputError, match=rf"{function}\(\) has 0 arguments"):
+            called()
 
 
 def test_nested_subqueries_are_answered_one_after_the_other() -> None:
