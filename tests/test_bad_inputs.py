@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.rigs.bad_inputs import CASES
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, Node
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "bad-inputs.yaml").read_text())["cases"]
 KINDS = ("input_yaml", "manifest_yaml", "node_name", "enc_output", "cli")
 # Verbs of later issues, which no command runs yet.
 LATER = {"cl-batch-zero": "orchestrate"}

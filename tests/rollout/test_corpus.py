@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.bad_inputs import CASES
 from tests.rigs.node import Node
-from tests.test_bad_inputs import CASES, cases, content, judge, run_limited, tree
+from tests.test_bad_inputs import cases, content, judge, run_limited, tree
 
 # Choria's fixture of a cycle has no cycle between components: each application alone has a plan.
 # Choria refused it because it orders whole nodes; here two nodes run twice, and a note says so.

@@ -1,11 +1,9 @@
 """Which facts leave a node."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
@@ -21,11 +19,9 @@ from localpuppet.fleet.inventory.facts import (
     with_roles,
 )
 from tests.fleet.inventory.entries import RUN
+from tests.rigs.bad_inputs import CASES
 
-CORPUS = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())
-CASES = [
-    case for case in CORPUS["cases"] if (case["kind"], case["expect"]) == ("facts_doc", "accept")
-]
+ACCEPTED = [case for case in CASES if (case["kind"], case["expect"]) == ("facts_doc", "accept")]
 NODE = NodeName.parse("web01.example.com")
 CANARY = "canary-6f1e"
 FACTS: dict[str, Any] = {
@@ -168,7 +164,7 @@ def test_other_nodes_accept_the_entry_of_a_run() -> None:
     assert entry.digest == entry.digested().digest
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case["id"])
 def test_facts_of_the_corpus_become_an_entry(case: dict[str, Any]) -> None:
     facts = json.loads(case["input"])
     draft = InventoryEntry(

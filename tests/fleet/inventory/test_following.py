@@ -12,6 +12,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.bus_limits import MAX_ENTRY
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import TOMBSTONES
 from localpuppet.fleet.inventory.admission import (
@@ -205,7 +206,7 @@ async def test_known_entries_are_not_verified_again(node: Node) -> None:
         ),
         (b"rubbish", "three base64url parts"),
         (
-            WEB.signer.sign(zlib.compress(b" " * 2**26), MessageKind.INVENTORY),
+            WEB.signer.sign(zlib.compress(bytes(MAX_ENTRY + 1)), MessageKind.INVENTORY),
             "too large",
         ),
         (WEB.signer.sign(b"{}", MessageKind.INVENTORY), "not packed"),

@@ -27,7 +27,7 @@ from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.certificates import Ca, write
 from tests.doubles.identities import Person, certified, encode, person, verifier
 from tests.doubles.ports import FakeClock
-from tests.test_bad_inputs import CASES
+from tests.rigs.bad_inputs import CASES
 
 LB01 = NodeName.parse("lb01.example.net")
 POLICY = b"policy default deny\nallow\tchoria=alice\trunonce disable\t*\t*\n"

@@ -7,11 +7,9 @@ and `ENABLE` set and end a hold.
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
@@ -22,10 +20,8 @@ from localpuppet.fleet.triggers.trigger_admission import (
     DroppedTrigger,
     UnsignedMessage,
 )
+from tests.rigs.bad_inputs import CASES
 
-CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
-    "cases"
-]
 CONTEXT = "node=lb01.example.net now=1795000000 signature valid unless said"
 NOW = 1_795_000_000.0
 ME = NodeName("lb01.example.net")

@@ -16,7 +16,7 @@ from localpuppet.fleet.trust.policy import (
     PolicyDecision,
     decide,
 )
-from tests.test_bad_inputs import CASES
+from tests.rigs.bad_inputs import CASES
 
 DEFAULT = "policy default deny\n"
 

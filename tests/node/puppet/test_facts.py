@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.node.puppet.command_line import CLIENT_DATA
 from localpuppet.node.puppet.report import MAX_FACTS, parse_facts, read_facts
+from tests.rigs.bad_inputs import CASES
 
-CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
-    "cases"
-]
 MINE = [case for case in CASES if case["kind"] == "facts_doc"]
 
 

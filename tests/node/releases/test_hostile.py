@@ -13,8 +13,9 @@ from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.store import Store, check_link, check_path
+from tests.rigs.bad_inputs import CASES
 from tests.rigs.node import Node
-from tests.test_bad_inputs import CASES, cases, content, judge
+from tests.test_bad_inputs import cases, content, judge
 
 PWNED = Path("/tmp/localpuppet-pwned")
 

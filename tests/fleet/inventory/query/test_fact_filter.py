@@ -3,21 +3,17 @@
 import json
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import ask, entry
+from tests.rigs.bad_inputs import CASES
 
-CASES = yaml.safe_load((Path(__file__).parents[3] / "data" / "bad-inputs.yaml").read_text())[
-    "cases"
-]
 MINE = [case for case in CASES if case["kind"] == "fact_query"]
 FACTS: dict[str, Json] = {
     "hostname": "new",
