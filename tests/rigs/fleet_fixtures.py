@@ -1,7 +1,7 @@
 """Fleets of real agents, over each bus.
 
-The contract tests of the bus run on each engine. Some fleets are left to the long proofs: all on
-Debian's older NATS server, and on etcd those that need no server of their own.
+The contract tests of the bus run on each engine. A fleet runs on one engine, and on the others in
+the long proofs.
 """
 
 import tempfile
@@ -32,14 +32,14 @@ def fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
         yield from fleet_on(tmp_path, bus, puppet_probe)
 
 
-@pytest.fixture(params=with_sample(BUSES, "sqlite", "nats"))
+@pytest.fixture(params=with_sample(BUSES, "nats"))
 def any_fleet(request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
     """Nodes on each bus, one after the other."""
     for bus in BUSES[request.param](tmp_path):
         yield from fleet_on(tmp_path, bus, puppet_probe)
 
 
-@pytest.fixture(params=with_sample(SERVED, "etcd", "nats"))
+@pytest.fixture(params=with_sample(SERVED, "etcd"))
 def served_fleet(
     request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str
 ) -> Iterator[Fleet]:
