@@ -17,7 +17,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node import settings as node_settings
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.settings import SettingsFile, read_settings
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class NodeApp:
         self,
         root: str | None,
         *,
-        observe: "Callable[[str], Progress]" = SilentObserver,
+        observe: "Callable[[str], Progress]" = NoteObserver,
         ports: NodePorts = ALONE,
     ) -> None:
         self._root_option = root

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localpuppet.node.app import Neighbours, NodeApp, NodePorts
 from localpuppet.node.puppet.report import read_facts
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.run import Status
 from localpuppet.node.runs.run_records import RunDirectory
@@ -38,7 +38,7 @@ class RecordingNeighbours(Neighbours):
 
 def apply(node: NodeApp) -> Status:
     options = RunOptions(noop=False, tags=None, extra=(), timeout=60.0, user="root", cause="a test")
-    return node.supervisor(SilentObserver()).apply(node.preparation().prepare(options))
+    return node.supervisor(NoteObserver()).apply(node.preparation().prepare(options))
 
 
 def test_neighbours_are_called_after_a_run_and_add_its_variables(node: Node) -> None:

@@ -56,7 +56,7 @@ from localpuppet.fleet.fleet_settings import fleet_settings_of
 from localpuppet.fleet.requests.arguments import Compile, DeployAction
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
@@ -354,7 +354,7 @@ class ForkServerKeeper:
 MAX_CHANGES = 40 * 1024
 
 
-class _Begins(SilentObserver):
+class _Begins(NoteObserver):
     """Watches a run for its beginning."""
 
     def __init__(self, begun: Callable[[], None]) -> None:

@@ -86,7 +86,7 @@ def call_command(node: NodeApp) -> None:
     """
     from localpuppet.fleet.agent.code_calls import MAX_LINE
 
-    fleet, note = FleetApp(node), render.QuietObserver().note
+    fleet, note = FleetApp(node), render.note
     calls = fleet.puppet_calls(store=fleet.connected, paths=fleet.paths_of_run, note=note)
     line = sys.stdin.buffer.readline(MAX_LINE)
     render.emit(run(calls.answer(line)).decode().rstrip("\n"))

@@ -116,7 +116,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
     else:
         render.emit("no node exports that")
     for problem in refused:
-        render.QuietObserver().note(
+        render.note(
             f"warning: ignoring exports of {problem.node} since its last run: {problem.reason}"
         )
 
@@ -138,7 +138,7 @@ def _propose(node: NodeApp, offers: "list[Offer]", *, as_json: bool) -> None:
     elif proposal:
         render.emit("\n".join(proposal))
     else:
-        render.QuietObserver().note(f"{policy_file} lacks nothing")
+        render.note(f"{policy_file} lacks nothing")
 
 
 async def _held(
@@ -156,7 +156,7 @@ async def _held(
         return list(held.find(node=name, kind=kind))
 
     try:
-        async with entries.reader(render.QuietObserver().note) as view:
+        async with entries.reader(render.note) as view:
             offers = entries.ask(view, look).answer
             refused = [
                 refusal for refusal in held.refused().values() if name in (None, refusal.node)
@@ -226,8 +226,7 @@ def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: 
 def _summarise(inventory: FleetApp, path: str, *, as_json: bool) -> None:
     from localpuppet.fleet.inventory.summary import counts
 
-    note = render.QuietObserver().note
-    answer = run(inventory.entries.answer(lambda reader: counts(reader, path), note))
+    answer = run(inventory.entries.answer(lambda reader: counts(reader, path), render.note))
     if as_json:
         values = [{"value": value, "nodes": number} for value, number in answer.answer]
         render.emit_json({"schema": 1, **_freshness(answer), "fact": path, "values": values})
@@ -242,7 +241,7 @@ async def read_entry(
     inventory: FleetApp, name: NodeName
 ) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
     """Return a node's entry, and why a newer one was rejected; empty if none was."""
-    async with inventory.entries.reader(render.QuietObserver().note) as view:
+    async with inventory.entries.reader(render.note) as view:
         answer = inventory.entries.ask(view, lambda reader: reader.entry(name))
         refused = {refusal.node: refusal.reason for refusal in view.refused()}
     return answer, refused.get(name, "")
@@ -296,7 +295,7 @@ def publish_command(node: NodeApp, dry_run: bool) -> None:
         entry = fleet.publishing.outbox.entry()
         render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
         return
-    news = run(fleet.publish(render.QuietObserver().note))
+    news = run(fleet.publish(render.note))
     if news is None:
         render.emit("no entry to publish: this node has no complete successful run yet")
     else:
@@ -375,13 +374,12 @@ def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[Fu
     """Return the answer to `query` with these arguments."""
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
-    note = render.QuietObserver().note
-    calls = FleetApp(node).inventory_calls(note)
+    calls = FleetApp(node).inventory_calls(render.note)
     reply = run(calls.ask(FunctionCall.of("query", [*arguments])))
     if isinstance(reply, UnansweredQuery):
         raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
     for text in reply.answer.unknown:
-        note(f"warning: {text}")
+        render.note(f"warning: {text}")
     return reply
 
 

@@ -230,6 +230,4 @@ def revoke_command(node: NodeApp, name: str, dry_run: bool, yes: bool, as_json: 
         return
     render.emit(f"{signer} is no longer trusted")
     if ca is not None:
-        render.QuietObserver().note(
-            f"a certificate of {signer} by {ca} is still trusted: revoke it at the CA"
-        )
+        render.note(f"a certificate of {signer} by {ca} is still trusted: revoke it at the CA")

@@ -81,7 +81,7 @@ async def _with_lease(
             program=program,
             clock=clock,
             fail=render.fail,
-            note=render.QuietObserver().note,
+            note=render.note,
         )
         return await leased.run(held)
 

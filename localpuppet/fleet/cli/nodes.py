@@ -258,35 +258,28 @@ async def _gathered(
         needs: Whether the list needs the inventory even without a query.
     """
     fleet = FleetApp(node)
-    note = render.QuietObserver().note
     async with fleet.connected() as kv:
         published = await fleet.online(kv)
         full = await kv.fullness()
-        listing = await _listed(fleet, expression, note, needs=needs)
+        listing = await _listed(fleet, expression, needs=needs)
         if not full:
             now = node.clock.now().timestamp()
-            listing = await _with_last_runs(listing, published.keys(), kv, fleet, note, now=now)
+            listing = await _with_last_runs(listing, published.keys(), kv, fleet, now=now)
     if full:
-        note(f"nodes cannot publish their state, so that of some is unknown: {full}")
+        render.note(f"nodes cannot publish their state, so that of some is unknown: {full}")
         unknown = {name: replace(row, state=UNKNOWN) for name, row in listing.nodes.items()}
         listing = replace(listing, nodes=unknown)
     return published, listing
 
 
-async def _listed(
-    inventory: FleetApp,
-    expression: str | None,
-    note: Callable[[str], None],
-    *,
-    needs: bool,
-) -> InventoryListing:
+async def _listed(inventory: FleetApp, expression: str | None, *, needs: bool) -> InventoryListing:
     try:
         # The list shows nodes without an entry itself.
-        answer = await inventory.entries.answer(_listing(expression), note, warns=False)
+        answer = await inventory.entries.answer(_listing(expression), render.note, warns=False)
     except UnavailableError as error:
         if needs or expression:
             raise
-        note(f"nodes without a running agent are not listed: {error}")
+        render.note(f"nodes without a running agent are not listed: {error}")
         return InventoryListing(nodes={})
     return replace(answer.answer, revision=answer.revision, age=answer.age)
 
@@ -296,7 +289,6 @@ async def _with_last_runs(
     online: Collection[str],
     kv: "KeyValue",
     fleet: FleetApp,
-    note: Callable[[str], None],
     *,
     now: float,
 ) -> InventoryListing:
@@ -311,15 +303,15 @@ async def _with_last_runs(
         try:
             runs, _ = await read_runs(kv, NodeName(name), fleet.verifier, now=now)
         except (InvalidInputError, IntegrityError) as error:
-            note(f"{name}: its history is not read: {error}")
+            render.note(f"{name}: its history is not read: {error}")
             continue
         except UnavailableError as error:
-            note(f"the last runs of nodes without a running agent are unknown: {error}")
+            render.note(f"the last runs of nodes without a running agent are unknown: {error}")
             break
         rows[name] = rows[name].with_history(runs)
     if len(offline) > MAX_LAST_RUNS:
         left = len(offline) - MAX_LAST_RUNS
-        note(f"the last runs of {left} more nodes without a running agent are not read")
+        render.note(f"the last runs of {left} more nodes without a running agent are not read")
     return replace(listing, nodes=rows)
 
 

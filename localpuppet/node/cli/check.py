@@ -112,7 +112,7 @@ def check_command(
     for text in addition.paragraphs:
         render.emit(text)
     for warning in warnings:
-        render.QuietObserver().note(f"warning: {warning}")
+        render.note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
 
 

@@ -261,7 +261,7 @@ class CommandGroup(Command, click.Group):
         """Return the command, also by an old name, or suggest up to three."""
         word = args[0]
         if now := self._renamed.get(word):
-            render.QuietObserver().note(f"'{word}' is now '{now}', and ends with version 0.2")
+            render.note(f"'{word}' is now '{now}', and ends with version 0.2")
         if now := now or self._aliases.get(word):
             return super().resolve_command(ctx, [*now.split(), *args[1:]])
         if word not in self._modules and not word.startswith("-"):

@@ -145,8 +145,7 @@ def _owners(holds: list[Hold]) -> list[str]:
 
 def _publish(node: NodeApp, action: str, parts: list[str]) -> None:
     """Have the fleet learn of a command; if that fails, print a note."""
-    note = render.QuietObserver().note
-    node.neighbours.after_command(note, user(), action, one_line(", ".join(parts)))
+    node.neighbours.after_command(render.note, user(), action, one_line(", ".join(parts)))
 
 
 def refresh_metrics(node: NodeApp) -> None:
@@ -163,7 +162,7 @@ def refresh_metrics(node: NodeApp) -> None:
             now=node.clock.now(),
         )
     except StateError as error:
-        render.QuietObserver().note(f"cannot write the metrics: {error}")
+        render.note(f"cannot write the metrics: {error}")
 
 
 @command("rollback", exits={1: "", 3: "", 69: "", 75: ""})

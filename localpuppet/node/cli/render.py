@@ -12,7 +12,7 @@ import click
 
 from localpuppet.base.formats.text import one_line, printable, without_commands
 from localpuppet.base.formats.times import show_duration
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 
 COLORS = {
     "unchanged": "green",
@@ -261,12 +261,17 @@ def user_text(value: object) -> str:
     return printable(str(value))
 
 
-class QuietObserver(SilentObserver):
+def note(text: str) -> None:
+    """Show a note on standard error."""
+    say(f"# {one_line(text)}", err=True)
+
+
+class QuietObserver(NoteObserver):
     """Observes a run for a program: only notes, on standard error."""
 
     def note(self, text: str) -> None:
-        """Show a note on standard error."""
-        say(f"# {one_line(text)}", err=True)
+        """Show a note."""
+        note(text)
 
 
 class Lines(QuietObserver):

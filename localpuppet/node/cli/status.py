@@ -73,7 +73,7 @@ def status_command(
             status = _wait(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
-    real = status if run is not None or status is None else records.last_real(status)
+    real = status if run is not None or status is None else records.last_without_noop(status)
     applied = None if real is status else real
     holds = node.holds(ask=False).active()
     rollback = node.rollback_in_force()

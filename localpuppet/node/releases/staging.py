@@ -115,7 +115,7 @@ class ReleaseStaging:
 
         Staging cannot repair the mode or owner of a directory that existed before.
         """
-        names = [Path(name) for name in self._switches(staged)]
+        names = [Path(name) for name in self._named_links(staged)]
         for directory in sorted({parent for name in names for parent in name.parents}):
             try:
                 refuse_foreign(self._modules / directory)
@@ -135,7 +135,7 @@ class ReleaseStaging:
             problems.append(f"{staged.release}: its link directory was changed")
         wrong = [
             name
-            for name, target in self._switches(staged).items()
+            for name, target in self._named_links(staged).items()
             if not (self._modules / name).is_symlink()
             or (self._modules / name).readlink() != target
         ]
@@ -217,7 +217,7 @@ class ReleaseStaging:
             if staged is not known:
                 if not accept_moved:
                     self._refuse_other_pins(staged)
-                self._switch(staged)
+                self._link(staged)
             self._memory.note_pin(app, staged.pin)
             return staged
 
@@ -229,8 +229,8 @@ class ReleaseStaging:
         Args:
             kept: Releases that stay, with their names.
         """
-        needed = {path for release in kept for path in self._switches(release)}
-        for path in reversed(self._switches(staged)):
+        needed = {path for release in kept for path in self._named_links(release)}
+        for path in reversed(self._named_links(staged)):
             if path not in needed and (self._modules / path).is_symlink():
                 remove(self._modules / path)
         self._memory.note_pin(staged.release, staged.pin)
@@ -286,7 +286,7 @@ class ReleaseStaging:
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
 
-    def _switches(self, staged: StagedRelease) -> dict[str, Path]:
+    def _named_links(self, staged: StagedRelease) -> dict[str, Path]:
         """Return the links below `modules/`: name → target; the app's own name comes last."""
         links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
         links[str(staged.release)] = self._releases / staged.composition
@@ -296,7 +296,7 @@ class ReleaseStaging:
         """Return the possible targets of names below `modules/`, given several releases."""
         targets: defaultdict[str, set[Path]] = defaultdict(set)
         for release in releases:
-            for name, target in self._switches(release).items():
+            for name, target in self._named_links(release).items():
                 targets[name].add(target)
         return targets
 
@@ -315,25 +315,25 @@ class ReleaseStaging:
                         " both",
                     )
 
-    def _switch(self, staged: StagedRelease) -> None:
+    def _link(self, staged: StagedRelease) -> None:
         make_private(self._releases)
         fresh = not self.compositions.whole(staged)
         if fresh:
             self.compositions.make(staged)
-        switches = self._switches(staged)
+        links = self._named_links(staged)
         try:
             if self._approve is not None:
                 own = str(staged.release)
-                names = [name for name in switches if name != own]
+                names = [name for name in links if name != own]
                 paths, code = self.compositions.code(staged, self._modules / own)
-                paths |= {str(self._modules / name): switches[name] for name in names}
+                paths |= {str(self._modules / name): links[name] for name in names}
                 self._approve(staged, paths, code)
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)
             raise
         self.records.write(staged)
-        for name, tree in switches.items():
+        for name, tree in links.items():
             link = self._modules / name
             if link.is_symlink() and link.readlink() == tree:
                 continue

@@ -24,7 +24,7 @@ class Observer(Protocol):
         """Take a message of the supervisor (a warning, that it ends Puppet)."""
 
 
-class SilentObserver:
+class NoteObserver:
     """An `Observer` and a `Progress` that writes only notes, to standard error."""
 
     def __init__(self, _title: str = "") -> None:

@@ -23,7 +23,7 @@ from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
 from localpuppet.node.enc.input import LoadedInput, node_document
-from localpuppet.node.enc.instance.instance_facts import hand_over
+from localpuppet.node.enc.instance.instance_facts import write_facts
 from localpuppet.node.puppet.command_line import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import make_environment
@@ -115,7 +115,7 @@ class PuppetCaller(Value):
             options = [*compilation.options, "--log_level", "err", "--color=false"]
             of_the_cloud = None
             if facts is None or facts.name is None:
-                of_the_cloud = hand_over(self.instance_facts(), scratch)
+                of_the_cloud = write_facts(self.instance_facts(), scratch)
             if facts is not None:
                 options += facts.options(scratch)
             manifest = str(compilation.site_manifest)

@@ -317,7 +317,7 @@ class Records:
         """Return the status of every finished run, newest first."""
         return (status for status in self.history() if status.state is RunState.FINISHED)
 
-    def last_real(self, last: Status) -> Status | None:
+    def last_without_noop(self, last: Status) -> Status | None:
         """Return the last finished run without noop, or `None`.
 
         Args:

@@ -17,7 +17,7 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
-from localpuppet.node.enc.instance.instance_facts import hand_over
+from localpuppet.node.enc.instance.instance_facts import write_facts
 from localpuppet.node.puppet.command_line import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
@@ -66,15 +66,11 @@ class OpenRecord:
         self.begun = clock.monotonic()
         self._clock = clock
 
-    def open(self, request: RunRequest) -> None:
-        """Write the record for the first time."""
-        self.directory.open(request, self.status)
-
-    def hand_to(self, supervisor: ProcessId) -> None:
+    def set_supervisor(self, supervisor: ProcessId) -> None:
         """Set the process that continues the run; `write` saves it."""
         self.status = replace(self.status, supervisor=asdict(supervisor))
 
-    def start(self, launched: LaunchedPuppet) -> None:
+    def set_puppet(self, launched: LaunchedPuppet) -> None:
         """Set Puppet's process and start time; `write` saves them."""
         self.status = replace(
             self.status,
@@ -265,13 +261,13 @@ class Supervisor:
                     raise EncError("cancelled by a signal")
             except (EncError, PuppetMissingError) as error:
                 return self._never_started(record, prepared, error)
-            record.open(request)
+            run.open(request, status)
             prepared.release_store()
             if prepared.ends_rollback:
                 self.ledger.end_rollback()
             if detach is not None:
                 ready = detach(run.id)
-                record.hand_to(self.processes.me())
+                record.set_supervisor(self.processes.me())
                 lock.held_by(record.status)
                 record.write()
                 ready()
@@ -305,7 +301,7 @@ class Supervisor:
         except LocalpuppetError as error:
             raise error.at(prepared.loaded.name) from error
         call = self.call(installation, release, document.environment, options)
-        call = replace(call, instance_facts=hand_over(prepared.instance_facts, self.state))
+        call = replace(call, instance_facts=write_facts(prepared.instance_facts, self.state))
         for warning in installation.warnings(bus=call.storeconfigs):
             self.observer.note(f"warning: {warning}")
         make_environment(call.compilation)
@@ -322,7 +318,8 @@ class Supervisor:
     ) -> Status:
         """Record a run that ended before Puppet started, so that the failure is visible."""
         run = record.directory
-        record.open(prepared.request(run.id, self.clock.now(), command=(), document={}))
+        request = prepared.request(run.id, self.clock.now(), command=(), document={})
+        run.open(request, record.status)
         log = RunLog(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
@@ -352,7 +349,7 @@ class Supervisor:
         try:
             launched = self._start(run, request, call, lock)
             child = launched.child
-            record.start(launched)
+            record.set_puppet(launched)
             lock.held_by(record.status)
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)

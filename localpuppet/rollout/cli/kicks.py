@@ -89,7 +89,7 @@ async def _read_relations(inventory: "FleetApp", reasons: Sequence[str]) -> "Rel
     from localpuppet.fleet.edges.links import LinkReason, links_of
 
     end = time.monotonic() + LOOK
-    async with inventory.entries.reader(render.QuietObserver().note) as view:
+    async with inventory.entries.reader(render.note) as view:
         links = inventory.entries.ask(
             view, lambda reader: links_of(reader, lambda: time.monotonic() > end)
         ).answer

@@ -408,7 +408,7 @@ def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
 
     reply = _read(node, FunctionCall.of("query", [query]).answer)
     for text in reply.unknown:
-        render.QuietObserver().note(f"warning: {text}")
+        render.note(f"warning: {text}")
     return frozenset(map(NodeName, reply.names))
 
 
@@ -418,7 +418,7 @@ def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":
     inventory = FleetApp(node)
 
     async def ask() -> T:
-        async with inventory.entries.reader(render.QuietObserver().note) as view:
+        async with inventory.entries.reader(render.note) as view:
             return inventory.entries.ask(view, question).answer
 
     return run(ask())

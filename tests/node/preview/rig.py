@@ -14,7 +14,7 @@ from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, ind
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
 from localpuppet.node.preview.stored_results import PreviewSide
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 from tests.doubles.compile_engine import FakeCompileEngine, Program
 from tests.doubles.ports import FakeClock
 
@@ -93,7 +93,7 @@ class PreviewRig:
                 cache=own,
                 engine=self.engine,
                 clock=FakeClock(),
-                progress=SilentObserver(""),
+                progress=NoteObserver(""),
                 options=options or PreviewOptions(),
             ).result()
         finally:

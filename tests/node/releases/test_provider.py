@@ -14,7 +14,7 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.packages.package_staging import PackageStaging
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
-from localpuppet.node.runs.observer import SilentObserver
+from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.provider import InterfaceReader, Interfaces, Parser, ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.staged import R1, R2, ReleaseSite, url
@@ -83,7 +83,7 @@ class Provided:
                 processes=self.processes,
             ),
             elsewhere=lambda: (self.site.root / "default.pp", []),
-            observe=SilentObserver,
+            observe=NoteObserver,
         )
 
     def _resolve(self, path: ReleasePath) -> Release:

@@ -32,7 +32,7 @@ def opened(site: Recorded) -> OpenRecord:
     run = site.records.create(site.clock)
     queued = site.status(run, state=RunState.QUEUED, puppet=None)
     record = OpenRecord(run, queued, clock=site.clock)
-    record.open(site.request(run))
+    record.directory.open(site.request(run), record.status)
     return record
 
 
@@ -80,8 +80,8 @@ def test_a_supervisor_that_died_before_its_record_was_complete_leaves_nothing(
 
 def test_a_step_is_on_disk_only_after_it_is_written(site: Recorded) -> None:
     record = opened(site)
-    record.hand_to(OTHER)
-    record.start(LaunchedPuppet(child=FakeChild(), cold_reason="it is old"))
+    record.set_supervisor(OTHER)
+    record.set_puppet(LaunchedPuppet(child=FakeChild(), cold_reason="it is old"))
     assert (on_disk(site, record).state, on_disk(site, record).supervisor) == (
         RunState.QUEUED,
         asdict(SUPERVISOR),

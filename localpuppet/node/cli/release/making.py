@@ -94,7 +94,7 @@ def lock_command(
             paths=_work_trees(paths),
         )
     for name, path in lock.paths.items():
-        render.QuietObserver().note(f"{name} is the work tree {path}: for 'try', not for a release")
+        render.note(f"{name} is the work tree {path}: for 'try', not for a release")
     changed = moves(old, lock)
     if options["as_json"]:
         render.emit_json({**lock.to_dict(), "changes": [move.to_dict() for move in changed]})

@@ -69,17 +69,17 @@ def stage_command(
         reader = node.reader
         approve = ParseBeforeSwitch(reader)
     with node.repository(f"staging {path}") as repository:
-        importer = node.package_staging(repository, approve, accept_moved=accept_moved)
+        staging = node.package_staging(repository, approve, accept_moved=accept_moved)
         if pack is not None:
-            staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
+            staged = staging.stage_pack(path, pack, accept_moved=accept_moved)
         else:
-            staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
+            staged = staging.stage(path, refresh=refresh, accept_moved=accept_moved)
     if reader is not None and approve is not None and not approve.given:
         left_out = reader.read_staged(node.resolve(staged.release))
         if left_out:
-            render.QuietObserver().note(f"warning: {left_out}")
-    if importer.repaired:
-        render.QuietObserver().note(f"warning: {staged.release} was repaired: {importer.repaired}")
+            render.note(f"warning: {left_out}")
+    if staging.repaired:
+        render.note(f"warning: {staged.release} was repaired: {staging.repaired}")
     node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())
@@ -340,9 +340,7 @@ def _resources(node: NodeApp, name: str, releases: "Sequence[Release]") -> NameD
         document = node_document(read, release.enc, answer=None)
         document, left = only_in_other(document, own, other)
         if left:
-            render.QuietObserver().note(
-                f"{release.name} has no {', '.join(left)}: compiled without"
-            )
+            render.note(f"{release.name} has no {', '.join(left)}: compiled without")
         catalogs.append(compiler.compile(release, document))
     return named_difference(difference(*catalogs))
 

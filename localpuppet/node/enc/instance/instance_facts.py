@@ -230,7 +230,7 @@ def _problem(name: str, value: str, count: int) -> str:
 _FILE = Path("instance", "facts.json")
 
 
-def hand_over(facts: Mapping[str, str], directory: Path) -> Path | None:
+def write_facts(facts: Mapping[str, str], directory: Path) -> Path | None:
     """Write facts to a file for Puppet; return the file, or `None` without facts.
 
     Without facts, this removes the file of an earlier call.

@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.node.enc.instance.instance_data import CloudInitFiles, InstanceData, Service
-from localpuppet.node.enc.instance.instance_facts import InstanceSource, hand_over
+from localpuppet.node.enc.instance.instance_facts import InstanceSource, write_facts
 
 USER_DATA = b"role=web\npassword=hunter2\n"
 
@@ -215,9 +215,9 @@ def test_without_instance_data_there_is_no_input(site: Site) -> None:
 
 
 def test_the_file_of_facts_is_written_for_puppet_and_removed_without_facts(tmp_path: Path) -> None:
-    path = hand_over({"role": "web"}, tmp_path)
+    path = write_facts({"role": "web"}, tmp_path)
     assert path is not None
     assert json.loads(path.read_text()) == {"role": "web"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert hand_over({}, tmp_path) is None
+    assert write_facts({}, tmp_path) is None
     assert not path.exists()
