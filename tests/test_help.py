@@ -133,7 +133,7 @@ def test_every_command_of_the_overview_is_in_a_section() -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("aply", "'apply'"),
+        ("aply", "'apply' or 'policy'"),
         ("stat", "'status' or 'stage'"),
         ("publish", "'inventory publish'"),
         ("keys trsut", "'trust'"),

@@ -1,5 +1,6 @@
 """Commands that reach other nodes, and the agent.
 
-verbs: `agent`, `bus`, `capture`, `inventory`, `keys`, `lease`, `nodes`, `requests`, `trigger`.
+verbs: `agent`, `bus`, `capture`, `inventory`, `joining`, `keys`, `lease`, `nodes`, `requests`,
+`trigger`.
 shared by verbs: `additions`, `records`.
 """

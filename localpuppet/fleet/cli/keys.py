@@ -26,6 +26,7 @@ from localpuppet.node.cli.render_run import moment
 
 MODULES = {
     "init": "fleet.cli.keys",
+    "invite": "fleet.cli.joining",
     "list": "fleet.cli.keys",
     "revoke": "fleet.cli.keys",
     "show": "fleet.cli.keys",
@@ -151,6 +152,25 @@ def trust_command(
       localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
     """
     signer = SignerName.parse(name)
+    changed, actual = pinned(FleetApp(node), signer, file, wanted, replace=replace)
+    if as_json:
+        document = {"schema": 1, "name": signer, "fingerprint": actual, "changed": changed}
+        render.emit_json(document)
+        return
+    render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {actual}")
+
+
+def pinned(
+    fleet: FleetApp, signer: SignerName, file: str, wanted: str | None, *, replace: bool = False
+) -> tuple[bool, str]:
+    """Pin the key in a file, or of standard input; return whether it is new, and its fingerprint.
+
+    Args:
+        wanted: The fingerprint that the key must have, if any.
+
+    Raises:
+        IntegrityError: It has another one, or another key is pinned.
+    """
     if file == "-":
         data, where = sys.stdin.buffer.read(MAX_KEY_FILE), "standard input"
     else:
@@ -159,12 +179,7 @@ def trust_command(
     actual = fingerprint(key)
     if wanted is not None and wanted != actual:
         raise IntegrityError(f"its fingerprint is {actual}, not {wanted[:60]}", where=where)
-    changed = FleetApp(node).identity.trusted.pin(signer, key, replace=replace)
-    if as_json:
-        document = {"schema": 1, "name": signer, "fingerprint": actual, "changed": changed}
-        render.emit_json(document)
-        return
-    render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {actual}")
+    return fleet.identity.trusted.pin(signer, key, replace=replace), actual
 
 
 @command("list")

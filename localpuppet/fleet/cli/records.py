@@ -157,7 +157,7 @@ def _collects(site: PeerSettings) -> list[str]:
 
 def _reacts(settings: FleetSettings, site: PeerSettings) -> list[str]:
     policy = read_policy(site.policy) if settings.agent.react else None
-    if policy is None or policy.may_allow("react"):
+    if policy is None or policy.may_allow("react") or not settings.bus.named:
         return []
     return [
         f"{site.policy}: no line allows react, so this node ignores changes of other nodes: "

@@ -181,6 +181,12 @@ class Rule(Value):
     actions: frozenset[str] | None
     releases: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> list[str]:
+        """The words of its column of actions."""
+        named = [ANY] if self.actions is None else sorted(self.actions)
+        return [*named, *(f"{DEPLOYS}{release}" for release in self.releases)]
+
     def matches(self, caller: str, action: str) -> bool:
         """Return whether the rule applies to this caller and this action."""
         return (self.callers is None or caller in self.callers) and self.means(action)

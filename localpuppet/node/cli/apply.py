@@ -2,19 +2,23 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.machine.ports import ProcessId
 from localpuppet.base.value import Value
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command, command, flag, option, options
-from localpuppet.node.runs.run import Status
+from localpuppet.node.cli.completion import complete_run
+from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,6 +226,33 @@ def user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+@command("cancel", exits={1: "you may not end the run"})
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_run)
+@click.pass_obj
+def cancel_command(node: NodeApp, run: str | None) -> None:
+    """End a run of this node.
+
+    RUN is the id of a run, also of one with --detach or of the agent; the default is the newest.
+    Puppet gets the same signals as with ^C, and the run is recorded as cancelled.
+
+    Examples:
+      localpuppet cancel
+      localpuppet cancel 7f3a; localpuppet status --wait
+    """
+    import signal
+
+    status = node.records.status(node.records.get(run))
+    if status.state is not RunState.FINISHED and status.supervisor is not None:
+        supervisor = ProcessId.from_dict(status.supervisor)
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(supervisor.pid)
+            if node.processes.alive(supervisor):  # it, and not another one with its number
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+                render.emit(f"cancelling {status.id}: see 'localpuppet status --wait'")
+                return
+    raise InvalidInputError(f"the run {status.id} is over", hint="see 'localpuppet status'")
 
 
 @command("try", RestCommand, exits={1: "", 3: "", 69: "", 75: ""})

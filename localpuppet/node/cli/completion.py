@@ -1,14 +1,20 @@
-"""`localpuppet completion` and `units`: what the shell and systemd need of localpuppet."""
+"""`localpuppet init`, `completion` and `units`: what a node, the shell and systemd begin with."""
 
+import json
 import re
+import sys
+from pathlib import Path
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import add_durably
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command, command, flag
+from localpuppet.node.cli.command import Command, command, flag, option
+from localpuppet.node.settings import FILE
 
 
 class RunCommand(Command):
@@ -78,6 +84,52 @@ def completion_command(ctx: click.Context, shell: str) -> None:
         raise click.UsageError(f"no completion for {shell}")
     complete = shell_class(ctx.find_root().command, {}, "localpuppet", "_LOCALPUPPET_COMPLETE")
     render.emit(complete.source())
+
+
+@command("init")
+@option("--source URL", "Repository of the Puppet code: a URL, or a directory of this machine.")
+@option("--release TAG", "The release of this node, a tag of the repository.")
+@option("--role ROLE", "The role of this node, a parameter of its input.")
+@click.pass_obj
+def init_command(node: NodeApp, source: str | None, release: str | None, role: str | None) -> None:
+    """Write the first settings, input and policy of this node.
+
+    On a terminal, the command asks for what the options leave out. It writes localpuppet.yaml,
+    input.yaml and policies/puppet.policy, which allows no requests. It replaces no file. The name
+    of the source is the last part of URL.
+
+    Examples:
+      localpuppet init
+      localpuppet init --source https://git.example.com/control.git
+      localpuppet init --source /srv/git/control --release r1
+    """
+    from localpuppet.node.releases.git.git_names import GitUrl
+
+    if not render.on_terminal(sys.stdin) and not (source and release):
+        raise click.UsageError("without a terminal, pass --source and --release")
+    source = source or click.prompt("Repository of the Puppet code (URL or directory)", err=True)
+    release = release or click.prompt("Release of this node (a tag)", default="r1", err=True)
+    is_local = Path(source).is_dir()
+    url = Path(source).resolve().as_uri() if is_local else source
+    GitUrl.parse(url, where="--source", allow_file=is_local)
+    name = url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    app = ReleasePath.parse(f"{name}/tags/{release}", where="--release")
+    settings = f"sources:\n  {name}: {{git: {json.dumps(url)}}}\n"
+    settings += "allow_file_urls: true\n" if is_local else ""
+    document = f"app: {app}\n"
+    document += f"parameters: {{role: {json.dumps(role)}}}\n" if role else ""
+    root = node.settings.root
+    files = {
+        FILE: settings,
+        "input.yaml": document,
+        "policies/puppet.policy": "policy default deny\n",
+    }
+    for file, text in files.items():
+        path = root / file
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        is_new = add_durably(path, text.encode(), mode=0o644)
+        render.emit(f"{path}: {'written' if is_new else 'kept, as it exists'}")
+    render.emit("next: 'localpuppet stage', then 'localpuppet apply --noop'")
 
 
 TIMER = ("localpuppet.service", "localpuppet.timer")

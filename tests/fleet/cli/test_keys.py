@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.rigs.node import REPOSITORY, Node, make_node
+from tests.rigs.terminal import in_terminal
 
 PRINT = r"SHA256:[A-Za-z0-9+/]{43}"
 
@@ -24,11 +26,12 @@ def web(node: Node) -> Node:
 
 
 @pytest.fixture
-def lb(tmp_path: Path, puppet_probe: str) -> Node:
+def lb(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
     """Another node."""
     other = make_node(tmp_path / "lb", puppet_probe)
     other.settings(node="lb01.example.com")
-    return other
+    yield other
+    other.end()
 
 
 def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Node) -> None:
@@ -308,3 +311,118 @@ def test_commands_without_signatures_load_no_cryptography(node: Node) -> None:
             check=False,
         )
         assert done.stdout.endswith("[]\n"), (arguments, done.stdout, done.stderr)
+
+
+BUS = {"bus": "sqlite", "buses": {"sqlite": {"path": "../bus/bus.sqlite"}}}
+
+
+def invitation(web: Node, lb: Node) -> tuple[Path, str]:
+    """Let a member invite `lb`; return the invitation and its fingerprint."""
+    yaml = "node: lb01.example.com\npuppet: {confdir: puppet/conf, vardir: puppet/var}\n"
+    lb.write("localpuppet.yaml", yaml)
+    joining = lb.run("join")
+    assert joining.code == 0, joining.err
+    assert "on a member: localpuppet keys invite lb01.example.com FILE" in joining.err
+    lb.write("lb.pem", joining.out)
+    invited = web.run("keys", "invite", "lb01.example.com", str(lb.root / "lb.pem"))
+    assert invited.code == 0, invited.err
+    found = re.search(rf"fingerprint of the invitation: ({PRINT})\n", invited.err)
+    assert found
+    return lb.write("fleet.json", invited.out), found[1]
+
+
+def test_a_second_node_joins_and_both_trust_each_other(web: Node, lb: Node, tmp_path: Path) -> None:
+    bus = {"sqlite": {"path": str(tmp_path / "bus" / "bus.sqlite")}}
+    web.settings(node="web01.example.com", bus="sqlite", buses=bus)
+    assert web.run("keys", "init").code == 0
+    file, print_of = invitation(web, lb)
+    joined = lb.run("join", str(file), "--fingerprint", print_of)
+    assert joined.code == 0, joined.err
+    again = lb.run("join", str(file), "--fingerprint", print_of)
+    assert again.code == 0, again.err
+    assert "allows web01.example.com that already" in again.out
+    assert (lb.root / "localpuppet.yaml").read_text().count("bus:") == 1
+    assert lb.run("policy", "show").out.split("\n")[1].split() == [
+        *["2", "allow", "choria=web01.example.com", "status", "trigger"]
+    ]
+    agent = lb.start("agent")
+    asking = ("status", "--node", "lb01.example.com")
+    answered = web.wait_until(lambda: (done := web.run(*asking)).code != 69 and done)
+    assert agent.poll() is None
+    assert answered.code == 0, answered.err
+    assert answered.out.startswith("lb01.example.com: idle")
+
+
+def test_a_wrong_or_changed_invitation_writes_nothing(web: Node, lb: Node) -> None:
+    web.settings(node="web01.example.com", **BUS)
+    assert web.run("keys", "init").code == 0
+    file, print_of = invitation(web, lb)
+    settings = (lb.root / "localpuppet.yaml").read_text()
+    whole = file.read_text()
+    other = lb.write("other.json", whole.replace("web01.example.com", "web02.example.com"))
+    for arguments, code, error in (
+        ([str(file)], 2, "without a terminal, pass --fingerprint"),
+        ([str(file), "--fingerprint", "SHA256:x"], 3, f"its fingerprint is {print_of}, not SHA256"),
+        ([str(other), "--fingerprint", print_of], 3, f"not {print_of}"),
+    ):
+        done = lb.run("join", *arguments)
+        assert (done.code, error in done.err) == (code, True), done.err
+    strange = web.run("join", str(file), "--fingerprint", print_of)
+    assert (strange.code, "is for lb01.example.com" in strange.err) == (2, True)
+    lb.settings(node="lb01.example.com", bus="sqlite", buses={"sqlite": {"path": "mine"}})
+    refused = lb.run("join", str(file), "--fingerprint", print_of)
+    assert (refused.code, "names another bus" in refused.err) == (2, True)
+    lb.write("localpuppet.yaml", settings)
+    assert not (lb.root / "trusted").exists()
+    assert not (lb.root / "policies").exists()
+    asked = in_terminal(lb, "join", str(file), typed="n\n")
+    assert (asked.code, print_of in asked.out) == (1, True)
+    assert not (lb.root / "trusted").exists()
+    agreed = in_terminal(lb, "join", str(file), typed="y\n")
+    assert agreed.code == 0, agreed.out
+    (lb.root / "trusted/web01.example.com.pem").unlink()
+    again = lb.run("join", str(file), "--fingerprint", print_of)
+    assert again.code == 0, "after an interruption, the command completes what is missing"
+    assert (lb.root / "trusted/web01.example.com.pem").exists()
+
+
+def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node, lb: Node) -> None:
+    server = {"servers": ["tls://n.example.com:4222"], "certificate": "own.pem", "key": "own.key"}
+    web.settings(node="web01.example.com", bus="nats", buses={"nats": server})
+    assert web.run("keys", "init").code == 0
+    web.write("roster.yaml", "# roster\nnodes:\n  web01.example.com: {}\n")
+    lb.write("lb.pem", lb.run("join").out)
+    arguments = ["keys", "invite", "lb01.example.com", str(lb.root / "lb.pem")]
+    roster = ["--roster", str(web.root / "roster.yaml"), "--allow", "trigger"]
+    invited = web.run(*arguments, *roster)
+    assert invited.code == 0, invited.err
+    shared = json.loads(json.loads(invited.out)["settings"])
+    assert shared == {"bus": "nats", "buses": {"nats": {"servers": server["servers"]}}}
+    assert "PRIVATE" not in invited.out
+    text = "# roster\nnodes:\n  lb01.example.com: {}\n  web01.example.com: {}\n"
+    assert (web.root / "roster.yaml").read_text() == text
+    assert web.run(*arguments, *roster).out == invited.out, "it can be repeated"
+    wrong = web.run(*arguments, "--fingerprint", "SHA256:x")
+    assert (wrong.code, wrong.out) == (3, "")
+
+
+def test_an_action_is_allowed_unless_a_line_before_denies_it(web: Node) -> None:
+    made = web.run("policy", "allow", "alice", "status", "deploy:shop/tags/*")
+    assert made.code == 0, made.err
+    assert "a new policy, which denies all else, also triggers of other nodes" in made.out
+    assert "no key of alice is pinned" in made.err
+    policy = web.root / "policies/puppet.policy"
+    text = policy.read_text()
+    assert text == "policy default deny\nallow\tchoria=alice\tstatus deploy:shop/tags/*\t*\t*\n"
+    assert "allows alice that already" in web.run("policy", "allow", "alice", "status").out
+    assert (
+        "would add: allow\tchoria=bob\tlog"
+        in web.run("policy", "allow", "bob", "log", "--dry-run").out
+    )
+    assert policy.read_text() == text
+    assert "the action 'fly' is unknown" in web.run("policy", "allow", "bob", "fly").err
+    policy.write_text(f"{text}deny\tchoria=bob\tlog\t*\t*\n")
+    denied = web.run("policy", "allow", "bob", "log")
+    assert (denied.code, "denied by policy line 3" in denied.err) == (2, True)
+    shown = web.run("policy", "show", "--json").json
+    assert [rule["actions"] for rule in shown["rules"]] == ["status deploy:shop/tags/*", "log"]

@@ -51,9 +51,9 @@ def test_a_count_uses_the_singular_or_plural() -> None:
 
 def test_ids_are_cut_last() -> None:
     run = "20261122T110000.000000Z-0123"
-    rows = [(run, "choria=web01.example.com", "1 done, 1 failed")]
+    rows = [(run, "alice of web01.example.com", "1 of 3 done")]
     text = render.table(("RUN", "BY", "NODES"), rows, width=50)
-    assert text.splitlines()[1] == f"{run}  choria=we…  1 done,…"
+    assert text.splitlines()[1] == f"{run}  alice of …  1 of 3 …"
 
 
 def test_two_long_columns_are_both_cut_but_never_a_styled_word() -> None:

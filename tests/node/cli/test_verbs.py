@@ -11,6 +11,37 @@ from tests.rigs.node import Node
 from tests.rigs.terminal import in_terminal
 
 
+def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
+    for name in ("localpuppet.yaml", "input.yaml"):
+        (node.root / name).unlink()
+    refused = node.run("init")
+    assert (refused.code, "pass --source and --release" in refused.err) == (2, True)
+    secret = node.run(
+        "init", "--source", "https://bob:hunter2@git.example.com/x", "--release", "r1"
+    )
+    assert (secret.code, "hunter2" in secret.err) == (2, False)
+    (tmp_path / "control").mkdir()
+    typed = f"{tmp_path / 'control'}\nr7\n"
+    written = in_terminal(node, "init", "--role", "web", typed=typed)
+    assert written.code == 0, written.out
+    files = ("localpuppet.yaml", "input.yaml", "policies/puppet.policy")
+    texts = [(node.root / name).read_text() for name in files]
+    url = (tmp_path / "control").as_uri()
+    assert texts == [
+        f'sources:\n  control: {{git: "{url}"}}\nallow_file_urls: true\n',
+        'app: control/tags/r7\nparameters: {role: "web"}\n',
+        "policy default deny\n",
+    ]
+    assert all((node.root / name).stat().st_mode & 0o777 == 0o644 for name in files)
+    again = node.run("init", "--source", "https://git.example.com/shop.git", "--release", "r1")
+    assert again.out.count("kept, as it exists") == 3
+    assert [(node.root / name).read_text() for name in files] == texts
+    (node.root / "input.yaml").unlink()
+    missing = node.run("init", "--source", "https://git.example.com/shop.git", "--release", "r1")
+    assert missing.out.count("kept, as it exists") == 2
+    assert (node.root / "input.yaml").read_text() == "app: shop/tags/r1\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,7 +88,7 @@ from tests.rigs.terminal import in_terminal
         (["release", "lock", "/srv"], "/srv: there is no manifest.yaml (create it with the line"),
         (
             ["preview", "--nodes", "x/nodes"],
-            "x/nodes: is not a directory of captures ('localpuppet",
+            "x/nodes: is no directory ('localpuppet",
         ),
         (["disable", "-m", "x", "--for", ""], "length of a hold"),
         (["disable", "-m", "x", "--owner", ""], "owner"),

@@ -214,6 +214,17 @@ def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) 
     assert "executed successfully" in node.run("logs", run).out
 
 
+def test_a_detached_run_is_cancelled_and_a_finished_one_is_not(node: Node) -> None:
+    node.app(node.gate_code())
+    run = node.run("apply", "--detach").out.strip()
+    cancelled = node.run("cancel")
+    assert cancelled.code == 0, cancelled.err
+    assert f"cancelling {run}: see 'localpuppet status --wait'" in cancelled.out
+    assert node.run("status", "--wait", "--json").json["run"]["outcome"] == "cancelled"
+    again = node.run("cancel", run)
+    assert (again.code, f"the run {run} is over" in again.err) == (2, True)
+
+
 def test_follow_shows_the_log_to_its_end(node: Node) -> None:
     node.app("notify { 'early': } -> exec { '/bin/sleep 2': } -> notify { 'late': }")
     node.run("apply", "--detach")

@@ -30,16 +30,6 @@ NEW_FAILURE = "new-failure"
 _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
-def _captures(_ctx: click.Context, _param: click.Parameter, directory: Path) -> Path:
-    if not directory.is_dir():
-        raise InvalidInputError(
-            "is not a directory of captures",
-            where=str(directory),
-            hint=f"'localpuppet capture {directory}' writes the capture of this node there",
-        )
-    return directory
-
-
 @command(
     "preview",
     exits={
@@ -59,7 +49,6 @@ def _captures(_ctx: click.Context, _param: click.Parameter, directory: Path) -> 
     "Directory with the captures of the nodes.",
     required=True,
     type=click.Path(path_type=Path),
-    callback=_captures,
 )
 @option(
     "--dir work_tree DIR",
@@ -141,6 +130,9 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
     for name in (given["markdown"], given["html"]):
         _refuse_homeless(name)
     order, wanted = _order(given), _options(given)
+    if not order.nodes.is_dir():
+        hint = f"'localpuppet capture {order.nodes}' writes the capture of this node there"
+        raise InvalidInputError("is no directory", where=str(order.nodes), hint=hint)
     hidden = [path for path in (order.work_tree, order.nodes, order.cache) if path is not None]
     workspace = node.preview(trusted=order.trusted, processes=given["workers"], hidden=hidden)
     result = workspace.preview(order, wanted)
