@@ -279,7 +279,8 @@ def facts_sql(names: Collection[str] | None = None, row: str = "") -> list[str]:
         statements.append(
             f"SELECT {head}CAST(d.key AS TEXT) AS name, CAST(d.value AS TEXT) AS value"  # noqa: S608
             f" FROM {source}fact_values v CROSS JOIN json_each(interface_facts(v.value)) d"
-            f" WHERE v.id = {_number('networking')} << 32 | {node}.id"
+            # IN, of one row: after a unique one, SQLite would sort those of all nodes together.
+            f" WHERE v.id IN (SELECT {_number('networking')} << 32 | {node}.id)"
             f" AND {absent.format('(SELECT id FROM fact_names WHERE name = d.key)')}"
             + some.format("d.key")
         )

@@ -276,7 +276,8 @@ class Compiler:
         source = _SOURCES[entity]
         if "{" in source:
             names, path = self._facts_of(select)
-            facts = " UNION ALL ".join(facts_sql(names))
+            sources = facts_sql(names)
+            facts = " UNION ALL ".join(sources)
             resources = _CLASSES
             if entity is Entity.RESOURCES and self.around.has_exports(select):
                 resources += _EXPORTED
@@ -285,7 +286,9 @@ class Compiler:
                 whole = quoted(compact([*(names or ()), *path]))
                 leaves = _PLACE.format(facts, whole, json_path(path))
             elif "leaves" in source:
-                leaves = _LEAVES.format(facts, self.around.path(_steps_of(select.where)))
+                number = self.around.path(_steps_of(select.where))
+                # From each source: so those of one fact are sorted, and not all together.
+                leaves = " UNION ALL ".join(_LEAVES.format(one, number) for one in sources)
             source = source.format(facts=facts, leaves=leaves, resources=resources)
         return source
 

@@ -57,7 +57,7 @@ MAX_ROWS = 200_000
 MAX_ANSWER = 32 * 1024 * 1024
 # The steps between two checks of the deadline.
 CHECKED_EVERY = 4096
-# Results of a test by value: texts up to this length, and this many.
+# Results of tests by value: texts up to this length, and this many of all tests of a query.
 REMEMBERED, MAX_REMEMBERED = 200, 10_000
 _FEWER = "ask for named facts, or for fewer nodes"
 # The facts of a whole fact hash whose change is a new answer, and causes a reaction.
@@ -244,7 +244,7 @@ class _Statement:
     ) -> None:
         self.connection, self._records, self._limits = connection, records, limits
         self._check = check
-        self._steps = self._checked = 0
+        self._steps = self._checked = self._remembered = 0
         self._tests: list[Callable[[Any], bool | None]] = []
         self._paths: list[Sequence[StepTest] | None] = []
         self._relations: dict[int, tuple[Select, Relation | None]] = {}
@@ -304,7 +304,8 @@ class _Statement:
             verdict = call(_loaded(value) if is_json else value)
             size = len(value) if isinstance(value, str) else 0
             self.use(VALUE + size)
-            if len(known) < MAX_REMEMBERED and size <= REMEMBERED:
+            if self._remembered < MAX_REMEMBERED and size <= REMEMBERED:
+                self._remembered += 1
                 known[value] = verdict
             return verdict
 

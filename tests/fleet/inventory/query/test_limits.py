@@ -1,11 +1,13 @@
 """The limits of one query: rows, memory, nesting and the deadline; counted, not timed."""
 
 import json
+import tracemalloc
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import evaluating
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import (
     CHECKED_EVERY,
@@ -122,6 +124,22 @@ def test_a_function_has_one_argument_and_only_count_may_have_none(function: str)
     else:
         with pytest.raises(InvalidInputError, match=rf"{function}\(\) has 0 arguments"):
             called()
+
+
+def test_many_patterns_remember_no_more_values_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each of them had searched filled 177 MiB."""
+    monkeypatch.setattr(evaluating, "MAX_REMEMBERED", 300)
+    texts = [entry(f"n{number:03}", {"text": f"{number:03}" * 60}) for number in range(300)]
+    peaks = []
+    for count in (1, 40):
+        query = ["facts", ["or", *(["~", "value", f"x{number}$"] for number in range(count))]]
+        select = parse_client_query({"query": ["from", *query]}).select
+        evaluation = Evaluation(MemoryInventory(texts))
+        tracemalloc.start()
+        assert [*evaluation.stream(select).rows] == []
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 4 * peaks[0]
 
 
 def test_nested_subqueries_are_answered_one_after_the_other() -> None:
