@@ -244,6 +244,17 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
 PUBLISHED_NAMES = "SELECT name FROM fact_names"
 
 
+# The facts of all nodes as numbers by name and environment: most nodes have the same names.
+FACT_COUNTS = (
+    "WITH alike AS MATERIALIZED (SELECT min(id) AS id, environment, fact_ids, legacy,"
+    " count(*) AS number FROM live GROUP BY environment, fact_ids, legacy)"
+    " SELECT environment, number, a.id, n.name FROM alike a CROSS JOIN json_each(fact_ids) f"
+    " CROSS JOIN fact_names n ON n.id = f.value UNION SELECT environment, number, a.id, d.value"
+    " FROM alike a CROSS JOIN legacy l ON l.id = a.legacy"
+    " CROSS JOIN json_each(legacy_names(l.name)) d"
+)
+
+
 def facts_sql(names: Collection[str] | None = None, row: str = "") -> list[str]:
     """Return SELECT statements that have all facts together.
 

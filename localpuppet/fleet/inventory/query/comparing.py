@@ -19,6 +19,7 @@ from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import NESTED, TAG
@@ -80,6 +81,12 @@ MAX_NUMBER = 64
 MAX_TIME = 253_402_300_799_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
+# Expressions that match no space, comma or colon: without `.`, `{`, negations and wide ranges.
+_WITHIN_TOKEN = re.compile(
+    r"(?:[\w%@/=~\"'#;<>!&|()?*+^$-]|\\[.dwbAz/-]"
+    r"|\[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[\w./@%])+-?\])+\Z",
+    re.ASCII,
+)
 _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
 _ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.LESS: lt,
@@ -159,6 +166,26 @@ def _found(wanted: object) -> Callable[[Json], bool | None]:
         raise InvalidInputError("a regular expression must be a string")
     search = searching(expression)
     return lambda actual: search(actual if isinstance(actual, str) else json.dumps(actual))
+
+
+def on_text(test: Callable[[Json], bool | None], match: Compare) -> Callable[[Any], bool | None]:
+    """Return a function that searches in a value as the view stores it: JSON without spaces.
+
+    Lists and hashes are searched in the text that PuppetDB has, with a space after `,` and `:`. If
+    an expression matches no such character, it matches in both texts or in none.
+    """
+    wanted = match.value.text if isinstance(match.value, Loose) else match.value
+    is_within = isinstance(wanted, str) and _WITHIN_TOKEN.match(wanted) and not match.contrary
+    search = searching(str(wanted)) if is_within else None
+
+    def searched(text: str | None) -> bool | None:
+        if text is None or text == "null":
+            return None
+        if search is not None and text[0] in "[{":
+            return search(text)
+        return test(loads_again(text.encode()))
+
+    return searched
 
 
 def _path_match(wanted: object) -> Callable[[Json], bool | None]:

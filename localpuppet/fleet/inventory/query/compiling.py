@@ -26,6 +26,7 @@ from localpuppet.fleet.inventory.query.columns import (
 from localpuppet.fleet.inventory.query.comparing import (
     exact_path,
     key,
+    on_text,
     path_steps,
     test_of,
     values_of,
@@ -219,7 +220,8 @@ class Compiler:
         relation, page = self.around.relation(select), ""
         if (select.limit is not None or select.offset) and not whole:
             page = f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
-        if page and relation is not None and relation.key and not is_grouped(select):
+        is_paged = page and (select.order or select.offset) and not is_grouped(select)
+        if is_paged and relation is not None and relation.key:
             names = [f"k{place}" for place in range(len(relation.key))]
             keys = [f"{key} AS {name}" for key, name in zip(relation.key, names, strict=True)]
             found = _sorted(keys, self._from(replace(select, columns=())), orders) + page
@@ -402,6 +404,9 @@ class Compiler:
         place, wanted, test = condition.field, condition.value, test_of(condition)
         parts_of = values_of(place)
         is_equal = condition.operator is Operator.EQUAL
+        if condition.operator is Operator.MATCH and parts_of is None and _is_json(place):
+            number = self.around.test(on_text(test, condition), is_json=False)
+            return f"holds({number}, {_value(select, place)})"
         if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
             text = self._bound(compact(wanted) if _is_json(place) else wanted)
             found = self._key_of(select, place, f"SELECT {text}")

@@ -34,6 +34,7 @@ from localpuppet.fleet.inventory.query.records import (
     allowed,
     check_facts,
     check_sources,
+    counts_by,
     is_fuller_in_catalogs,
     is_of_entries,
     reads_exports,
@@ -49,7 +50,7 @@ from localpuppet.fleet.inventory.query.tree import (
     subqueries,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.inventory.tables import DERIVED, PUBLISHED_NAMES
+from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, PUBLISHED_NAMES
 
 MAX_STEPS = 1_000_000_000
 MAX_ROWS = 200_000
@@ -290,7 +291,7 @@ class _Statement:
 
     def names_of(self, select: Select) -> list[str]:
         """Return the names of the nodes with matching rows, sorted."""
-        text = self._compiler.names(select)
+        text = self._compiler.names(replace(select, columns=(CERTNAME,), group_by=()))
         rows = self.connection.execute(text, self._compiler.values)
         return [name for (name,) in rows if name]
 
@@ -324,6 +325,8 @@ class _Statement:
         return self._relations[id(select)][1]
 
     def _related(self, select: Select) -> Relation | None:
+        if select.entity is Entity.FACTS and counts_by(select, ("name", "environment")):
+            return Relation(sql=f"({FACT_COUNTS})", number="r.number")
         of_entries = select.entity is not Entity.NODES and is_of_entries(select)
         if select.entity not in self._records.entities or (
             of_entries and not is_fuller_in_catalogs(select)

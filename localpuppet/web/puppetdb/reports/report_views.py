@@ -265,7 +265,7 @@ _TIMES = {
     **dict.fromkeys(("timestamp", "run_end_time", "report_receive_time"), _ENDS),
     **dict.fromkeys(("start_time", "run_start_time"), _STARTS),
 }
-_NATURAL = ("r.day", "r.at", "r.node", "r.moment")
+_NATURAL = ("r.day", "r.node", "r.moment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +340,7 @@ class ReportViews:
         return Relation(
             sql=f"(SELECT {_listed(columns)}, {key}{number}"  # noqa: S608
             f" FROM ({runs}) b WHERE {' AND '.join(some)})",
-            key=() if is_of_events else ("r.day", "r.node", "r.moment"),
+            key=() if is_of_events else _NATURAL,
             natural=(*_NATURAL, "r.number") if is_of_events else _NATURAL,
             times=_TIMES,
             sorts={name: ("r.day", "r.at") for name, time in _TIMES.items() if time is _ENDS},

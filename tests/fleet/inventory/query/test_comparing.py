@@ -1,18 +1,25 @@
 """How values compare, and how large a regular expression may be."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.comparing import (
     MAX_EXPRESSION,
     compare,
     matching_whole,
+    on_text,
     same,
     searching,
     version_key,
 )
-from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value
+from localpuppet.fleet.inventory.query.comparing import (
+    test_of as comparison_of,
+)
+from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operator, Value
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
 
@@ -53,6 +60,45 @@ def test_booleans_are_not_numbers_in_lists_either() -> None:
 )
 def test_versions(earlier: str, later: str) -> None:
     assert version_key(earlier) < version_key(later)
+
+
+TEXTS = st.text(alphabet='ab1:, "\\.', max_size=4)
+VALUES = st.recursive(
+    st.one_of(TEXTS, st.integers(0, 12), st.none(), st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+ATOMS = [
+    "a",
+    "b1",
+    '"',
+    ".",
+    r"\.",
+    ":",
+    ",",
+    " ",
+    r"\b",
+    r"\d",
+    r"\W",
+    "[a1]",
+    "[0-z]",
+    "[^a]",
+    "[1-9]",
+]
+PATTERNS = st.lists(st.sampled_from([*ATOMS, "^", "$", "|", "*", "+", "?", "{1,2}"]), min_size=1)
+
+
+@given(VALUES, PATTERNS)
+def test_a_pattern_finds_the_same_in_the_stored_text(value: Json, parts: list[str]) -> None:
+    match = Compare(
+        field=Field(column="value", text="value"), operator=Operator.MATCH, value="".join(parts)
+    )
+    try:
+        test = comparison_of(match)
+    except InvalidInputError:
+        return
+    expected = None if value is None else test(value)
+    assert on_text(test, match)(compact(value)) is expected
 
 
 def test_versions_that_are_the_same() -> None:

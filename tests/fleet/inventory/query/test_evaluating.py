@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -516,12 +517,37 @@ PLANS = {
     "facts { }": f"{FACTS}|USE TEMP B-TREE FOR ORDER BY$",
     "facts { name = 'uptime' }": f"{FACTS}|{SORT}",
     "fact_contents { }": f"{FACTS}|USE TEMP B-TREE FOR ORDER BY$",
+    "facts[name, count()] { group by name }": "SEARCH v|(SEARCH|SCAN) fact_values",
     "fact_contents { path = ['os', 'family'] }": FACTS,
     "inventory { facts.cluster = 'blue' and facts.os.family = 'Debian' }": f"{FACTS}|{SORT}",
     "nodes { resources { type = 'Class' and title = 'Apache' } }": f"SCAN c|{SORT}",
     "nodes { certname in ['a', 'b'] }": "SCAN nodes",
     "inventory { order by certname desc limit 10 }": SORT,
 }
+
+
+@pytest.mark.parametrize("where", ["", "name ~ 'eth0|uptime'", "environment = 'test'"])
+def test_facts_are_counted_without_their_values(where: str) -> None:
+    """A legacy fact that a node publishes itself counts once."""
+    interfaces: Json = {"interfaces": {"eth0": {"ip": "10.0.0.1", "mac": None}, "eth1": {}}}
+    networking: dict[str, Json] = {"networking": interfaces}
+    reader = MemoryInventory(
+        [
+            entry("a.example.com", {**networking, "uptime": 3, "ipaddress_eth0": "10.0.0.9"}),
+            entry("b.example.com", networking, environment="test"),
+            *(entry(f"c{number}.example.com", networking) for number in range(3)),
+        ]
+    )
+
+    def answered(query: str) -> list[dict[str, Json]]:
+        select = parse_client_query({"query": query}).select
+        return Evaluation(reader).answer(select).rows
+
+    rows = answered(f"facts[name, environment] {{ {where} }}")
+    counts = answered(f"facts[name, environment, count()] {{{where} group by name, environment }}")
+    found = Counter((row["name"], row["environment"]) for row in rows)
+    assert {(row["name"], row["environment"]): row["count"] for row in counts} == found
+    assert answered(f"facts[count()] {{ {where} }}") == [{"count": found.total()}]
 
 
 @pytest.mark.parametrize("query", PLANS)

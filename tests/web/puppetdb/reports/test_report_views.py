@@ -251,6 +251,14 @@ def test_runs_are_found_by_their_key(query: str, needed: str) -> None:
     assert "SCAN history.runs" not in steps or "RIGHT PART" in needed
 
 
+def test_reports_without_an_order_are_not_sorted() -> None:
+    """A client with a large limit gets all reports, which memory must not hold."""
+    played = PlayedRuns([run("a", NOW - MINUTE)], [node("a")])
+    steps = plan(played, "reports { limit 999999999 }")
+    stored = steps[: steps.index("RIGHT")]  # beside those that nodes should have sent
+    assert not [step for step in stored if "TEMP B-TREE" in step], steps
+
+
 @pytest.mark.parametrize(
     ("query", "is_found"),
     [
