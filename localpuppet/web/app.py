@@ -325,8 +325,7 @@ class WebApp:
         from localpuppet.web.puppetdb.app import ApiContext, application
         from localpuppet.web.puppetdb.bodies import AnswerBodies
         from localpuppet.web.puppetdb.metrics import population
-        from localpuppet.web.puppetdb.questions import ApiSources
-        from localpuppet.web.puppetdb.reports.details import NodeReportDetails
+        from localpuppet.web.puppetdb.reports.details import part_of_report
         from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
@@ -343,12 +342,12 @@ class WebApp:
             bodies=AnswerBodies(directory),
             monotonic=clock.monotonic,
         )
-        sources = ApiSources(
-            details=NodeReportDetails(find=reports.find, ask=self.reports.log),
-            metrics=lambda: memory.read(population, view.since(None)),
-        )
         context = ApiContext(
-            answering=answering, clock=clock, client=way.rule.client, sources=sources
+            answering=answering,
+            clock=clock,
+            client=way.rule.client,
+            details=partial(part_of_report, find=reports.find, ask=self.reports.log),
+            metrics=lambda: memory.read(population, view.since(None)),
         )
 
         async def serving() -> None:

@@ -2,8 +2,8 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `answering`, `app`, `catalogs`, `metrics`, `questions`.
+acts: `answering`, `app`, `catalogs`, `metrics`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `errors`, `request_reading`, `turns`.
+private: `endpoints`, `errors`, `questions`, `request_reading`, `turns`.
 """

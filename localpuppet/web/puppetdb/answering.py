@@ -116,10 +116,11 @@ class Answering:
         self, question: Question, deadline: SharedDeadline, writer: BodyWriter
     ) -> tuple[int | None, float]:
         age = self.ask(self.reader, lambda _: None).age
+        evaluation = Evaluation(self.reader, self.records, QueryLimits(check=deadline.check))
         for parent, message in question.parents:
-            if not list(self._evaluation(deadline).stream(parent).rows):
+            if not list(evaluation.stream(parent).rows):
                 raise AbsentError(message)
-        result = self._evaluation(deadline).stream(question.select, total=question.total)
+        result = evaluation.stream(question.select, total=question.total)
         with closing(result.rows):  # in this thread, as SQLite requires
             if question.absent:
                 only = next(result.rows, None)
@@ -130,6 +131,3 @@ class Answering:
                 rows = result.rows if question.shape is None else question.shape(result.rows)
                 writer.array(rows, deadline.check)
         return result.total, age
-
-    def _evaluation(self, deadline: SharedDeadline) -> Evaluation:
-        return Evaluation(self.reader, self.records, QueryLimits(check=deadline.check))

@@ -5,9 +5,8 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from starlette.applications import Starlette
@@ -30,7 +29,8 @@ from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
 from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
-from localpuppet.web.puppetdb.questions import ApiSources, Question, question_of
+from localpuppet.web.puppetdb.metrics import MBeans
+from localpuppet.web.puppetdb.questions import Question, question_of
 from localpuppet.web.puppetdb.reports.details import with_node_log
 from localpuppet.web.puppetdb.request_reading import (
     BODY_PATIENCE,
@@ -73,7 +73,9 @@ class ApiContext:
     """The data for the responses.
 
     Attributes:
-        sources: What it serves besides queries.
+        details: Returns a part of the report with a hash, `logs` or `metrics`, and `None` if no
+            report has it. Raises `UnavailableError` if its node cannot be reached.
+        metrics: Returns metrics, in a thread.
         body_patience: Seconds for the body of a request.
         parse_pql: Returns the AST form of a query in PQL.
     """
@@ -81,7 +83,8 @@ class ApiContext:
     answering: Answering
     clock: Clock
     client: Callable[[Visitor], str]
-    sources: ApiSources = field(default_factory=ApiSources)
+    details: Callable[[str, str], Awaitable[Json]] | None = None
+    metrics: Callable[[], MBeans] = dict
     body_patience: float = BODY_PATIENCE
     parse_pql: Callable[[str], list[Json]] = to_array
 
@@ -168,9 +171,8 @@ class _Api:
         name = request.path_params["name"]
         return json_response(metrics.read(await self._mbeans(), name, self._now()))
 
-    async def _mbeans(self) -> metrics.MBeans:
-        read = self._parts.sources.metrics
-        return {} if read is None else await asyncio.to_thread(read)
+    async def _mbeans(self) -> MBeans:
+        return await asyncio.to_thread(self._parts.metrics)
 
     def _now(self) -> float:
         return self._parts.clock.now().timestamp()
@@ -199,7 +201,7 @@ class _Api:
         loop: asyncio.AbstractEventLoop,
     ) -> Question:
         """Return the question of a request; a single report of a node has the node's log."""
-        question, details = question_of(endpoint, parameters), self._parts.sources.details
+        question, details = question_of(endpoint, parameters), self._parts.details
         if details is None or not question.is_of_one_node:
             return question
 
@@ -212,7 +214,7 @@ class _Api:
 
     async def _detail(self, endpoint: ApiEndpoint, parameters: RequestParameters) -> Response:
         """Return a part of a report that only its node has."""
-        read, report = self._parts.sources.details, endpoint.parents[-1].value
+        read, report = self._parts.details, endpoint.parents[-1].value
         deadline = self._parts.answering.deadline(parameters.timeout)
         try:
             async with asyncio.timeout(deadline.left):
@@ -245,9 +247,9 @@ class _Api:
         answer = await _while_there(request, working, deadline)
         headers = {
             "content-type": "application/json; charset=utf-8",
-            "content-length": str(answer.size),
+            "content-length": str(answer.body.size),
             "vary": "accept-encoding",
-            "x-last-updated": _last_updated(self._parts.clock, answer.age),
+            "x-last-updated": show_epoch(self._now() - answer.age),
         }
         if answer.compressed:
             headers["content-encoding"] = "gzip"
@@ -256,7 +258,7 @@ class _Api:
         if answer.body.is_file:
             return _FileResponse(answer, headers)
         try:
-            return Response(answer.body.read(0, answer.size), headers=headers)
+            return Response(answer.body.read(0, answer.body.size), headers=headers)
         finally:
             answer.body.close()
 
@@ -317,7 +319,3 @@ def _array(
         array: Json = loads(query)
         return array
     return parse_pql(query)
-
-
-def _last_updated(clock: Clock, age: float) -> str:
-    return show_epoch((clock.now() - timedelta(seconds=age)).timestamp())

@@ -43,13 +43,11 @@ class WrittenAnswer:
     """An answer that is ready to be sent.
 
     Attributes:
-        size: Bytes of the body.
         total: The number of rows without limit and offset; `None` if it was not requested.
         age: Seconds since the view was last current.
     """
 
     body: "AnswerBody"
-    size: int
     compressed: bool
     total: int | None = None
     age: float = 0.0
@@ -193,9 +191,7 @@ class BodyWriter:
         self._flush()
         if self._packer is not None:
             self._body.write(self._packer.flush())
-        return WrittenAnswer(
-            body=self._body, size=self._body.size, compressed=self._packer is not None
-        )
+        return WrittenAnswer(body=self._body, compressed=self._packer is not None)
 
     def close(self) -> None:
         """Drop the answer."""

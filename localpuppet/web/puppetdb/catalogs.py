@@ -10,7 +10,6 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
 from uuid import UUID
 
 from localpuppet.base.formats.json_text import compact
@@ -30,7 +29,7 @@ from localpuppet.fleet.inventory.query.records import (
     is_of_entries,
 )
 from localpuppet.fleet.inventory.query.tree import Entity, Select
-from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.view import View
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
 from localpuppet.web.puppetdb.reports.report_hash import report_hash
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
@@ -51,13 +50,6 @@ _Exact = Mapping[str, Collection[Json]]
 FetchCatalogs = Callable[[Sequence[InventoryEntry]], Sequence[NodeCatalog]]
 
 
-class CatalogView(InventoryReader, Protocol):
-    """The entries of nodes, and which of them name a catalog."""
-
-    def catalogs(self) -> Mapping[str, str]:
-        """Return the nodes that publish their catalog, each with the digest in its entry."""
-
-
 class CatalogSource:
     """Rows of whole catalogs; a `RecordSource`.
 
@@ -71,7 +63,7 @@ class CatalogSource:
     entities = (Entity.CATALOGS, Entity.EDGES, Entity.RESOURCES)
 
     def __init__(
-        self, view: CatalogView, fetch: FetchCatalogs, reports: ReportViews | None = None
+        self, view: View, fetch: FetchCatalogs, reports: ReportViews | None = None
     ) -> None:
         self._view = view
         self._fetch = fetch

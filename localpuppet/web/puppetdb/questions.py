@@ -1,6 +1,6 @@
 """The queries that answer a request, from its endpoint and its parameters."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
@@ -17,30 +17,11 @@ from localpuppet.fleet.inventory.query.tree import (
     is_equality,
 )
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
-from localpuppet.web.puppetdb.metrics import MBeans
 from localpuppet.web.puppetdb.reports.event_counts import EventCounting
 from localpuppet.web.puppetdb.request_reading import RequestParameters
 
 # Rows of a query as JSON texts → rows of the answer as JSON texts.
 RowShape = Callable[[Iterator[str]], Iterator[str]]
-# Returns a part of the report with a hash, `logs` or `metrics`; `None` if no report has it. Raises
-# `UnavailableError` if the node of the report cannot be reached.
-ReportDetails = Callable[[str, str], Awaitable[Json]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiSources:
-    """What the API serves besides the rows of queries.
-
-    Attributes:
-        details: Returns parts of reports; `None` without reports.
-        metrics: Returns metrics, in a thread; `None` without any.
-    """
-
-    details: ReportDetails | None = None
-    metrics: Callable[[], MBeans] | None = None
-
-
 _CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
 
 

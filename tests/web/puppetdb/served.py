@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,7 +23,6 @@ from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAdd
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.app import ApiContext, application
 from localpuppet.web.puppetdb.bodies import AnswerBodies, AnswerLimits
-from localpuppet.web.puppetdb.questions import ApiSources
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
 
@@ -63,7 +63,7 @@ class ServedApi:
         limits: The limits of an answer.
         patience: The limits of connections.
         users: The numbers of the users with access.
-        sources: What the API serves besides queries.
+        sources: More fields of `ApiContext`.
         parse_pql: Parses the text of a query.
     """
 
@@ -76,14 +76,14 @@ class ServedApi:
         limits: AnswerLimits = LIMITS,
         patience: ConnectionLimits = PATIENCE,
         users: Collection[int] = frozenset({os.geteuid()}),
-        sources: ApiSources | None = None,
+        sources: Mapping[str, Any] = MappingProxyType({}),
         parse_pql: Callable[[str], list[Json]] = to_array,
     ) -> None:
         self.clock = FakeClock()
         now = self.clock.now().timestamp()
         self.reader = reader or MemoryInventory([], current=now)
         self.users = users
-        self._sources = sources or ApiSources()
+        self._sources = sources
         self._patience = patience
         self._parse_pql = parse_pql
         self.bodies = AnswerBodies(directory, limits)
@@ -127,7 +127,7 @@ class ServedApi:
                 answering=self._answering,
                 clock=self.clock,
                 client=rule.client,
-                sources=self._sources,
+                **self._sources,
                 body_patience=self._patience.head,
                 parse_pql=self._parse_pql,
             )

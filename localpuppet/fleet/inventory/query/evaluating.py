@@ -76,6 +76,7 @@ class QueryLimits:
     Attributes:
         kept: The limit of rows that an answer, a sort or a group holds in memory.
         size: The limit in characters of the rows that an answer holds in memory.
+        remembered: The limit of values whose test is not repeated.
         check: Ends a query that is too late: called every `CHECKED_EVERY` steps, it raises
             `QueryDeadlineError`.
     """
@@ -83,6 +84,7 @@ class QueryLimits:
     steps: int = MAX_STEPS
     kept: int = MAX_ROWS
     size: int = MAX_ANSWER
+    remembered: int = MAX_REMEMBERED
     check: Callable[[], None] = lambda: None
 
 
@@ -305,7 +307,7 @@ class _Statement:
             verdict = call(_loaded(value) if is_json else value)
             size = len(value) if isinstance(value, str) else 0
             self.use(VALUE + size)
-            if self._remembered < MAX_REMEMBERED and size <= REMEMBERED:
+            if self._remembered < self._limits.remembered and size <= REMEMBERED:
                 self._remembered += 1
                 known[value] = verdict
             return verdict

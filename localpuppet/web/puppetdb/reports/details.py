@@ -8,7 +8,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
@@ -31,40 +30,38 @@ _MESSAGE = re.compile(rf"({'|'.join(_WORDS)}): (?:(/\S.*?\](?:/[\w.-]+)?): )?(.*
 AskLog = Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReportDetails:
-    """Returns parts of reports; a `ReportDetails`.
+async def part_of_report(
+    report: str, part: str, *, find: Callable[[str], FoundReport | None], ask: AskLog
+) -> Json:
+    """Return `metrics` or `logs` of a report; `None` for an unknown hash.
 
-    Attributes:
+    Args:
         find: Returns a report, `None` for an unknown hash; called in a thread.
         ask: Asks a node for the end of a run's log; see `run_replies.log_reply`.
+
+    Raises:
+        UnavailableError: The node of the report cannot be reached.
     """
-
-    find: Callable[[str], FoundReport | None]
-    ask: AskLog
-
-    async def __call__(self, report: str, part: str) -> Json:
-        """Return `metrics` or `logs` of a report; see `ReportDetails`."""
-        run_or_error = await asyncio.to_thread(self.find, report)
-        if run_or_error is None:
-            return None
-        run = run_or_error.run
-        if part == "metrics":
-            return metrics(run.seconds, run.counts)
-        if run.outcome is Kind.REFUSED or run_or_error.is_missing:
-            return [*log_of(run)]
-        if not run_or_error.is_online:
-            raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                detail = await self.ask(NodeName.parse(run.node), RunId(run.run))
-        except TimeoutError as error:
-            text = f"sent no log within {PATIENCE:g} s"
-            raise UnavailableError(text, where=run.node) from error
-        except LocalpuppetError as error:
-            raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
-        reasons = [item for item in log_of(run) if item["level"] == "err"]
-        return [*reasons, *_lines(RunLogTail.read(detail), time=show_epoch(run.at))]
+    run_or_error = await asyncio.to_thread(find, report)
+    if run_or_error is None:
+        return None
+    run = run_or_error.run
+    if part == "metrics":
+        return metrics(run.seconds, run.counts)
+    if run.outcome is Kind.REFUSED or run_or_error.is_missing:
+        return [*log_of(run)]
+    if not run_or_error.is_online:
+        raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            detail = await ask(NodeName.parse(run.node), RunId(run.run))
+    except TimeoutError as error:
+        text = f"sent no log within {PATIENCE:g} s"
+        raise UnavailableError(text, where=run.node) from error
+    except LocalpuppetError as error:
+        raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
+    reasons = [item for item in log_of(run) if item["level"] == "err"]
+    return [*reasons, *_lines(RunLogTail.read(detail), time=show_epoch(run.at))]
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _events(counts: RunCounts) -> dict[str, int | None]:
 
 
 def missing_report(
-    row: NodeRow, ended: int | None, *, failed: bool, now: float
+    row: NodeRow, ended: int | None, last_outcome: str | None, *, now: float
 ) -> RunResult | None:
     """Return the report that a node should have sent; `None` if its newest one is true.
 
@@ -122,9 +122,10 @@ def missing_report(
     Args:
         ended: The end of its newest report in milliseconds since 1970, UTC; `None` if the memory
             has none.
-        failed: Whether that report is `failed`.
+        last_outcome: The outcome of its run.
         now: Seconds since 1970, UTC.
     """
+    failed = last_outcome is not None and STATUS[Kind(last_outcome)] == FAILED
     missing = _missing(row, ended, failed=failed, now=now)
     if missing is None:
         return None

@@ -1,7 +1,7 @@
 """Reports, events and the report columns of nodes as SQL over the runs in the dashboard's memory.
 
 - Each relation is made of `_runs`: the columns of a run and its profile. Reports that nodes should
-  have sent (`missing_reports`) are in a temporary table with the same columns.
+  have sent (`missing_report`) are in a temporary table with the same columns.
 - `Relation.keys` name the day, the number of the node and the moment: the key of the table of runs.
   So SQLite finds the runs of a node, of a time and of a hash, and the newest first.
 - Reports that are only counted, by columns that all runs of a profile share, are counted by day.
@@ -42,25 +42,9 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables import run_queries
-from localpuppet.web.dashboard.tables.run_table import (
-    HAS_ID,
-    IS_COUNTED,
-    MILLI,
-    MOMENTS,
-    RESULTS,
-    filed,
-    parts_of,
-)
+from localpuppet.web.dashboard.tables import run_queries, run_table
+from localpuppet.web.puppetdb.reports import report_rows
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
-from localpuppet.web.puppetdb.reports.report_rows import (
-    FAILED,
-    STATUS,
-    log_of,
-    metrics,
-    missing_report,
-    shown_title,
-)
 
 # Puppet 7 and 8 write reports of this format.
 REPORT_FORMAT = 12
@@ -92,7 +76,8 @@ _RUNS = (
     f" corrective, seconds, {', '.join(map(_TEXT.format, ('reason', 'cause', 'counts')))},"
     " CAST({newest} AS INTEGER) AS newest FROM {runs}"
     " CROSS JOIN history.profiles ON profiles.id = runs.profile"
-    f" CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {IS_COUNTED} AND {{some}}"
+    " CROSS JOIN history.texts AS name ON name.id = runs.node"
+    f" WHERE {run_table.IS_COUNTED} AND {{some}}"
 )
 _KEY = "runs.day, runs.node, runs.moment"
 _LATEST_KEY = "latest.day, latest.node, latest.moment"
@@ -102,8 +87,8 @@ _IS_MISSING = "runs.node IN (SELECT node FROM temp.missing)"
 _PARTS = "outcome, release, environment, commit_id, noop, corrective"
 _TALLIES = (
     f"SELECT {_PARTS}, runs AS number FROM history.tallies JOIN history.profiles ON id = profile"  # noqa: S608
-    f" WHERE runs > 0 AND {IS_COUNTED} UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
-    f" JOIN history.profiles ON profiles.id = profile WHERE {IS_COUNTED}"
+    f" WHERE runs > 0 AND {run_table.IS_COUNTED} UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
+    f" JOIN history.profiles ON profiles.id = profile WHERE {run_table.IS_COUNTED}"
     " AND runs.day IN (SELECT day FROM temp.days)"
     " AND runs.node IN (SELECT id FROM temp.forgotten)"
     f" UNION ALL SELECT {_PARTS}, 1 FROM temp.missing"
@@ -118,7 +103,6 @@ LEFT JOIN {{0}}.runs ON ({_KEY}) = ({_LATEST_KEY}) LEFT JOIN {{0}}.profiles AS l
 WHERE {MAY_MISS} < :now AND {{1}} AND (severity > 0 OR state IN ('{NOT_TRUSTED}', '{UNRESPONSIVE}')
     OR late_from < :now OR NOT ifnull(ended >= finished_at * 1000, 0))
 """  # noqa: S608
-_OF_ENTRY = [part.split()[-1] for part in OF_ENTRY.split(", ")]
 _LIVE = f"SELECT {OF_ENTRY} FROM live"  # noqa: S608
 _EVERY = f"{_LIVE} UNION ALL SELECT certname{', NULL' * 6} FROM temp.others"  # noqa: S608
 # Nodes with the columns of their newest report, which are null for a node without one.
@@ -167,7 +151,7 @@ _HASH, _UUID = "report_hash(certname, day, moment)", "report_uuid(certname, day,
 # The columns of a report that all runs of a profile share.
 _PROFILE = {
     "environment": "coalesce(nullif(environment, ''), 'production')",
-    "status": _case(STATUS, "outcome"),
+    "status": _case(report_rows.STATUS, "outcome"),
     "noop": _is(f"noop OR outcome IN ('{Kind.NOOP_PENDING}', '{Kind.NOOP_CLEAN}')"),
     "noop_pending": _is(f"outcome = '{Kind.NOOP_PENDING}'"),
     "corrective_change": _is(f"corrective OR outcome = '{Kind.CORRECTED}'"),
@@ -190,7 +174,7 @@ _EACH = (
 # The columns of an event that a resource has.
 _EVENT = {
     "status": _case(
-        {str(number): EVENT_STATUS[result] for number, result in enumerate(RESULTS)},
+        {str(number): EVENT_STATUS[result] for number, result in enumerate(run_table.RESULTS)},
         "CAST(result >> 1 AS TEXT)",
     ),
     "corrective_change": _is("result & 1"),
@@ -242,7 +226,8 @@ _OF_NODE = {
     "latest_report_job_id": "NULL",
     "cached_catalog_status": _PROFILE["cached_catalog_status"],
 }
-_FOUND = HAS_ID.replace(":of_day", "hash_day(value)").replace(":moment", "hash_moment(value)")
+_OF_DAY = run_table.HAS_ID.replace(":of_day", "hash_day(value)")
+_FOUND = _OF_DAY.replace(":moment", "hash_moment(value)")
 _BY_NODE = (
     "r.day IN (SELECT day FROM temp.days)"
     " AND r.node IN (SELECT id FROM temp.numbers WHERE text IN ({}))"
@@ -372,8 +357,7 @@ class ReportViews:
         missing = _missing(question.connection, names, now=self.now(), schema="history")
         rows = [_row(report, number) for report, number, _ in missing]
         if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            insert = f"INSERT OR IGNORE INTO temp.missing VALUES ({marks})"  # noqa: S608
+            insert = f"INSERT OR IGNORE INTO temp.missing VALUES ({', '.join('?' * len(rows[0]))})"  # noqa: S608
             with question.writing():
                 question.connection.executemany(insert, rows)
 
@@ -381,16 +365,16 @@ class ReportViews:
         names = allowed(select.where, "certname", lambda *_: None)
         find = f"SELECT 1 FROM temp.others WHERE {_among('certname', names)} LIMIT 1"  # noqa: S608
         others = question.connection.execute(find, _values(names)).fetchone()
-        columns = {
-            name: f"iif(day IS NULL, NULL, {sql})"
+        columns = [
+            f'iif(day IS NULL, NULL, {sql}) AS "{name}"'
             for name, sql in _OF_NODE.items()
             if name in columns_of(select)
-        }
+        ]
         if not columns and not others:
             return None
         self._fill(question, names)
         return Relation(
-            sql=f"(SELECT {_listed({name: name for name in _OF_ENTRY} | columns)}"  # noqa: S608
+            sql=f"(SELECT {', '.join(['*', *columns])}"  # noqa: S608
             f" FROM ({_WITH_NEWEST.format(_EVERY if others else _LIVE)})"
             f"{' WHERE coalesce(facts_environment, day) IS NOT NULL' if others else ''})",
             natural=("r.certname",),
@@ -439,8 +423,8 @@ def _missing(
     """
     find = _MAY_MISS.format(schema, _among("n.node", names))
     for text, number, ended, outcome in connection.execute(find, {"now": now, **_values(names)}):
-        row, failed = of_text(text), outcome is not None and STATUS[Kind(outcome)] == FAILED
-        report = missing_report(row, ended, failed=failed, now=now)
+        row = of_text(text)
+        report = report_rows.missing_report(row, ended, outcome, now=now)
         if report is not None:
             yield report, number, row
 
@@ -464,21 +448,21 @@ def _listed(columns: Mapping[str, str]) -> str:
 
 def _row(report: RunResult, node: int) -> tuple[str | int | None, ...]:
     """Return a row of `temp.missing`."""
-    day, moment = filed(RunId(report.run), report.at)
-    at = round(report.at * MILLI) - day * round(DAY) * MILLI
+    day, moment = run_table.filed(RunId(report.run), report.at)
+    at = round(report.at * run_table.MILLI) - day * round(DAY) * run_table.MILLI
     run = (report.node, day, node, moment, at, str(report.outcome), report.release)
     return *run, "", "", 0, 0, report.seconds, report.reason, report.cause, None, 1
 
 
 @lru_cache(maxsize=32_768)
 def _hash(node: str, day: int, moment: int) -> str:
-    return hash_of(node, day * MOMENTS + moment)
+    return hash_of(node, day * run_table.MOMENTS + moment)
 
 
 def _hash_part(place: int) -> Callable[[str], int | None]:
     def part(text: str) -> int | None:
         parsed = parse_hash(text)
-        return None if parsed is None else parts_of(parsed[0])[place]
+        return None if parsed is None else run_table.parts_of(parsed[0])[place]
 
     return part
 
@@ -489,7 +473,7 @@ def _declared(text: str) -> str:
     return compact(
         {
             "type": resource.type,
-            "title": shown_title(resource.title, resource.place),
+            "title": report_rows.shown_title(resource.title, resource.place),
             "file": resource.file or None,
             "line": resource.line,
             "class": resource.containing_class or None,
@@ -498,7 +482,8 @@ def _declared(text: str) -> str:
 
 
 def _metrics(seconds: int | None, counts: str | None) -> str:
-    return compact(metrics(seconds, None if counts is None else run_queries.counts_of(counts)))
+    known = None if counts is None else run_queries.counts_of(counts)
+    return compact(report_rows.metrics(seconds, known))
 
 
 def _log(
@@ -513,7 +498,7 @@ def _log(
     run = RunResult(
         node="",
         run="",
-        at=at / MILLI,
+        at=at / run_table.MILLI,
         outcome=Kind(outcome),
         release=release,
         reason=reason,
@@ -524,7 +509,7 @@ def _log(
             for text, number in loads_again(resources.encode())
         ),
     )
-    return compact([*log_of(run)])
+    return compact([*report_rows.log_of(run)])
 
 
 _FUNCTIONS: tuple[tuple[str, int, Callable[..., str | int | None]], ...] = (

@@ -7,7 +7,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query import evaluating
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import (
     CHECKED_EVERY,
@@ -126,15 +125,14 @@ def test_a_function_has_one_argument_and_only_count_may_have_none(function: str)
             called()
 
 
-def test_many_patterns_remember_no_more_values_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_patterns_remember_no_more_values_than_one() -> None:
     """What each of them had searched filled 177 MiB."""
-    monkeypatch.setattr(evaluating, "MAX_REMEMBERED", 300)
     texts = [entry(f"n{number:03}", {"text": f"{number:03}" * 60}) for number in range(300)]
     peaks = []
     for count in (1, 40):
         patterns: list[Json] = [["~", "value", f"x{number}$"] for number in range(count)]
         select = parse_client_query({"query": ["from", "facts", ["or", *patterns]]}).select
-        evaluation = Evaluation(MemoryInventory(texts))
+        evaluation = Evaluation(MemoryInventory(texts), limits=QueryLimits(remembered=300))
         tracemalloc.start()
         assert [*evaluation.stream(select).rows] == []
         peaks.append(tracemalloc.get_traced_memory()[1])

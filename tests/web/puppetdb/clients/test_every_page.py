@@ -11,7 +11,6 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.puppetdb.metrics import population
-from localpuppet.web.puppetdb.questions import ApiSources
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
@@ -121,7 +120,7 @@ def thousand(tmp_path: Path) -> Iterator[str]:
     ]
     played = PlayedRuns(runs, states)
     reader = MemoryInventory(entries)
-    sources = ApiSources(metrics=lambda: population(played.connection, MANY))
+    sources = {"metrics": lambda: population(played.connection, MANY)}
     with ServedApi(tmp_path, reader, records=played.records, sources=sources) as served:
         reader.current = served.clock.now().timestamp()
         yield f"http://127.0.0.1:{served.port}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -21,8 +22,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.metrics import population
-from localpuppet.web.puppetdb.questions import ApiSources
-from localpuppet.web.puppetdb.reports.details import NodeReportDetails
+from localpuppet.web.puppetdb.reports.details import part_of_report
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
@@ -82,13 +82,10 @@ def asked() -> PlayedNode:
 
 @pytest.fixture
 def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[ServedApi]:
-    sources = ApiSources(
-        details=NodeReportDetails(
-            find=played.records.find,
-            ask=asked.log,
-        ),
-        metrics=lambda: population(played.connection, {"a", "b"}),
-    )
+    sources = {
+        "details": partial(part_of_report, find=played.records.find, ask=asked.log),
+        "metrics": lambda: population(played.connection, {"a", "b"}),
+    }
     with ServedApi(tmp_path, records=played.records, sources=sources) as served:
         yield served
 
