@@ -1,4 +1,4 @@
-"""One history of a fleet is the same in `nodes`, `history`, the dashboard and PuppetDB's API."""
+"""One history of a fleet is the same in commands, metrics, the dashboard and PuppetDB's API."""
 
 import json
 import shutil
@@ -127,6 +127,29 @@ def seconds(time: str | None) -> float | None:
     return None if time is None else datetime.fromisoformat(time).timestamp()
 
 
+def metrics_of(member: Member) -> dict[str, float]:
+    """Return the metrics of a node by name and labels."""
+    lines = (member.node.state / "metrics.prom").read_text().splitlines()
+    samples = (line.rpartition(" ") for line in lines if line.startswith("localpuppet_"))
+    return {name.removeprefix("localpuppet_"): float(value) for name, _, value in samples}
+
+
+def check_own(member: Member, seen: dict[str, Any]) -> None:
+    """Check that status and metrics of a node have what `nodes` on another node shows of it."""
+    name, last = short(member.name), seen["last_run"]
+    own = member.run("status", "--json").json["run"]
+    assert (own["id"], own["release"]) == (last["run"], last["release"]), name
+    assert (own["outcome"], own["noop"]) == (last["outcome"], last["noop"]), name
+    assert seconds(own["finished_at"]) == pytest.approx(last["finished_at"]), name
+    metrics = metrics_of(member)
+    assert metrics[f'last_run_outcome{{outcome="{last["outcome"]}"}}'] == 1, name
+    assert metrics["last_run_noop"] == last["noop"], name
+    ended = metrics["last_run_timestamp_seconds"]
+    assert ended == pytest.approx(last["finished_at"], abs=0.001), name
+    assert (metrics["holds"] > 0) is (seen["state"] == "on hold"), name
+    assert any(key.startswith("rolled_back") for key in metrics) is (name == "back"), name
+
+
 def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
     members = {short(member.name): member for member in fleet.members}
 
@@ -170,10 +193,7 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         assert runs[0]["outcome"] == row["outcome"], name
         ended = seconds(runs[0]["finished_at"])
         assert ended == pytest.approx(last["finished_at"], abs=0.001), name
-        own = members[name].run("status", "--json").json["run"]
-        assert (own["id"], own["release"]) == (last["run"], last["release"]), name
-        assert (own["outcome"], own["noop"]) == (last["outcome"], last["noop"]), name
-        assert seconds(own["finished_at"]) == pytest.approx(last["finished_at"]), name
+        check_own(members[name], mine)
     assert len(histories(viewer, "rebuilt")) == 1
     assert [command[name]["last_run"]["failed_runs"] for name in ("died", "rebuilt")] == [2, 0]
     assert command["back"]["release"] == command["back"]["rollback"]["release"] == "app/tags/r1"
@@ -197,7 +217,7 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         name = short(report["certname"])
         assert report["end_time"][:19] == command[name]["finished_at"][:19], name
         release, commit = command[name]["release"], report["code_id"]
-        assert report["configuration_version"] == commit or release, name
+        assert report["configuration_version"] == (commit or release), name
         assert report["noop_pending"] is (OUTCOMES[name] == "noop pending"), name
     releases = json.loads(page.get("/releases.json"))["releases"]
     assert {row["release"]: row["count"] for row in releases} == Counter(
