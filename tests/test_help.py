@@ -1,5 +1,6 @@
 """The help of every command: its form, on a narrow and on a wide terminal."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from localpuppet.fleet.trust.policy import ACTIONS
 from localpuppet.main import cli, main
 from localpuppet.node.cli.command import EXITS, Command, CommandGroup
 from tests.rigs.commands import COMMANDS, parse_words, problem_of, words_of
@@ -114,8 +116,16 @@ def test_man_pages_are_ascii_and_their_quotes_can_be_pasted(tmp_path: Path) -> N
     """Terminals without UTF-8 lose other characters; troff makes plain quotes typographic."""
     script = ROOT / "scripts" / "deb" / "man_pages.py"
     subprocess.run([sys.executable, script, tmp_path, "2026-11-27"], check=True)
-    pages = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    pages = {page.name: page.read_text() for page in tmp_path.glob("man*/*")}
     assert "localpuppet-apply.8" in pages
+    settings = json.loads(
+        (ROOT / "localpuppet/base/formats/schemas/settings.schema.json").read_text()
+    )
+    for key in settings["properties"]:
+        assert f"\n.SS {key}\n" in pages["localpuppet.yaml.5"].replace("\\-", "-")
+    for action in ACTIONS:
+        assert re.search(rf"^\.B .*\b{action}\b", pages["localpuppet-policy.5"], re.MULTILINE)
+    assert "\n.B app\n" in pages["localpuppet-input.5"]
     for name, text in pages.items():
         assert text.isascii(), name
         body = [line for line in text.splitlines() if not line.startswith(".TH")]

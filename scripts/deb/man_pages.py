@@ -1,9 +1,13 @@
 """Write a man page for each command, from its help: man_pages.py DIRECTORY DATE.
 
+DIRECTORY has `man8` for commands and `man5` for files. The pages of files come from those of the
+documentation, `docs/reference`, of which the settings are generated from their declarations.
+
 click-man, which does this for other programs, does not know examples, exit codes and commands
 that are loaded when called.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from inspect import cleandoc
@@ -16,6 +20,13 @@ from localpuppet.main import cli
 from localpuppet.node.cli.command import Command, CommandGroup
 
 SECTION = 8
+# Man page of section 5 → page in docs/reference.
+FILES = {
+    "localpuppet.yaml": "settings",
+    "localpuppet-input": "input",
+    "localpuppet-policy": "policies",
+}
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 # troff's names of characters: without them a quote becomes typographic, and cannot be pasted.
 _CHARACTERS = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
 # What a terminal without UTF-8 would lose.
@@ -86,6 +97,45 @@ def page(context: click.Context, date: str) -> str:
     return "\n".join(parts) + "\n"
 
 
+def plain(text: str) -> str:
+    """Return a line of Markdown without its markup: links, emphasis and inline code."""
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"`([^`]*)`|\*\*?([^*]+)\*\*?|<!--.*?-->", r"\1\2", text)
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Yield the blocks of a page in Markdown in troff's form; See also is left out."""
+    for part in re.split(r"(^```.*?^```)", text.partition("\n## See also")[0], flags=re.M | re.S):
+        if part.startswith("```"):
+            yield ".PP\n" + literal("\n".join(part.splitlines()[1:-1]))
+            continue
+        for block in filter(None, (block.strip() for block in part.split("\n\n"))):
+            heading = re.fullmatch(r"(#+) (.*)", block)
+            if heading:
+                macro = ".SH" if len(heading[1]) == 2 else ".SS"
+                yield f"{macro} {escaped(plain(heading[2]))}"
+            elif block.startswith("|"):
+                rows = [re.split(r" *(?<!\\)\| *", row)[1:-1] for row in block.splitlines()]
+                cells = [[plain(cell) for cell in row] for row in rows if set(row[0]) - {"-"}]
+                yield from terms([(row[0], "; ".join(row[1:])) for row in cells[1:]])
+            elif block.startswith("- "):
+                items = re.split(r"(?:^|\n)- ", block)[1:]
+                yield from (f".IP \\(bu 2\n{escaped(plain(' '.join(i.split())))}" for i in items)
+            else:
+                yield f".PP\n{escaped(plain(' '.join(block.split())))}"
+
+
+def file_page(name: str, text: str, date: str) -> str:
+    """Return the man page of a file from its page in Markdown."""
+    title, _, rest = text.partition("\n")
+    head = f'.TH {escaped(name.upper())} 5 "{date}" "localpuppet {__version__}"'
+    what = escaped(f"{plain(title.removeprefix('# ')).lower()} of localpuppet")
+    return (
+        "\n".join([head, f".SH NAME\n{escaped(name)} \\- {what}", ".SH DESCRIPTION", *blocks(rest)])
+        + "\n"
+    )
+
+
 def subcommands(context: click.Context) -> Iterator[tuple[str, click.Command]]:
     """Yield the visible commands of a group, with their names."""
     if isinstance(context.command, click.Group):
@@ -98,11 +148,17 @@ def subcommands(context: click.Context) -> Iterator[tuple[str, click.Command]]:
 def write(context: click.Context, directory: Path, date: str) -> None:
     """Write the man pages of a command and of its subcommands."""
     name = context.command_path.replace(" ", "-")
-    (directory / f"{name}.{SECTION}").write_text(page(context, date), "utf-8")
+    (directory / f"man{SECTION}" / f"{name}.{SECTION}").write_text(page(context, date), "utf-8")
     for verb, command in subcommands(context):
         write(click.Context(command, info_name=verb, parent=context), directory, date)
 
 
 if __name__ == "__main__":
     top = click.Context(cli, info_name="localpuppet", help_option_names=["-h", "--help"])
-    write(top, Path(sys.argv[1]), sys.argv[2])
+    pages = Path(sys.argv[1])
+    for number in (5, SECTION):
+        (pages / f"man{number}").mkdir(exist_ok=True)
+    write(top, pages, sys.argv[2])
+    for file, source in FILES.items():
+        markdown = (REFERENCE / f"{source}.md").read_text("utf-8")
+        (pages / "man5" / f"{file}.5").write_text(file_page(file, markdown, sys.argv[2]), "utf-8")

@@ -105,6 +105,8 @@ def test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged
     for verb in {name for names in SECTIONS.values() for name in names} - {"call"}:
         page = machine.run("zcat", f"/usr/share/man/man8/localpuppet-{verb}.8.gz").out
         assert re.search(rf"^\.B localpuppet {verb}$", page.replace("\\-", "-"), re.MULTILINE)
+    for file in ("localpuppet.yaml", "localpuppet-input", "localpuppet-policy"):
+        assert ".SH DESCRIPTION" in machine.run("zcat", f"/usr/share/man/man5/{file}.5.gz").out
     machine.run("bash", "-n", "/usr/share/bash-completion/completions/localpuppet")
     # The files are as they were packed, and the directory has no others.
     assert machine.run("dpkg", "-V", "localpuppet").out == ""
