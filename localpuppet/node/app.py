@@ -58,15 +58,16 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.attempts import Attempts
     from localpuppet.node.runs.classifier import Classifier
     from localpuppet.node.runs.holds import Holds
+    from localpuppet.node.runs.interface_reader import InterfaceReader, Parser
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.runs.preparing import (
         AssignmentService,
         NodeInput,
+        ReleaseProvider,
         RunPreparation,
         TrialPreparation,
     )
-    from localpuppet.node.runs.provider import InterfaceReader, Parser, ReleaseProvider
     from localpuppet.node.runs.puppet_calls import PuppetCaller
     from localpuppet.node.runs.release_check import ReleaseCheck
     from localpuppet.node.runs.run import Attempt, Status
@@ -888,7 +889,7 @@ class NodeApp:
     @cached_property
     def provider(self) -> "ReleaseProvider":
         """The provider of releases."""
-        from localpuppet.node.runs.provider import ReleaseProvider
+        from localpuppet.node.runs.preparing import ReleaseProvider
 
         return ReleaseProvider(
             offered=self._offered,
@@ -902,7 +903,7 @@ class NodeApp:
     @cached_property
     def reader(self) -> "InterfaceReader":
         """The reader of interfaces."""
-        from localpuppet.node.runs.provider import InterfaceReader, Interfaces
+        from localpuppet.node.runs.interface_reader import InterfaceReader, Interfaces
 
         return InterfaceReader(
             Interfaces(self.settings.state),
@@ -915,7 +916,7 @@ class NodeApp:
 
     def _parser(self, installation: "Installation") -> "Parser":
         """Return the parser of the installed Puppet."""
-        from localpuppet.node.runs.provider import Parser
+        from localpuppet.node.runs.interface_reader import Parser
 
         env = self._reading_environment(installation)
         ruby = installation.interpreter(env["PATH"])
@@ -946,7 +947,7 @@ class NodeApp:
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
         from localpuppet.node.releases.garbage import GarbageCollector
-        from localpuppet.node.runs.provider import Interfaces
+        from localpuppet.node.runs.interface_reader import Interfaces
 
         settings = self.settings
         return GarbageCollector(

@@ -33,7 +33,8 @@ from localpuppet.node.puppet.report import parse_facts
 from localpuppet.node.releases.comparison import CatalogChanges, NameDifference
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.interface import only_in_other
-from localpuppet.node.runs.provider import InterfaceReader, ReleaseProvider
+from localpuppet.node.runs.interface_reader import InterfaceReader
+from localpuppet.node.runs.preparing import ReleaseProvider
 from localpuppet.node.runs.puppet_calls import FactOverrides, PuppetCaller
 
 _SIGNS = {ADDED: "+", REMOVED: "-"}

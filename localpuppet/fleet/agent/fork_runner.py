@@ -490,10 +490,10 @@ def warm(node: NodeApp) -> None:
     from localpuppet.node.releases import staging
     from localpuppet.node.releases.git import mirrors
     from localpuppet.node.releases.packages import directory, package_staging
-    from localpuppet.node.runs import preparing, provider, supervisor
+    from localpuppet.node.runs import interface_reader, preparing, supervisor
 
     _ = (package_staging, directory, staging, supervisor, mirrors, installation, processes)
-    _ = (provider, preparing, fault)
+    _ = (interface_reader, preparing, fault)
     _ = node.settings
 
 

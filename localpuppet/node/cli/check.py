@@ -133,7 +133,7 @@ def _puppet_state(node: NodeApp) -> list[str]:
 
 def _needs(node: NodeApp, release: "Release", *, parse: bool) -> list[str]:
     """Return the known requirements of the release's code that this node lacks."""
-    from localpuppet.node.runs.provider import Interfaces, modules_in
+    from localpuppet.node.runs.interface_reader import Interfaces, modules_in
 
     interface = Interfaces(node.settings.state).kept(release)
     if interface is None and parse:

@@ -1,8 +1,9 @@
 """One supervised `puppet apply`, from its preparation to its record.
 
 decides: `interface`, `options`, `reason`, `run`.
-acts: `attempts`, `classifier`, `holds`, `metrics_file`, `preparing`, `provider`, `puppet_calls`,
-  `query_record`, `release_check`, `rollback_service`, `run_records`, `run_replies`, `supervisor`.
+acts: `attempts`, `classifier`, `holds`, `interface_reader`, `metrics_file`, `preparing`,
+  `puppet_calls`, `query_record`, `release_check`, `rollback_service`, `run_records`,
+  `run_replies`, `supervisor`.
 ports: `observer`.
 private: `verdict`.
 """

@@ -27,7 +27,7 @@ from localpuppet.node.releases.release import ENC
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import tag_of
 from localpuppet.node.runs.interface import Interface, check_classes
-from localpuppet.node.runs.provider import Parser, modules_in
+from localpuppet.node.runs.interface_reader import Parser, modules_in
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.runs.provider import Parser
+from localpuppet.node.runs.interface_reader import Parser
 from tests.rigs.applied import SavedSites
 from tests.rigs.forge import Forge, release
 from tests.rigs.node import REPOSITORY, Node

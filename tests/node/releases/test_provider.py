@@ -14,8 +14,9 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.packages.package_staging import PackageStaging
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
+from localpuppet.node.runs.interface_reader import InterfaceReader, Interfaces, Parser
 from localpuppet.node.runs.observer import NoteObserver
-from localpuppet.node.runs.provider import InterfaceReader, Interfaces, Parser, ReleaseProvider
+from localpuppet.node.runs.preparing import ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 

@@ -23,8 +23,7 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.preparing import NodeInput, RunPreparation
-from localpuppet.node.runs.provider import ReleaseProvider
+from localpuppet.node.runs.preparing import NodeInput, ReleaseProvider, RunPreparation
 from tests.rigs.supervised import NoFetch
 
 RUN = RunId("20261120T140312.482913Z-7f3a")

@@ -64,7 +64,7 @@ def stage_command(
         return
     reader = approve = None
     if not no_parse:
-        from localpuppet.node.runs.provider import ParseBeforeSwitch
+        from localpuppet.node.runs.interface_reader import ParseBeforeSwitch
 
         reader = node.reader
         approve = ParseBeforeSwitch(reader)

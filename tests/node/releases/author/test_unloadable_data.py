@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.releases.author.hiera_data import check_data
-from localpuppet.node.runs.provider import Parser
+from localpuppet.node.runs.interface_reader import Parser
 from tests.node.releases.author.test_hiera_data import tree
 from tests.rigs.forge import Forge, manifest
 from tests.rigs.node import Node

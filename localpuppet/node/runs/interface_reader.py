@@ -1,4 +1,4 @@
-"""Provides the release that an input names: staged, verified, read by Puppet's parser, resolved.
+"""Reads the interfaces of releases with Puppet's parser, keeps them, and checks documents by them.
 
 - `interfaces/COMPOSITION.json` in the state directory depends only on the bytes of a staged
   release, so it never becomes stale.
@@ -7,10 +7,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from localpuppet.base.errors import (
     InvalidInputError,
@@ -20,7 +19,6 @@ from localpuppet.base.errors import (
     errors_at,
 )
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, remove, remove_half_written, write_json
@@ -32,81 +30,6 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.store import Store
 from localpuppet.node.runs.interface import Interface, check
-
-if TYPE_CHECKING:
-    from localpuppet.node.releases.packages.package_staging import PackageStaging
-    from localpuppet.node.releases.packages.tools import SystemPackageTools
-    from localpuppet.node.releases.staging import Approve
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class ReleaseProvider:
-    """Provides releases.
-
-    Attributes:
-        offered: Whether a source, a package or a pack has a release.
-        staging: Provides staging, under a title for progress.
-        mutable: Brings the modules of mutable code; `None` if the site forbids it.
-    """
-
-    offered: Callable[[ReleasePath], bool]
-    resolve: Callable[[ReleasePath], Release]
-    staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]"
-    tools: "Callable[[], SystemPackageTools]"
-    reader: "Callable[[], InterfaceReader]"
-    mutable: Callable[[ReleasePath], None] | None
-
-    def ensure_present(self, path: ReleasePath, note: Callable[[str], None]) -> None:
-        """Stage a release again if this node had it and lost it.
-
-        Args:
-            note: Called before a release is staged, with a line for the user.
-
-        Raises:
-            LocalpuppetError: The release is missing and cannot be staged.
-        """
-        try:
-            self.resolve(path)
-        except InvalidInputError:
-            note(f"{path} is incomplete on this node: staging it")
-            try:
-                self.provide(path)
-            except LocalpuppetError as error:
-                raise type(error)(
-                    f"{path} is incomplete on this node and cannot be staged: {error}",
-                    hint=f"when its source can be reached, run 'localpuppet stage {path}'",
-                ) from error
-
-    def provide(self, path: ReleasePath, *, package: Path | None = None) -> Release:
-        """Return a release, after staging it if any source offers it.
-
-        Args:
-            package: A package to install first, and to stage the release from.
-
-        Raises:
-            LocalpuppetError: The package or release is invalid, or cannot be staged.
-        """
-        changes = not (path.is_tag or path.is_assigned)
-        if package is None and changes and self.mutable is not None:
-            self.mutable(path)
-        # Where staging could not find it, resolving says best what is wrong.
-        if package is None and not (path.is_tag and self.offered(path)):
-            return self.resolve(path)
-
-        reader = self.reader()
-        approve = ParseBeforeSwitch(reader)
-        if package is not None:
-            self.tools().install(package)
-        with self.staging(f"staging {path}", approve) as staging:
-            if package is not None:
-                staging.stage_installed(path)
-            else:
-                staging.stage(path)
-        release = replace(self.resolve(path), repaired=staging.repaired)
-        if not approve.given and reader.interfaces.kept(release) is None:
-            reader.read_staged(release)
-        return release
-
 
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
