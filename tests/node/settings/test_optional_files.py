@@ -58,7 +58,7 @@ def test_the_error_of_a_missing_input_suggests_its_content(node: Node, verb: str
     (node.root / "input.yaml").unlink(missing_ok=True)
     done = node.run(verb)
     assert done.code == 2
-    cure = "write 'app: SOURCE/tags/TAG' into it, or name another file"
+    cure = "write 'app: SOURCE/tags/TAG' into a file, and name that file"
     assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
 
 
