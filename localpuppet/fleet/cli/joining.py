@@ -26,7 +26,6 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import CommandGroup, command, confirm, flag, option
 from localpuppet.node.settings import FILE, SettingsFile
 
-DENY = b"policy default deny\n"
 # What of a member's settings belongs to its own account on the bus.
 OWN = frozenset(("certificate", "key", "user", "password_file", "credentials"))
 
@@ -57,9 +56,7 @@ def _fingerprint(data: bytes) -> str:
 @click.argument("name", metavar="NODE")
 @click.argument("file")
 @option("--fingerprint wanted SHA256:…", "Reject FILE if it has another fingerprint.")
-@option(
-    "--allow actions ACTION", "Allow NODE this action on this node (repeatable).", multiple=True
-)
+@option("--allow actions ACTION", "Allow NODE this action here (repeatable).", multiple=True)
 @option("--roster FILE", "Add NODE to this roster.", type=click.Path(path_type=Path))
 @click.pass_context
 def invite_command(
@@ -94,9 +91,7 @@ def invite_command(
         render.say(add_rule(fleet.peers.policy, signer, actions), err=True)
     if roster is not None and text is not None:
         write_durably(roster, text.encode(), mode=roster.stat().st_mode & 0o777)
-        render.say(
-            f"{roster}: added {signer} ('localpuppet bus permissions' converts it)", err=True
-        )
+        render.say(f"{roster}: added {signer}: see 'localpuppet bus permissions'", err=True)
     me, trusted = fleet.identity.name(), fleet.identity.trusted
     keys = {name: trusted.get(name) for name in trusted.names() if name != signer}
     keys[me] = fleet.identity.own_key.load().public_key()
@@ -130,9 +125,8 @@ def _with_member(node: NodeApp, roster: Path, name: SignerName) -> str | None:
     new = f"{head}{found}  {name}: {{}}\n{rest}"[1:]
     wanted = {**raw, "nodes": {**raw.get("nodes", {}), name: {}}}
     if not found or node.documents.parse(new.encode(), schema="roster", where=where) != wanted:
-        raise InvalidInputError(
-            "has no separate line 'nodes:'", where=where, hint=f"add '{name}: {{}}' yourself"
-        )
+        hint = f"add '{name}: {{}}' yourself"
+        raise InvalidInputError("has no separate line 'nodes:'", where=where, hint=hint)
     return new
 
 
@@ -201,7 +195,7 @@ def _with_bus(node: NodeApp, path: Path, invitation: Invitation) -> bytes | None
     shared = settings.keys() & known.keys()
     if any(known[key] != settings[key] for key in shared):
         raise InvalidInputError("names another bus", where=str(path), hint="remove 'bus:' there")
-    if shared:
+    if "bus" in known:
         return None
     old = read_user_file(path) if is_file(path) else b"# localpuppet"
     if old.lstrip().startswith(b"{"):
@@ -262,7 +256,7 @@ def add_rule(
     if not missing:
         return f"{path} allows {signer} that already"
     rule = f"allow\t{caller}\t{' '.join(missing)}\t{ANY}\t{ANY}\n"
-    old = DENY if policy is None else read_user_file(path).rstrip(b"\n") + b"\n"
+    old = b"policy default deny\n" if policy is None else read_user_file(path).rstrip(b"\n") + b"\n"
     new = old + rule.encode()
     for word in missing:
         decision = decide(Policy.parse(new, where=str(path)), caller, word)
