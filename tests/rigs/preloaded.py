@@ -111,8 +111,9 @@ class Parent:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        self._socket.close()
+        self._process.terminate()
         self._process.wait()
+        self._socket.close()
 
     def ask(self, files: Sequence[int]) -> None:
         """Have a command started: its request, a pipe for its id and exit code, its streams."""
