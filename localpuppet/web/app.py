@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.extras import require_extra
@@ -246,28 +247,28 @@ class WebApp:
         from localpuppet.web.access.serving import ListenAddress, bound
 
         share_heap()
-        leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., dict[str, str]]]]()
+        leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., Any]]]()
         # All settings are checked, and all ports are taken, before anything is served.
+        if options.puppetdb is not None:
+            place = ListenAddress.parse(options.puppetdb, option="--puppetdb")
+            starts.append((place, partial(self._serve_api, self.api_way_in(place))))
         if options.listen is not None:
             place = ListenAddress.parse(options.listen)
             site = None if options.site is None else self.site(options.site)
             way_in = self.way_in(place, actions=options.actions)
             board = partial(self._serve_dashboard, way_in, site, actions=options.actions)
             starts.append((place, board))
-        if options.puppetdb is not None:
-            place = ListenAddress.parse(options.puppetdb, option="--puppetdb")
-            starts.append((place, partial(self._serve_api, self.api_way_in(place))))
-        feeder, addresses = self.feeder, dict[str, str]()
+        addresses = dict[str, str]()
         with ExitStack() as held:
             held.callback(self.view.close)
             sockets = [held.enter_context(bound(place)) for place, _ in starts]
             async with asyncio.TaskGroup() as group:
                 for (_, start), listening in zip(starts, sockets, strict=True):
-                    addresses |= start(group, listening, leave)
-                group.create_task(feeder.run(leave))
+                    addresses |= await start(group, listening, leave)
+                group.create_task(self.feeder.run(leave))
                 opened(WebAddresses(**addresses))
 
-    def _serve_dashboard(
+    async def _serve_dashboard(
         self,
         way_in: "Callable[[int], DashboardAccess]",
         site: "SiteInventory | None",
@@ -277,6 +278,8 @@ class WebApp:
         *,
         actions: bool,
     ) -> dict[str, str]:
+        # The API, which is served already, answers meanwhile.
+        await asyncio.to_thread(import_module, "localpuppet.web.dashboard.pages")
         from localpuppet.rollout.app import RolloutApp
         from localpuppet.rollout.svg import draw_svg
         from localpuppet.web.access.serving import serve
@@ -311,7 +314,7 @@ class WebApp:
         group.create_task(serve(application(parts), listening, leave, tls=way.tls))
         return {"dashboard": way.door.url, "link": way.link()}
 
-    def _serve_api(
+    async def _serve_api(
         self,
         way_in: "Callable[[int], ApiAccess]",
         group: asyncio.TaskGroup,

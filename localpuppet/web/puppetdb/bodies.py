@@ -71,18 +71,16 @@ class AnswerBodies:
 
     Args:
         directory: The directory of large answers; it must exist.
+
+    Attributes:
+        used: The bytes of all answers.
     """
 
     def __init__(self, directory: Path, limits: AnswerLimits = AnswerLimits()) -> None:
         self._directory = str(directory)
         self._limits = limits
-        self._used = 0
+        self.used = 0
         self._lock = Lock()
-
-    @property
-    def used(self) -> int:
-        """Return the bytes of all answers."""
-        return self._used
 
     def writer(self, form: BodyForm) -> "BodyWriter":
         """Return a writer for an answer."""
@@ -95,12 +93,12 @@ class AnswerBodies:
             BusyError: All answers together are too large.
         """
         with self._lock:
-            if size > 0 and self._used + size > self._limits.total:
+            if size > 0 and self.used + size > self._limits.total:
                 raise BusyError(
                     "the answers that clients are reading are too large together",
                     hint="try again later, or use limit and offset",
                 )
-            self._used += size
+            self.used += size
 
 
 class AnswerBody:

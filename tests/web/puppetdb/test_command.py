@@ -175,6 +175,19 @@ def test_a_port_that_is_taken_is_an_error_at_the_start(node: Node) -> None:
     assert "cannot listen: Address already in use (another port: --puppetdb" in done.err
 
 
+def test_the_api_is_served_before_the_dashboard_is_imported(node: Node) -> None:
+    """After a crash, programs get answers first."""
+    node.settings()
+    options = ("--listen", "127.0.0.1:0", "--puppetdb", "127.0.0.1:0")
+    process = node.start("web", *options, PYTHONPROFILEIMPORTTIME="1")
+    assert read_line(process).startswith("dashboard at")
+    process.send_signal(signal.SIGTERM)
+    imports = node.finish(process).err
+    server = imports.index(" uvicorn.protocols.http.h11_impl\n")
+    assert server < imports.index(" localpuppet.web.puppetdb.app\n")
+    assert imports.index(" localpuppet.web.puppetdb.app\n") < imports.index(" jinja2\n")
+
+
 def test_the_api_is_served_beside_the_dashboard(node: Node) -> None:
     node.settings()
     process = node.start("web", "--listen", "127.0.0.1:0", "--puppetdb", "127.0.0.1:0")

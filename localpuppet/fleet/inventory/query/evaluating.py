@@ -251,7 +251,7 @@ class _Statement:
         self._tests: list[Callable[[Any], bool | None]] = []
         self._paths: list[Sequence[StepTest] | None] = []
         self._relations: dict[int, tuple[Select, Relation | None]] = {}
-        self._known: set[str] = set()
+        self.known: set[str] = set()
         self._compiler = Compiler(self)
         self._error: BaseException | None = None
         for name, count, function in (
@@ -358,12 +358,6 @@ class _Statement:
         statement = f"{self._compiler.values_of(condition)} LIMIT {MAX_VALUES + 1}"
         found = self.connection.execute(statement).fetchall()
         return None if len(found) > MAX_VALUES else [_loaded(text) for (text,) in found]
-
-    def is_known(self, what: str) -> bool:
-        """Note what a source prepares; see `QueryContext`."""
-        is_known = what in self._known
-        self._known.add(what)
-        return is_known
 
     def names(self) -> Collection[str]:
         """Return names of facts; see `Surroundings`."""

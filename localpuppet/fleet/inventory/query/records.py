@@ -86,7 +86,13 @@ class MissingRowsError(InvalidInputError):
 
 
 class QueryContext(Protocol):
-    """The question that a query, or a subquery, is a part of."""
+    """The question that a query, or a subquery, is a part of.
+
+    Attributes:
+        known: What sources have prepared on the connection.
+    """
+
+    known: set[str]
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -94,9 +100,6 @@ class QueryContext(Protocol):
 
     def writing(self) -> AbstractContextManager[None]:
         """Allow to create temporary tables and views."""
-
-    def is_known(self, what: str) -> bool:
-        """Return whether a source has prepared something on the connection; then it has."""
 
     def use(self, steps: int) -> None:
         """Count steps; see `QueryLimits`."""

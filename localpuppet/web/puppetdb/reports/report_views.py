@@ -335,8 +335,9 @@ class ReportViews:
     def attach(self, question: QueryContext) -> None:
         """Attach the memory to the connection of a question as `history`, once."""
         connection = question.connection
-        if question.is_known("history"):
+        if "history" in question.known:
             return
+        question.known.add("history")
         for name, count, function in _FUNCTIONS:
             connection.create_function(name, count, function, deterministic=True)
         connection.create_function("forgotten_nodes", 0, lambda: compact([*self.forgotten()]))
@@ -352,8 +353,9 @@ class ReportViews:
 
     def _fill(self, question: QueryContext, names: Collection[Json] | None) -> None:
         """Fill the table of missing reports; it needs no others than those of some nodes."""
-        if question.is_known("missing" if names is None else f"missing of {compact([*names])}"):
+        if "missing" in question.known:
             return
+        question.known |= {"missing"} if names is None else set()
         missing = _missing(question.connection, names, now=self.now(), schema="history")
         rows = [_row(report, number) for report, number, _ in missing]
         if rows:
