@@ -322,6 +322,7 @@ class WebApp:
         leave: asyncio.Event,
     ) -> dict[str, str]:
         from localpuppet.base.machine.files import make_private
+        from localpuppet.fleet.inventory.query.evaluating import Evaluation
         from localpuppet.fleet.inventory.query.records import CombinedRecords
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
@@ -350,7 +351,7 @@ class WebApp:
             clock=clock,
             client=way.rule.client,
             details=partial(part_of_report, find=reports.find, ask=self.reports.log),
-            metrics=lambda: memory.read(population, view.since(None)),
+            metrics=lambda: population(Evaluation(view, answering.records)),
         )
 
         async def serving() -> None:

@@ -1,38 +1,38 @@
 """Metrics of the population, in the forms of PuppetDB's `/metrics/v2` (Jolokia) and `/metrics/v1`.
 
-- `num-resources` counts the resources that the newest runs report, and `avg-resources-per-node`
-  divides it by the nodes with such a run.
+- Nodes and resources are those that queries count.
 - There is no `pct-resource-dupes`, because nodes do not publish whole catalogs, and nothing about a
   Java virtual machine or a database. A client gets an error instead of an invented number.
 - An MBean that does not exist is an error in the body, with status 200, as in Jolokia.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.sqlite import Connection
-from localpuppet.web.dashboard.tables.run_queries import resource_totals
+from localpuppet.fleet.inventory.query.compiling import COUNT
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 _ESCAPED = re.compile(r"!(.)")
 _DOMAIN = "puppetlabs.puppetdb.population"
 MBeans = Mapping[str, Mapping[str, Json]]
 
 
-def population(connection: Connection, nodes: Collection[str]) -> MBeans:
-    """Return the MBeans of a population by name.
-
-    Args:
-        connection: A snapshot of the dashboard's memory.
-        nodes: The names of the nodes in the inventory.
-    """
-    totals = resource_totals(connection, nodes)
+def population(evaluation: Evaluation) -> MBeans:
+    """Return the MBeans of a population by name."""
+    nodes, resources = (
+        loads_again(row.encode())["count"]
+        for entity in (Entity.INVENTORY, Entity.RESOURCES)
+        for row in evaluation.stream(Select(entity=entity, columns=(COUNT,))).rows
+    )
     values: dict[str, Json] = {
-        "num-nodes": len(nodes),
-        "num-active-nodes": len(nodes),
+        "num-nodes": nodes,
+        "num-active-nodes": nodes,
         "num-inactive-nodes": 0,
-        "num-resources": sum(totals),
-        "avg-resources-per-node": sum(totals) / len(totals) if totals else 0,
+        "num-resources": resources,
+        "avg-resources-per-node": resources / nodes if nodes else 0,
     }
     return {f"{_DOMAIN}:name={name}": {"Value": value} for name, value in values.items()}
 
@@ -51,12 +51,8 @@ def read(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
         request["attribute"] = attribute
     if attributes is None or (attribute and attribute not in attributes):
         kind = "javax.management.InstanceNotFoundException"
-        return {
-            "request": request,
-            "error_type": kind,
-            "error": f"{kind} : {name}",
-            "status": 404,
-        }
+        error = f"{kind} : {name}"
+        return {"request": request, "error_type": kind, "error": error, "status": 404}
     value: Json = attributes[attribute] if attribute else dict(attributes)
     return {"request": request, "value": value, "timestamp": int(now), "status": 200}
 
@@ -72,9 +68,5 @@ def listed(mbeans: MBeans, now: float) -> dict[str, Json]:
         inner = domains.setdefault(domain, {})
         if isinstance(inner, dict):
             inner[properties] = {"attr": described}
-    return {
-        "request": {"type": "list"},
-        "value": domains,
-        "timestamp": int(now),
-        "status": 200,
-    }
+    request: Json = {"type": "list"}
+    return {"request": request, "value": domains, "timestamp": int(now), "status": 200}

@@ -310,18 +310,6 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
     ]
 
 
-def resource_totals(connection: Connection, names: Collection[str]) -> list[int]:
-    """Return the number of resources of each node's newest run that has a summary."""
-    rows = connection.execute(
-        "SELECT CAST(counts.text AS INTEGER) FROM latest CROSS JOIN runs"  # noqa: S608
-        " ON (runs.day, runs.node, runs.moment) = (latest.day, latest.node, latest.moment)"
-        " JOIN texts AS counts ON counts.id = runs.counts"
-        f" WHERE latest.node IN ({IDS.format('?')})",
-        (json.dumps(sorted(names)),),
-    )
-    return [total for (total,) in rows]
-
-
 def _resources(connection: Connection, run: RunResult) -> tuple[ResourceSummary, ...]:
     rows = connection.execute(
         "SELECT resource.text, result FROM resources"

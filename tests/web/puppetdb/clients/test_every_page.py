@@ -8,8 +8,11 @@ import pytest
 from selenium import webdriver
 
 from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.metrics import population
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_part
@@ -120,7 +123,9 @@ def thousand(tmp_path: Path) -> Iterator[str]:
     ]
     played = PlayedRuns(runs, states)
     reader = MemoryInventory(entries)
-    sources = {"metrics": lambda: population(played.connection, MANY)}
+    catalogs = CatalogSource(reader, lambda _: [], played.records)
+    records = CombinedRecords([played.records, catalogs])
+    sources = {"metrics": lambda: population(Evaluation(reader, records))}
     with ServedApi(tmp_path, reader, records=played.records, sources=sources) as served:
         reader.current = served.clock.now().timestamp()
         yield f"http://127.0.0.1:{served.port}"

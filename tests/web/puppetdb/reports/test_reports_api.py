@@ -17,6 +17,7 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
@@ -82,9 +83,12 @@ def asked() -> PlayedNode:
 
 @pytest.fixture
 def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[ServedApi]:
+    catalog = CatalogSummary(digest="0" * 64, size=1, resources=5)  # has the number itself
+    reader = MemoryInventory([entry("a"), replace(entry("b"), catalog=catalog)])
+    records = CombinedRecords([CatalogSource(reader, lambda _: [], played.records)])
     sources = {
         "details": partial(part_of_report, find=played.records.find, ask=asked.log),
-        "metrics": lambda: population(played.connection, {"a", "b"}),
+        "metrics": lambda: population(Evaluation(reader, records)),
     }
     with ServedApi(tmp_path, records=played.records, sources=sources) as served:
         yield served
@@ -354,8 +358,8 @@ def test_counts_that_cannot_be_answered_are_rejected(
 def test_metrics_of_the_population_are_true_and_others_do_not_exist(api: ServedApi) -> None:
     prefix = "/metrics/v2/read/puppetlabs.puppetdb.population:name="
     assert api.ask(prefix + "num-nodes").json["value"] == {"Value": 2}
-    assert api.ask(prefix + "num-resources").json["value"] == {"Value": 49}
-    assert api.ask(prefix + "avg-resources-per-node").json["value"] == {"Value": 24.5}
+    assert api.ask(prefix + "num-resources").json["value"] == {"Value": 9 + 5}
+    assert api.ask(prefix + "avg-resources-per-node").json["value"] == {"Value": 7.0}
     assert api.ask(prefix + "pct-resource-dupes").json["status"] == 404
     assert api.ask("/metrics/v2/read/java.lang:type=Memory").json["status"] == 404
 
