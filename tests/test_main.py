@@ -35,7 +35,7 @@ def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
-    place = r"KeyError: '\w+', at localpuppet/node/releases/git/modules\.py:\d+"
+    place = r"KeyError: '\w+', at localpuppet/node/releases/git/git_modules\.py:\d+"
     assert code == 70
     assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
 

@@ -44,7 +44,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     narrowed = web.run("rollout", "order", "--json", "--role", "lb", "--role", "db")
     assert groups(narrowed) == [["db"], ["lb"]]
     refused = web.run("rollout", "run", "--role", "nosuch")
-    assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
+    assert (refused.code, "--role: no node has the role nosuch" in refused.err) == (2, True)
     refused = web.run("rollout", "run", "--role", "lb", "--one-at-a-time-by", "datacenter")
     assert (refused.code, "no single value of fact 'datacenter'" in refused.err) == (2, True)
 
