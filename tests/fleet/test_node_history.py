@@ -11,7 +11,7 @@ from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from localpuppet.fleet.history.day import HistoryKind
 from localpuppet.fleet.trust.signing import claimed_payload
-from localpuppet.node.cli.apply import user
+from localpuppet.node.cli.command import user
 from tests.rigs.node import Node
 
 CANARY = "canary-90210"

@@ -16,7 +16,7 @@ from localpuppet.base.machine.ports import ProcessId
 from localpuppet.base.value import Value
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import Command, command, flag, option, options
+from localpuppet.node.cli.command import Command, command, flag, option, options, user
 from localpuppet.node.cli.completion import complete_run
 from localpuppet.node.runs.run import RunState, Status
 
@@ -213,19 +213,6 @@ def exit_code(status: Status, *, detailed: bool) -> int:
     if detailed and status.exit_code in ((0, 2) if status.succeeded else (4, 6)):
         return status.exit_code or 0
     return 0 if status.succeeded else 1
-
-
-def user() -> str:
-    """Return the user: the person behind sudo, the login, or the uid."""
-    import pwd
-
-    name = os.environ.get("SUDO_USER")
-    if name:
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 @command("cancel", exits={1: "you may not end the run"})

@@ -9,6 +9,7 @@ Example:
 """
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -304,3 +305,16 @@ def confirm(question: str, *, yes: bool) -> None:
     if not click.confirm(f"{question}?", err=True):
         render.say("nothing changed", err=True)
         raise click.exceptions.Exit(1)
+
+
+def user() -> str:
+    """Return the user: the person behind sudo, the login, or the uid."""
+    import pwd
+
+    name = os.environ.get("SUDO_USER")
+    if name:
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -10,8 +10,7 @@ from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
+from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option, user
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.runs.holds import Hold, Holds
 

@@ -202,7 +202,7 @@ class ReleaseProvider:
                 staging.stage_installed(path)
             else:
                 staging.stage(path)
-        release = replace(self.resolve(path), repaired=staging.repaired)
+        release = replace(self.resolve(path), repaired=staging.staging.repaired)
         if not approve.given and reader.interfaces.kept(release) is None:
             reader.read_staged(release)
         return release

@@ -67,11 +67,11 @@ class OpenRecord:
         self._clock = clock
 
     def set_supervisor(self, supervisor: ProcessId) -> None:
-        """Set the process that continues the run; `write` saves it."""
+        """Set the process that continues the run; the caller writes it."""
         self.status = replace(self.status, supervisor=asdict(supervisor))
 
     def set_puppet(self, launched: LaunchedPuppet) -> None:
-        """Set Puppet's process and start time; `write` saves them."""
+        """Set Puppet's process and start time; the caller writes them."""
         self.status = replace(
             self.status,
             state=RunState.RUNNING,
@@ -80,10 +80,6 @@ class OpenRecord:
             warm=launched.warm,
             cold_reason=launched.cold_reason,
         )
-
-    def write(self) -> None:
-        """Write the current status to the record."""
-        self.directory.write_status(self.status)
 
     def close(self, verdict: RunVerdict, ending: PuppetEnd) -> Status:
         """Write the result of the run, and return the final status.
@@ -269,7 +265,7 @@ class Supervisor:
                 ready = detach(run.id)
                 record.set_supervisor(self.processes.me())
                 lock.held_by(record.status)
-                record.write()
+                run.write_status(record.status)
                 ready()
             return self._supervise(record, request, call, lock, prepared)
         finally:
@@ -353,7 +349,7 @@ class Supervisor:
             lock.held_by(record.status)
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
-            record.write()
+            run.write_status(record.status)
             make_ready()
             # A rollback is not a step forward: what was newest stays so.
             if record.status.whole and not options.document:

@@ -86,7 +86,7 @@ def test_a_step_is_on_disk_only_after_it_is_written(site: Recorded) -> None:
         RunState.QUEUED,
         asdict(SUPERVISOR),
     )
-    record.write()
+    record.directory.write_status(record.status)
     found = on_disk(site, record)
     assert (found.state, found.supervisor) == (RunState.RUNNING, asdict(OTHER))
     assert (found.puppet_started, found.warm, found.cold_reason) == (True, False, "it is old")

@@ -78,8 +78,8 @@ def stage_command(
         left_out = reader.read_staged(node.resolve(staged.release))
         if left_out:
             render.note(f"warning: {left_out}")
-    if staging.repaired:
-        render.note(f"warning: {staged.release} was repaired: {staging.repaired}")
+    if repaired := staging.staging.repaired:
+        render.note(f"warning: {staged.release} was repaired: {repaired}")
     node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())

@@ -45,11 +45,6 @@ class PackageStaging:
     def __post_init__(self) -> None:
         self._verified = VerificationCache(self.supply.store.directory)
 
-    @property
-    def repaired(self) -> str:
-        """The repaired damage of the last staged release; see `ReleaseStaging.repaired`."""
-        return self.staging.repaired
-
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> StagedRelease:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.node.cli.apply import user
+from localpuppet.node.cli.command import user
 from tests.rigs.waiting import wait_until
 from tests.web.dashboard.browser.tasks.person import Operator
 from tests.web.dashboard.browser.tasks.small_site import SmallSite
