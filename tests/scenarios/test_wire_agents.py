@@ -36,7 +36,7 @@ WIRES: dict[str, Callable[[Path], NatsWire | EtcdWire]] = {
     "nats": NatsWire,
     "etcd": EtcdWire,
 }
-POLICY = "policy default deny\nallow\tchoria=alice\tlast_run_summary trigger\t*\t*\n"
+POLICY = "policy default deny\nallow\tchoria=alice\tstatus trigger\t*\t*\n"
 POLICY += f"allow\tchoria={WEB01} choria={WEB02}\ttrigger\t*\t*\n"
 
 
