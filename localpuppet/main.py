@@ -16,11 +16,12 @@ import click
 
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
-from localpuppet.base.formats.names import suggest
+from localpuppet.base.formats.names import RolloutId, suggest
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import CommandGroup, option
 
 if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
     from localpuppet.node.app import CommandAdditions, Neighbours, NodeApp, SectionReader
 
 # Title in the help → command → module, in which the function is called COMMAND_command.
@@ -116,7 +117,12 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     """
     from localpuppet.node.app import NodeApp, NodePorts
 
-    ports = NodePorts(sections=_sections, neighbours=_neighbours, additions=_additions)
+    ports = NodePorts(
+        sections=_sections,
+        neighbours=_neighbours,
+        additions=_additions,
+        failed_in=_failed_in,
+    )
     ctx.obj = NodeApp(root, observe=render.progress, ports=ports)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
@@ -145,6 +151,12 @@ def _additions(node: "NodeApp") -> "CommandAdditions":
     from localpuppet.fleet.cli.additions import FleetAdditions
 
     return FleetAdditions(node)
+
+
+def _failed_in(node: "NodeApp", rollout: str) -> "Collection[NodeName]":
+    from localpuppet.rollout.app import RolloutApp
+
+    return RolloutApp(node).failed_in(RolloutId.parse(rollout))[1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

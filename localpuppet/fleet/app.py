@@ -299,7 +299,7 @@ class FleetApp:
         return EntryLender(
             self.view,
             list_bus=list_bus,
-            require_bus=self._require_bus,
+            require_bus=self.require_bus,
             trusts=(
                 *(peers.trusted, peers.inventory.policy, peers.policy),
                 *(identity.ca, identity.crl),
@@ -309,7 +309,7 @@ class FleetApp:
             clock=self.node.clock,
         )
 
-    def _require_bus(self) -> None:
+    def require_bus(self) -> None:
         """Refuse a question that the root's own empty bus would answer with "none"."""
         if not self.settings.bus.named:
             raise UnavailableError(
@@ -521,6 +521,7 @@ class FleetApp:
         """Publish that a node is forgotten; see `publishing.forget`."""
         from localpuppet.fleet.publishing import forget
 
+        self.require_bus()
         signer = self.signer
         async with self.connected() as kv:
             await forget(kv, name, signer=signer, now=self._now())

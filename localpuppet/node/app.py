@@ -151,21 +151,49 @@ class CommandAddition(Value):
     warnings: Sequence[str] = ()
 
 
+class NodeSelection(Value):
+    """The nodes that a command is for, as its words name them; false if they name none.
+
+    A node must match each of the parts that are given.
+
+    Attributes:
+        failed_in: The id of a rollout in which the nodes did not succeed.
+    """
+
+    nodes: Sequence[str] = ()
+    query: str | None = None
+    roles: Sequence[str] = ()
+    failed_in: str | None = None
+    without: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.roles or self.failed_in or self.query is not None)
+
+
 class CommandAdditions:
     """What other nodes have to do with commands of this node: nothing, if the node is alone."""
 
-    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+    def ask(
+        self,
+        selection: NodeSelection,
+        action: str,
+        *,
+        as_json: bool,
+        limit: int | None = None,
+        **values: str | None,
+    ) -> int:
         """Ask other nodes for an action, show their answers, and return the exit code.
 
         Args:
             action: `status`, `log`, `report`, `disable` or `enable`.
+            limit: How many lines of a log, or resources of a kind, to show; `None` for all.
 
         Raises:
             InvalidInputError: The node is alone, or an argument is refused.
         """
         raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
 
-    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+    def history(self, selection: NodeSelection, *, limit: int, as_json: bool) -> int:
         """Show the runs of other nodes that they published, and return the exit code.
 
         Args:
@@ -212,11 +240,13 @@ class NodePorts(Value):
         sections: Returns the readers of further sections of `localpuppet.yaml`, given its keys; an
             invalid section is an error for every command.
         neighbours: Returns what runs need of other nodes.
+        failed_in: Returns the nodes that did not succeed in a rollout.
     """
 
     sections: Callable[[Collection[str]], Sequence[SectionReader]] = lambda _keys: ()
     neighbours: "Callable[[NodeApp], Neighbours]" = lambda _node: Neighbours()
     additions: "Callable[[NodeApp], CommandAdditions]" = lambda _node: CommandAdditions()
+    failed_in: "Callable[[NodeApp, str], Collection[NodeName]]" = lambda _node, _rollout: ()
 
 
 ALONE = NodePorts()
@@ -268,6 +298,10 @@ class NodeApp:
     def neighbours(self) -> Neighbours:
         """The other nodes."""
         return self._ports.neighbours(self)
+
+    def failed_in(self, rollout: str) -> "Collection[NodeName]":
+        """Return the nodes that did not succeed in a rollout."""
+        return self._ports.failed_in(self, rollout)
 
     @cached_property
     def additions(self) -> CommandAdditions:

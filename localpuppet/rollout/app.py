@@ -18,7 +18,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.app import FleetApp, machine_name
@@ -48,6 +48,7 @@ from localpuppet.rollout.commands import (
 )
 from localpuppet.rollout.deciding import can_do_without, why_not_ready
 from localpuppet.rollout.events import (
+    REPEATED,
     ChangesApproved,
     Event,
     RolloutBegan,
@@ -311,6 +312,24 @@ class RolloutApp:
         """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
         async with self.fleet.connected() as kv:
             return await self.checkpoints(kv, owner).all(most=most)
+
+    def failed_in(self, rollout: RolloutId) -> tuple[RolloutState, frozenset[NodeName]]:
+        """Return the state of a rollout of this machine, and its nodes that did not succeed.
+
+        Raises:
+            InvalidInputError: It is unknown or not over, or all nodes succeeded.
+        """
+        with closing(self.journals.open(rollout)) as journal:
+            report = journal.report()
+        if report.state.over is None:
+            raise InvalidInputError(
+                f"is not over: {report.word}", where=str(rollout), hint="resume it, or stop it"
+            )
+        results = report.state.results()
+        nodes = frozenset(node for node, result in results.items() if result in REPEATED)
+        if not nodes:
+            raise InvalidInputError("no node failed: nothing to repeat", where=str(rollout))
+        return report.state, nodes
 
     async def begin(self, began: RolloutBegan, on_event: Callable[[Event], None]) -> JournalReader:
         """Carry a new rollout out to its end and return its journal.

@@ -162,6 +162,7 @@ class WebApp:
         heard = Fleet(
             self.memory, believe=lambda node, token: believe(verifier, node, token), now=self.now
         )
+        heard.has_no_bus = not fleet.settings.bus.named
         feed = FleetFeed(
             connect=fleet.connect,
             view=self.view,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.text import one_line, parse_line, shown_names
-from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp
+from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp, NodeSelection
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:
@@ -29,17 +29,29 @@ class FleetAdditions(CommandAdditions):
     def __init__(self, node: NodeApp) -> None:
         self._node = node
 
-    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+    def ask(
+        self,
+        selection: NodeSelection,
+        action: str,
+        *,
+        as_json: bool,
+        limit: int | None = None,
+        **values: str | None,
+    ) -> int:
         """Send a request to other nodes; see `ask_nodes`."""
-        from localpuppet.fleet.cli.requests import ask_nodes
+        from localpuppet.fleet.cli.requests import ask_nodes, chosen
 
-        return ask_nodes(self._node, nodes, action, _arguments(action, values), as_json=as_json)
+        arguments = _arguments(action, values)
+        names = chosen(self._node, selection, acts=action in ("disable", "enable"))
+        return ask_nodes(self._node, names, action, arguments, as_json=as_json, limit=limit)
 
-    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+    def history(self, selection: NodeSelection, *, limit: int, as_json: bool) -> int:
         """Show the runs of other nodes; see `show_histories`."""
         from localpuppet.fleet.cli.records import show_histories
+        from localpuppet.fleet.cli.requests import chosen
 
-        return show_histories(self._node, nodes, limit=limit, as_json=as_json)
+        names = chosen(self._node, selection, acts=False)
+        return show_histories(self._node, names, limit=limit, as_json=as_json)
 
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
         """Return which exported resources the run left out, and the state of a confirmation."""

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, node_option, option
+from localpuppet.node.cli.command import OPTION, command, flag, selects_nodes
 
 
 @command(
@@ -23,13 +22,10 @@ from localpuppet.node.cli.command import command, flag, node_option, option
     },
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@option("--query QUERY", "The nodes that match: see 'localpuppet query'.")
-@node_option
+@selects_nodes(OPTION)
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def capture_command(
-    node: NodeApp, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
-) -> int:
+def capture_command(node: NodeApp, directory: Path, selection: NodeSelection, as_json: bool) -> int:
     """Write what the catalogs of nodes depend on.
 
     A capture has what the catalog of a node's last good run depended on: facts, the data of its
@@ -37,7 +33,7 @@ def capture_command(
     that may be secret are placeholders: see capture.withhold in localpuppet.yaml. Facts that
     inventory.hide matches are left out.
 
-    Without --query and --node, it is the capture of this node, and no bus is needed. Other nodes
+    Without a selection, it is the capture of this node, and no bus is needed. Other nodes
     send theirs: the policy of each must allow you `capture`, which '*' does not include. If a node
     sends no capture, its earlier file stays, and the command names it.
 
@@ -47,12 +43,13 @@ def capture_command(
       localpuppet capture --query role=web nodes/
       localpuppet capture --node web01.example.com nodes/ --json
     """
-    names, problems = [*map(NodeName.parse, dict.fromkeys(nodes))], {}
-    if query is not None:
-        names = sorted({*names, *_matching(node, query)})
-    if query is None and not nodes:
+    problems = {}
+    if not selection:
         names = [_write_own(node, directory)]
     else:
+        from localpuppet.fleet.cli.requests import chosen
+
+        names = chosen(node, selection, acts=False)
         problems = _collect(node, names, directory, as_json=as_json)
     captured = [name for name in names if name not in problems]
     if as_json:
@@ -71,17 +68,6 @@ def _write_own(node: NodeApp, directory: Path) -> NodeName:
     make_private(directory)
     write_capture(directory, capture)
     return capture.node
-
-
-def _matching(node: NodeApp, query: str) -> list[NodeName]:
-    from localpuppet.fleet.cli.inventory import asked_query
-
-    reply = asked_query(node, [query])
-    if not reply.answer.names:
-        raise InvalidInputError(
-            "no node of the inventory matches", where="--query", hint="see 'localpuppet nodes'"
-        )
-    return [*map(NodeName.parse, reply.answer.names)]
 
 
 def _collect(

@@ -165,9 +165,8 @@ def _reacts(settings: FleetSettings, site: PeerSettings) -> list[str]:
     ]
 
 
-def show_histories(node: NodeApp, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+def show_histories(node: NodeApp, names: Sequence[NodeName], *, limit: int, as_json: bool) -> int:
     """Show what the bus has of the runs of nodes, and return the exit code."""
-    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     runs, problems = run(_read(FleetApp(node), names, as_json=as_json))
     if as_json:
         listed = {name: [*map(to_record, of[:limit])] for name, of in runs.items()}

@@ -5,25 +5,28 @@ If a node of another version sends another form, its fields are shown one by one
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, ReleasePath
-from localpuppet.base.formats.text import folded
+from localpuppet.base.formats.text import folded, shown_names
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.fleet.app import FleetApp, run
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.requests.request import PATIENCE
 from localpuppet.fleet.triggers.cause import succeeded
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.command import SOME, command, flag, option, selects_nodes
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.cli.history import sections
 from localpuppet.node.runs.holds import Hold
@@ -32,6 +35,7 @@ from localpuppet.node.runs.run_replies import RunReport
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.reading import InventoryReader
     from localpuppet.fleet.requests.arguments import Deploy
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.fleet.requests.request_client import NodeAnswer
@@ -74,15 +78,19 @@ SHOWN = 20  # resources of each kind
 MARGIN = 2  # columns before each line below a node's name
 
 
-def shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    """Return a word for the result, and the lines below it, if any."""
+def shown_reply(
+    action: str, result: Mapping[str, Any], now: datetime, limit: int | None = None
+) -> tuple[str, str]:
+    """Return a word for the result, and the lines below it, if any; at most `limit` of a kind."""
     try:
-        return _shown_reply(action, result, now)
+        return _shown_reply(action, result, now, limit)
     except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):
         return render.word("ok"), render.mapping_lines(result)
 
 
-def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+def _shown_reply(
+    action: str, result: Mapping[str, Any], now: datetime, limit: int | None
+) -> tuple[str, str]:
     if action == "runonce" and result["accepted"] is True:
         holds = result.get("holds") or []  # an earlier version does not send them
         return "accepted, runs when the hold ends" if holds else "accepted", _left(holds)
@@ -92,16 +100,19 @@ def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple
         ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
         return "; ".join(ended) or "you had no hold here", _left(result["holds"])
     if action == "log":
-        return render.word("ok"), _log(result)
+        return render.word("ok"), _log(result, limit)
     if action == "report":
         report = from_record(RunReport, result)
         status = Status.from_dict(report.run)
-        return render.word(str(status.outcome or status.state)), _report(report, now)
+        return render.word(str(status.outcome or status.state)), _report(
+            report, now, limit or SHOWN
+        )
     return _state(result, now)
 
 
-def _log(reply: Mapping[str, Any]) -> str:
-    lines = [render.puppet_line(render.user_text(line)) for line in folded(reply["lines"])]
+def _log(reply: Mapping[str, Any], limit: int | None) -> str:
+    folded_lines = [*folded(reply["lines"])][-(limit or 0) :]
+    lines = [render.puppet_line(render.user_text(line)) for line in folded_lines]
     if reply["before"]:
         lines.insert(0, f"… {render.counted(int(reply['before']), 'line')} before this")
     if reply["left_out"]:
@@ -109,12 +120,12 @@ def _log(reply: Mapping[str, Any]) -> str:
     return "\n".join([f"run {render.user_text(reply['run'])}", *lines])
 
 
-def _report(reply: RunReport, now: datetime) -> str:
+def _report(reply: RunReport, now: datetime, limit: int) -> str:
     resources = [*reply.failed, *reply.changed, *reply.would_change, *reply.skipped]
     parts = [render.pairs(render_run.rows(Status.from_dict(reply.run), now), MARGIN)]
     if not reply.report:
         parts.append("no report of this run: Puppet wrote none")
-    parts += sections(resources, SHOWN, margin=MARGIN)
+    parts += sections(resources, limit, margin=MARGIN)
     if reply.left_out:
         more = render.counted(reply.left_out, "resource")
         parts.append(f"{more} more: there was no room for them")
@@ -173,13 +184,123 @@ def _hold(raw: Mapping[str, Any]) -> str:
     return render.user_text(Hold.from_dict(raw))
 
 
+def chosen(
+    node: NodeApp, selection: NodeSelection, *, acts: bool, short: bool = True
+) -> list[NodeName]:
+    """Return the nodes of a selection.
+
+    Args:
+        acts: Whether the command acts on them: it prints full names first that nobody wrote.
+        short: Whether a short name means the one known node that it fits.
+
+    Raises:
+        InvalidInputError: A name fits no known node, or several; or no node is selected.
+        UnavailableError: No bus is configured, or it is unreachable.
+    """
+    fleet = FleetApp(node)
+    fleet.require_bus()
+    words = [*dict.fromkeys(selection.nodes)]
+    names = [NodeName.parse(word) for word in words]
+    without = {name for text in selection.without for name in text.split(",")}
+    groups = []
+    if selection.query is not None or selection.roles:
+        groups.append(matching(fleet, query=selection.query, roles=selection.roles))
+    if selection.failed_in is not None:
+        groups.append(frozenset(node.failed_in(selection.failed_in)))
+    if names:
+        names = run(_known(fleet, names, short=short))
+        groups = [group.intersection(names) for group in groups]
+    selected = frozenset.intersection(*groups) if groups else frozenset(names)
+    names = [name for name in names or sorted(selected) if name in selected - without]
+    if not names:
+        raise InvalidInputError("the selection matches no node", hint="see 'localpuppet nodes'")
+    if acts and names != words:
+        render.say(f"# {render.counted(len(names), 'node')}: {', '.join(names)}", err=True)
+    return names
+
+
+def matching(
+    fleet: FleetApp, *, query: str | None = None, roles: Sequence[str] = ()
+) -> frozenset[NodeName]:
+    """Return the nodes of the inventory that match a query and have one of some roles."""
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
+
+    wanted, unknown = {*roles}, list[str]()
+
+    def read(reader: "InventoryReader") -> frozenset[NodeName]:
+        groups = []
+        if query is not None:
+            answer = FunctionCall.of("query", [query]).answer(reader)
+            groups.append(frozenset(map(NodeName, answer.names)))
+            unknown.extend(answer.unknown)
+        if roles:
+            nodes = reader.nodes()
+            groups.append(frozenset(one.node for one in nodes if wanted & {*one.roles}))
+        return frozenset.intersection(*groups)
+
+    found = run(fleet.entries.answer(read, render.note)).answer
+    for text in unknown:
+        render.note(f"warning: {text}")
+    return found
+
+
+async def _known(fleet: FleetApp, words: Sequence[NodeName], *, short: bool) -> list[NodeName]:
+    """Return the names of known nodes that words mean.
+
+    Known are the nodes whose keys are pinned here, those of this node's copy of the inventory, and
+    those on the bus. If the bus denies to look, a word is taken as it is.
+    """
+    from localpuppet.fleet.inventory import presence, view
+
+    known = {str(name) for name in fleet.identity.trusted.names()}
+    with suppress(LocalpuppetError):
+        known.add(fleet.name)
+    if (fleet.state / view.FILE).exists():
+        with closing(fleet.view()) as entries:
+            known |= {node.node for node in entries.nodes()}
+    if known.issuperset(words):
+        return [*words]
+    with suppress(RefusedError):
+        async with fleet.connected() as kv:
+            known |= {word for word in words if word not in known and await _on_bus(kv, word)}
+            if not known.issuperset(words):
+                known |= {*await presence.nodes(kv)}
+        return [_meant(word, sorted(known), short=short) for word in words]
+    return [*words]
+
+
+async def _on_bus(kv: "KeyValue", name: NodeName) -> bool:
+    """Return whether the bus has an entry of a node, or its history."""
+    for key in (layout.PRESENCE + name, layout.INVENTORY + name):
+        if await kv.get(key) is not None:
+            return True
+    return bool((await kv.list(layout.history_of(name))).entries)
+
+
+def _meant(word: NodeName, known: list[str], *, short: bool) -> NodeName:
+    """Return the known node that a word means: its name, or a short name of only this node."""
+    if word in known:
+        return word
+    fitting = [name for name in known if name.startswith(f"{word}.")]
+    if short and len(fitting) == 1:
+        return NodeName(fitting[0])
+    if short and fitting:
+        raise InvalidInputError(f"{word} fits several nodes: {shown_names(fitting)}")
+    labels = {name.partition(".")[0]: name for name in known}
+    close = get_close_matches(word, [*known, *labels], n=3)
+    near = fitting or [*dict.fromkeys(labels.get(name, name) for name in close)]
+    hint = f"did you mean {shown_names(near)}?" if near else "see 'localpuppet nodes'"
+    raise InvalidInputError(f"there is no known node {word}", hint=hint)
+
+
 def ask_nodes(
     node: NodeApp,
-    nodes: Sequence[str],
+    names: Sequence[NodeName],
     action: str,
     args: "Arguments",
     *,
     as_json: bool,
+    limit: int | None = None,
     patience: float = PATIENCE,
     wait: "Wait | None" = None,
 ) -> int:
@@ -191,13 +312,12 @@ def ask_nodes(
     Args:
         wait: Returns the ends of the runs of the nodes that accepted; `None` to not wait.
     """
-    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetApp(node)
     observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
 
     def show_replies(answers: "Mapping[str, NodeAnswer]") -> None:
         for name, answer in answers.items():
-            _show(name, action, answer.to_dict(), node.clock.now())
+            _show(name, action, answer.to_dict(), node.clock.now(), limit)
 
     async def ask() -> "tuple[dict[str, NodeAnswer], Ends]":
         async with fleet.connected() as kv:
@@ -227,12 +347,12 @@ def ask_nodes(
     return 0 if complete else 1
 
 
-def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
+def _show(name: str, action: str, reply: dict[str, Any], now: datetime, limit: int | None) -> None:
     if not reply["ok"]:
         render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
         return
 
-    word, lines = shown_reply(action, reply["result"], now)
+    word, lines = shown_reply(action, reply["result"], now, limit)
     render.emit(f"{name}: {word}")
     for line in lines.splitlines():
         render.emit(f"{' ' * MARGIN}{line}")
@@ -249,7 +369,7 @@ ASSIGN_PATIENCE = "10m"
     "assign",
     exits={0: "every node accepted the release", 1: "a node refused", 69: "a node did not answer"},
 )
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@selects_nodes(SOME)
 @click.argument("release", shell_complete=complete_release)
 @option(
     "--values FILE",
@@ -266,7 +386,13 @@ ASSIGN_PATIENCE = "10m"
 )
 @flag("--json as_json", "Print the replies as JSON.")
 @click.pass_obj
-def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+def assign_command(
+    node: NodeApp,
+    /,
+    selection: NodeSelection,
+    as_json: bool,
+    **given: Any,  # noqa: ANN401
+) -> int:
     """Give nodes a release, which each of them then runs.
 
     RELEASE is SOURCE/tags/TAG. The input of each NODE must have 'app: SOURCE/assigned'. Before
@@ -283,13 +409,13 @@ def assign_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noq
 
     Examples:
       localpuppet assign web01.example.com web02.example.com shop/tags/r7
-      localpuppet assign web01.example.com shop/tags/r7 --stage
+      localpuppet assign --role web shop/tags/r7 --stage
       localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
     from localpuppet.fleet.requests.arguments import Deploy, DeployAction
     from localpuppet.fleet.requests.request_client import deploy_to
 
-    names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
+    names = chosen(node, selection, acts=True, short=False)
     layers, classes = read_values(node, given["values"])
     args = Deploy(
         release=ReleasePath.parse(given["release"], where="RELEASE"),

@@ -17,9 +17,9 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.triggers.cause import DROPPED, succeeded
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, nodes_argument, option
+from localpuppet.node.cli.command import SOME, command, flag, option, selects_nodes
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
@@ -39,7 +39,7 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
         75: "a run did not finish within --wait-timeout",
     },
 )
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@selects_nodes(SOME)
 @option(
     "--label labels LABEL", "A label that the logs of the nodes show (repeatable).", multiple=True
 )
@@ -55,7 +55,7 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
 @click.pass_obj
 def trigger_command(
     node: NodeApp,
-    nodes: tuple[str, ...],
+    selection: NodeSelection,
     labels: tuple[str, ...],
     ttl: str,
     wait: bool,
@@ -74,8 +74,10 @@ def trigger_command(
     Examples:
       localpuppet trigger lb01.example.com lb02.example.com
       localpuppet trigger lb01.example.com --label haproxy --wait
+      localpuppet trigger --query 'role=web and os.family=Debian'
     """
     from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER_TTL
+    from localpuppet.fleet.cli.requests import chosen
     from localpuppet.fleet.triggers.sending import Outgoing
 
     fleet = FleetApp(node)
@@ -83,7 +85,7 @@ def trigger_command(
     if not 1 <= seconds <= MAX_TRIGGER_TTL:
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TRIGGER_TTL // 3600}h")
     call = Outgoing(
-        hosts=tuple(NodeName.parse(name) for name in nodes),
+        hosts=tuple(chosen(node, selection, acts=True)),
         tags=tuple(parse_tag(label, where="--label") for label in labels),
         ttl=int(seconds),
         keyprefix=FleetApp(node).settings.agent.keyprefix,
@@ -213,7 +215,7 @@ RUNS_PATIENCE = 3600.0  # seconds
         75: "with --wait: a run did not finish within --wait-timeout",
     },
 )
-@nodes_argument(required=True)
+@selects_nodes(SOME)
 @flag("--noop", "Change nothing; show what would change.")
 @option("--tags TAGS", "Apply only resources with one of these tags (a,b).")
 @flag("--wait", "Wait for the runs, and show their results.")
@@ -225,7 +227,7 @@ RUNS_PATIENCE = 3600.0  # seconds
 @click.pass_obj
 def runonce_command(
     node: NodeApp,
-    nodes: tuple[str, ...],
+    selection: NodeSelection,
     noop: bool,
     tags: str | None,
     wait: bool,
@@ -245,7 +247,7 @@ def runonce_command(
       localpuppet runonce web01.example.com --noop --wait
     """
     from localpuppet.fleet.bus.bus_limits import MAX_REQUEST_LIFE
-    from localpuppet.fleet.cli.requests import ask_nodes
+    from localpuppet.fleet.cli.requests import ask_nodes, chosen
     from localpuppet.fleet.requests.request import PATIENCE as REPLY_PATIENCE
     from localpuppet.fleet.requests.request import RunOnce
 
@@ -256,7 +258,7 @@ def runonce_command(
     patience = REPLY_PATIENCE if wait or given is None else given
     return ask_nodes(
         node,
-        nodes,
+        chosen(node, selection, acts=True),
         "runonce",
         args,
         as_json=as_json,

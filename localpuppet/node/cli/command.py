@@ -13,15 +13,19 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from inspect import cleandoc
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localpuppet.base.formats.names import suggest
 from localpuppet.node.cli import render
+
+if TYPE_CHECKING:
+    from localpuppet.node.app import NodeSelection
 
 Decorator = Callable[[Any], Any]
 
@@ -170,19 +174,65 @@ def flag(words: str, text: str, **attributes: Any) -> Decorator:  # noqa: ANN401
     return option(words, text, is_flag=True, **attributes)
 
 
-node_option = option("-n --node nodes NODE", "Ask this node (repeatable).", multiple=True)
+def limit_option(rows: str, *, default: int | None = None) -> Decorator:
+    """Return the option for the most rows of an output."""
+    return option(
+        "-n --limit N",
+        f"Show at most N {rows}.",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=default is not None,
+    )
 
 
-def nodes_argument(*, required: bool) -> Decorator:
-    """Return the argument for nodes."""
-    metavar = "NODE..." if required else "[NODE]..."
-    return click.argument("nodes", nargs=-1, required=required, metavar=metavar)
+query_option = option("--query QUERY", "Nodes that match a query: see 'localpuppet query --help'.")
+role_option = option("--role roles ROLE", "Nodes with this role (repeatable).", multiple=True)
+without_option = option("--without NODE,…", "Leave out these nodes (repeatable).", multiple=True)
+_SELECTION = (
+    query_option,
+    role_option,
+    option("--failed-in ID", "Nodes that did not succeed in the rollout ID."),
+    without_option,
+)
+ANY, SOME, OPTION = "[NODE]...", "NODE...", "--node"
 
 
-def only_here(nodes: Sequence[str], **options: object) -> None:
+def selects_nodes(form: str) -> Decorator:
+    """Return the decorator that adds the selection of nodes, which a command gets as `selection`.
+
+    Args:
+        form: How nodes are named: `ANY` or `SOME` arguments, or the option `--node` beside another
+            argument.
+    """
+    names = (
+        option("--node nodes NODE", "This node (repeatable).", multiple=True)
+        if form == OPTION
+        else click.argument("nodes", nargs=-1, metavar=form)
+    )
+
+    def add(function: Any) -> Any:  # noqa: ANN401 - what click decorates
+        @wraps(function)
+        def select(*positional: Any, **given: Any) -> Any:  # noqa: ANN401
+            from localpuppet.node.app import NodeSelection
+
+            parts = {name: given.pop(name) for name in NodeSelection.__value_fields__}
+            selection = NodeSelection(**parts)
+            if not selection and (form == SOME or selection.without):
+                raise click.UsageError(
+                    "name nodes, or select them with --query, --role or --failed-in"
+                )
+            return function(*positional, selection=selection, **given)
+
+        selecting = options("Nodes", *_SELECTION)(select)
+        return options("Nodes", names)(selecting) if form == OPTION else names(selecting)
+
+    return add
+
+
+def only_here(selection: "NodeSelection", **options: object) -> None:
     """Reject options that apply only to this node if other nodes are named."""
     given = [name for name, value in options.items() if value]
-    if nodes and given:
+    if selection and given:
         raise click.UsageError(
             f"{given[0].replace('_', '-')} works on this node only: leave out the other nodes"
         )

@@ -12,15 +12,16 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import folded, one_line
 from localpuppet.base.formats.times import parse_time, show_duration
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import (
+    ANY,
+    OPTION,
     command,
     flag,
-    node_option,
-    nodes_argument,
+    limit_option,
     only_here,
-    option,
+    selects_nodes,
 )
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.puppet.command_line import in_release, with_places_in_release
@@ -149,17 +150,11 @@ MAX_OUTPUT = 65536
     "history",
     exits={1: "the history of a node is missing or rejected", 69: "the bus is unreachable"},
 )
-@option(
-    "-n --limit",
-    "Show at most this number of runs.",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-)
-@nodes_argument(required=False)
+@limit_option("runs", default=20)
+@selects_nodes(ANY)
 @flag("--json as_json", "Print JSON, with every field of each run.")
 @click.pass_obj
-def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: bool) -> int:
+def history_command(node: NodeApp, limit: int, selection: NodeSelection, as_json: bool) -> int:
     """List the runs of this node, newest first.
 
     The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
@@ -172,8 +167,8 @@ def history_command(node: NodeApp, limit: int, nodes: tuple[str, ...], as_json: 
       localpuppet history web01.example.com
       localpuppet history --json | jq '.runs[] | select(.noop | not)'
     """
-    if nodes:
-        return node.additions.history(nodes, limit=limit, as_json=as_json)
+    if selection:
+        return node.additions.history(selection, limit=limit, as_json=as_json)
     records, refused = node.records, node.attempts
     runs = list(islice(records.history(), limit))
     attempts = list(islice(refused.history(), limit))
@@ -242,11 +237,17 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 @command("logs", RunCommand, exits={1: "a node refused to answer", 69: "a node did not answer"})
 @click.argument("run", required=False, shell_complete=complete_run)
 @flag("-f --follow", "Follow the log until the run has finished.")
-@node_option
+@limit_option("lines, the last ones")
+@selects_nodes(OPTION)
 @flag("--json as_json", "Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(
-    node: NodeApp, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp,
+    run: str | None,
+    follow: bool,
+    limit: int | None,
+    selection: NodeSelection,
+    as_json: bool,
 ) -> int:
     """Show Puppet's output of a run.
 
@@ -260,18 +261,18 @@ def logs_command(
       localpuppet logs                   of the newest run
       localpuppet logs -f                until the run has finished
       localpuppet logs 7f3a              of a run by the end of its id
-      localpuppet logs -1                of the run before the newest
+      localpuppet logs -1 -n 20          the last lines of the run before the newest
       localpuppet logs --node web01.example.com
     """
-    only_here(nodes, __follow=follow)
-    if nodes:
-        return node.additions.ask(nodes, "log", as_json=as_json, run=run)
+    only_here(selection, __follow=follow)
+    if selection:
+        return node.additions.ask(selection, "log", as_json=as_json, limit=limit, run=run)
     records = node.records
     directory = records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow exclude each other")
     if as_json:
-        lines = _read(directory).splitlines()
+        lines = _read(directory).splitlines()[-(limit or 0) :]
         render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
         return 0
     follow_log(
@@ -279,6 +280,7 @@ def logs_command(
         directory,
         show=lambda text: render.emit(render.puppet_line(text)),
         sleep=node.processes.sleep if follow else None,
+        limit=limit,
     )
     return 0
 
@@ -300,8 +302,9 @@ def follow_log(
     *,
     show: Callable[[str], None],
     sleep: Callable[[float], None] | None,
+    limit: int | None = None,
 ) -> None:
-    """Show a run's log; with `sleep`, follow it until the run has finished."""
+    """Show the last `limit` lines of a run's log; with `sleep`, follow it until the run ends."""
     position = 0
     rest = ""
     while True:
@@ -310,8 +313,9 @@ def follow_log(
         text = _read(run)
         *lines, rest = (rest + text[position:]).split("\n")
         position = len(text)
-        for line in folded(lines):
+        for line in [*folded(lines)][-(limit or 0) :]:
             show(render.user_text(line))
+        limit = None
         sys.stdout.flush()
         if finished or sleep is None:
             break
@@ -429,18 +433,12 @@ def _assigned(raw: object) -> str:
     },
 )
 @click.argument("run", required=False, shell_complete=complete_run)
-@option(
-    "-l --limit",
-    "Show at most this number of resources of a kind.",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-)
-@node_option
+@limit_option("resources of a kind", default=20)
+@selects_nodes(OPTION)
 @flag("--json as_json", "Print JSON, with every resource.")
 @click.pass_obj
 def report_command(
-    node: NodeApp, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, run: str | None, limit: int, selection: NodeSelection, as_json: bool
 ) -> int:
     r"""Show what a run did, resource by resource.
 
@@ -458,8 +456,8 @@ def report_command(
       localpuppet report --json | jq -r '.failed[] | "\(.file):\(.line)"'
       localpuppet report --node web01.example.com
     """
-    if nodes:
-        return node.additions.ask(nodes, "report", as_json=as_json, run=run)
+    if selection:
+        return node.additions.ask(selection, "report", as_json=as_json, limit=limit, run=run)
     records = node.records
     directory = records.get(run)
     status = records.status(directory)

@@ -8,9 +8,17 @@ from localpuppet.base.errors import InvalidInputError, PuppetMissingError, State
 from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option, user
+from localpuppet.node.cli.command import (
+    ANY,
+    command,
+    flag,
+    only_here,
+    option,
+    selects_nodes,
+    user,
+)
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.runs.holds import Hold, Holds
 
@@ -24,7 +32,7 @@ def _holds(node: NodeApp) -> Holds:
 
 
 @command("disable", exits={1: "a node refused", 69: "a node did not answer"})
-@nodes_argument(required=False)
+@selects_nodes(ANY)
 @option(
     "-m --message TEXT", "The reason, in one line; 'status' and 'nodes' show it.", required=True
 )
@@ -37,7 +45,7 @@ def disable_command(
     message: str,
     length: str | None,
     owner: str | None,
-    nodes: tuple[str, ...],
+    selection: NodeSelection,
     as_json: bool,
 ) -> int:
     """Put this node, or other nodes, on hold.
@@ -50,11 +58,12 @@ def disable_command(
       localpuppet disable -m 'change 42' --owner release-bot
       localpuppet disable web01.example.com -m 'change 42' --for 1h
     """
-    only_here(nodes, __owner=owner)
+    only_here(selection, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
-    if nodes:
-        values = {"message": message, "length": length}
-        return node.additions.ask(nodes, "disable", as_json=as_json, **values)
+    if selection:
+        return node.additions.ask(
+            selection, "disable", as_json=as_json, message=message, length=length
+        )
     now = node.clock.now()
     hold = Hold(
         owner=parse_line(user() if owner is None else owner, what="owner"),
@@ -78,13 +87,13 @@ def disable_command(
 
 
 @command("enable", exits={1: "a node refused", 69: "a node did not answer"})
-@nodes_argument(required=False)
+@selects_nodes(ANY)
 @option("--owner NAME", "End the hold of this owner.  [default: you]")
 @flag("--all-owners everyone", "End the holds of all owners.")
 @flag("--json as_json", "Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
-    node: NodeApp, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
+    node: NodeApp, owner: str | None, everyone: bool, selection: NodeSelection, as_json: bool
 ) -> int:
     """End your hold on this node, or on other nodes.
 
@@ -99,11 +108,11 @@ def enable_command(
       localpuppet enable --all-owners          end every hold on this node
       localpuppet enable web01.example.com     end your hold on another node
     """
-    only_here(nodes, __owner=owner, __all_owners=everyone)
+    only_here(selection, __owner=owner, __all_owners=everyone)
     if everyone and owner is not None:
         raise click.UsageError("--owner and --all-owners exclude each other")
-    if nodes:
-        return node.additions.ask(nodes, "enable", as_json=as_json)
+    if selection:
+        return node.additions.ask(selection, "enable", as_json=as_json)
     holds = _holds(node)
     owners = [] if owner is None else [hold.owner for hold in holds.active()]
     if owner is not None and owner not in owners:

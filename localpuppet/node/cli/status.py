@@ -7,9 +7,16 @@ import click
 
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, node_option, only_here, option
+from localpuppet.node.cli.command import (
+    OPTION,
+    command,
+    flag,
+    only_here,
+    option,
+    selects_nodes,
+)
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, shell_complete=complete_run)
 @flag("--wait", "Wait until the run has finished.")
 @option("--wait-timeout TIME", "With --wait: wait at most TIME.  [default: no limit]")
-@node_option
+@selects_nodes(OPTION)
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def status_command(
@@ -43,7 +50,7 @@ def status_command(
     run: str | None,
     wait: bool,
     wait_timeout: str | None,
-    nodes: tuple[str, ...],
+    selection: NodeSelection,
     as_json: bool,
 ) -> int:
     """Show the current or last run, and the holds.
@@ -57,9 +64,9 @@ def status_command(
       localpuppet status --json | jq -r .run.outcome
       localpuppet status --node web01.example.com    ask another node's agent
     """
-    only_here(nodes, RUN=run, __wait=wait, __wait_timeout=wait_timeout)
-    if nodes:
-        return node.additions.ask(nodes, "status", as_json=as_json)
+    only_here(selection, RUN=run, __wait=wait, __wait_timeout=wait_timeout)
+    if selection:
+        return node.additions.ask(selection, "status", as_json=as_json)
     if wait_timeout is not None and not wait:
         raise click.UsageError("--wait-timeout requires --wait")
     seconds = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")

@@ -14,9 +14,10 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.cli.requests import matching
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, option, options
+from localpuppet.node.cli.command import command, option, options, query_option, role_option
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
 
@@ -33,12 +34,8 @@ _SELECTION = options(
         "Only these nodes; what other nodes produce counts as done (repeatable).",
         multiple=True,
     ),
-    option(
-        "--role roles ROLE",
-        "Only nodes of the inventory with this role (repeatable).",
-        multiple=True,
-    ),
-    option("--query QUERY", "Only nodes that match: see 'localpuppet query --help'."),
+    role_option,
+    query_option,
     option(
         "--instance instances NAME",
         "Only nodes of this application instance (repeatable).",
@@ -334,7 +331,9 @@ def inventory_plan(
     if not plan.roles:
         render.say(NOBODY, err=True)
     nodes = plan.narrowed(
-        named=named, roles=roles, answer=None if query is None else answer(node, query)
+        named=named,
+        roles=roles,
+        answer=None if query is None else matching(FleetApp(node), query=query),
     )
     selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
     return make_plan(plan.site, selection, where=INVENTORY)
@@ -354,17 +353,6 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
             hint="pass a site file with --site, see 'localpuppet rollout order --help'",
         )
     return derive(reader.entries(), links)
-
-
-def with_roles(node: NodeApp, roles: Sequence[str]) -> frozenset[NodeName]:
-    """Return the nodes that have one of some roles."""
-    wanted = frozenset(roles)
-    return _read(
-        node,
-        lambda reader: frozenset(
-            entry.node for entry in reader.entries() if wanted & {*entry.roles}
-        ),
-    )
 
 
 def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
@@ -400,16 +388,6 @@ def refuse_unlisted(
             hint="an entry follows a good run; name nodes with --nodes, or leave these out with"
             " --without",
         )
-
-
-def answer(node: NodeApp, query: str) -> frozenset[NodeName]:
-    """Return the nodes that match a query."""
-    from localpuppet.fleet.inventory.query.functions import FunctionCall
-
-    reply = _read(node, FunctionCall.of("query", [query]).answer)
-    for text in reply.unknown:
-        render.note(f"warning: {text}")
-    return frozenset(map(NodeName, reply.names))
 
 
 def _read(node: NodeApp, question: "Callable[[InventoryReader], T]") -> "T":

@@ -15,11 +15,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.fleet.cli.requests import shown
+from localpuppet.fleet.cli.requests import matching, shown
 from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option, options
+from localpuppet.node.cli.command import command, flag, option, options, without_option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.puppet.changes import SALT_DIGITS
 from localpuppet.node.releases.comparison import CatalogChanges
@@ -27,20 +27,18 @@ from localpuppet.rollout import deciding
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.cli.plan import (
     SITE,
-    answer,
     fact_of,
     names_in,
     read_plan,
     refuse_unlisted,
     show,
     site_options,
-    with_roles,
     without_collector,
 )
 from localpuppet.rollout.cli.rollout import operator_option, parse_names
 from localpuppet.rollout.cli.rollout_text import ASKING, RolloutProgress, outcome
 from localpuppet.rollout.deciding import RolloutSelection
-from localpuppet.rollout.events import REPEATED, RolloutBegan
+from localpuppet.rollout.events import RolloutBegan
 from localpuppet.rollout.journal import JournalReader
 from localpuppet.rollout.rollout_options import (
     NONE,
@@ -65,7 +63,7 @@ _ORDER = options(
         default="site",
         show_default=True,
     ),
-    option("--without NODE,…", "Leave out these nodes (repeatable).", multiple=True),
+    without_option,
 )
 earlier_options = options(
     "Earlier rollout",
@@ -201,10 +199,8 @@ def _one_group(
     if query is None and not roles and not nodes and again is None:
         raise click.UsageError("--order none requires --query, --role or --nodes")
     groups = [] if again is None else [again]
-    if query is not None:
-        groups.append(answer(node, query))
-    if roles:
-        groups.append(with_roles(node, roles))
+    if query is not None or roles:
+        groups.append(matching(FleetApp(node), query=query, roles=roles))
     if nodes:
         groups.append(frozenset(names_in(nodes)))
     title = f"query {query}" if query else f"role {', '.join(roles)}" if roles else ""
@@ -280,22 +276,11 @@ def _options_of_parent(
     """Return the options and the state of the `--failed-in` rollout, and the nodes to repeat."""
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
-    parent = RolloutId.parse(given["parent"])
-    journal = app.journals.open(parent)
-    report = journal.report()
-    journal.close()
-    if report.state.over is None:
-        raise InvalidInputError(
-            f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
-        )
-    results = report.state.results()
-    nodes = frozenset(node for node, result in results.items() if result in REPEATED)
-    if not nodes:
-        raise InvalidInputError("no node failed: nothing to repeat", where=str(parent))
-    earlier = report.state.began.options
+    state, nodes = app.failed_in(RolloutId.parse(given["parent"]))
+    earlier = state.began.options
     timeout = _seconds(given, "wait_timeout") or earlier.timeout
     again_options = replace(earlier, until=_until(node, given), timeout=timeout)
-    return again_options, report.state, nodes
+    return again_options, state, nodes
 
 
 @command("run", exits=EXITS)

@@ -126,6 +126,7 @@ class Fleet:
         self.unsaved = ""
         self.is_full = False
         self.missing_days: int | None = 0
+        self.has_no_bus = False
 
     def take(self, change: Change) -> None:
         """Apply a change."""

@@ -76,6 +76,7 @@ class TemplateRenderer:
             "full": fleet.is_full,
             "unsaved": fleet.unsaved,
             "missing_days": fleet.missing_days,
+            "unnamed": fleet.has_no_bus,
         }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)

@@ -15,7 +15,7 @@ from localpuppet.fleet.agent.agent import NO_RUN
 from localpuppet.fleet.cli.nodes import NO_AGENT, clock_skew, wrong_clocks
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
-from tests.rigs.node import Done
+from tests.rigs.node import Done, Node
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
 
@@ -31,6 +31,91 @@ def two(fleet: Fleet) -> Sequence[Member]:
     allow(b)
     fleet.start()
     return a, b
+
+
+def known(member: Member, name: str) -> None:
+    """Pin a key for a node that does not exist."""
+    trusted = member.root / "trusted"
+    (trusted / f"{name}.pem").write_bytes(next(trusted.glob("*.pem")).read_bytes())
+
+
+def test_a_short_name_means_the_one_node_that_it_fits(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("status", "--node", "b", "--json")
+    assert (done.code, [*done.json["replies"]], done.err) == (0, [b.name], "")
+    done = a.run("trigger", "b")
+    assert (done.code, done.err) == (0, f"# 1 node: {b.name}\n"), done.out
+    assert done.out.startswith(f"sent to {b.name}\n")
+    known(a, "b.example.net")
+    several = a.run("status", "--node", "b")
+    assert (several.code, "fits several nodes: b.example.com, b.example.net" in several.err) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["trigger", "bb.example.com"], "did you mean b.example.com"),
+        (["runonce", "b.example.co"], "did you mean b.example.com"),
+        (["disable", "-m", "db", "migration"], "see 'localpuppet nodes'"),
+        (["history", "xyzzy"], "see 'localpuppet nodes'"),
+        (["assign", "b", "app/tags/r1"], "did you mean b.example.com?"),
+    ],
+)
+def test_a_name_of_no_known_node_is_answered_at_once(
+    two: Sequence[Member], words: list[str], hint: str
+) -> None:
+    done = two[0].run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "there is no known node " in done.err
+    assert hint in done.err
+
+
+def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> None:
+    """Nodes must match each part: two have the role, one of them is named, one is left out."""
+    a, b = two
+    for member in two:
+        member.publish_entry("web")
+    asked = a.run("status", "--role", "web", "--without", a.name, "--json")
+    assert [*asked.json["replies"]] == [b.name]
+    both = a.run("status", "--role", "web", "--json")
+    assert [*both.json["replies"]] == [a.name, b.name]
+    done = a.run("trigger", b.name, "--query", "role=web", "--json")
+    assert done.json["sent"] == [b.name]
+    none = a.run("disable", b.name, "--role", "db", "-m", "x")
+    assert (none.code, "the selection matches no node" in none.err) == (2, True)
+    assert "name nodes, or select them" in a.run("trigger").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trigger", "b.example.com"],
+        ["runonce", "b.example.com"],
+        ["status", "--node", "b.example.com"],
+        ["logs", "--node", "b.example.com"],
+        ["report", "--role", "web"],
+        ["history", "b.example.com"],
+        ["disable", "b.example.com", "-m", "x"],
+        ["enable", "b.example.com"],
+        ["assign", "b.example.com", "app/tags/r1"],
+        ["capture", "nodes", "--query", ""],
+        ["rollout", "run", "--nodes", "b.example.com"],
+        ["inventory", "facts", "b.example.com"],
+        ["inventory", "forget", "b.example.com", "--yes"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_without_a_bus_a_command_for_another_node_says_so_at_once(
+    node: Node, words: list[str]
+) -> None:
+    node.settings(node="a.example.com")
+    done = node.run(*words)
+    assert (done.code, done.out) == (69, "")
+    assert "cannot ask other nodes: no bus is configured" in done.err
+    assert not (node.state / "bus.sqlite").exists()
 
 
 def call(member: Member, line: object) -> Done:
@@ -78,6 +163,7 @@ def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> N
 
 def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> None:
     a, _ = two
+    known(a, "absent.example.com")
     done = a.run("trigger", "absent.example.com", "--wait", "--wait-timeout", "0.2")
     assert (done.code, done.out) == (
         75,
@@ -120,6 +206,7 @@ def test_trigger_that_a_node_refuses_ends_at_once_with_the_reason(fleet: Fleet) 
 
 
 def test_trigger_that_no_node_receives_is_not_waited_for(two: Sequence[Member]) -> None:
+    known(two[0], "absent.example.com")
     done = two[0].run("trigger", "absent.example.com", "--ttl", "1s", "--wait")
     assert (done.code, done.out) == (
         1,
@@ -156,8 +243,8 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
         ["runonce", "b..example.com"],
         ["runonce", "b.example.com", "--wait-timeout", "6m"],
         ["history", "B_"],
-        ["status", "-n", "b.example.com", "--wait"],
-        ["status", "20261120T000000", "-n", "b.example.com"],
+        ["status", "--node", "b.example.com", "--wait"],
+        ["status", "20261120T000000", "--node", "b.example.com"],
         ["disable", "b.example.com", "-m", "x", "--owner", "y"],
         ["disable", "b.example.com", "-m", "x\ny"],
         ["disable", "b.example.com", "-m", "x", "--for", "soon"],
@@ -234,7 +321,7 @@ def test_an_unreachable_bus_is_an_error_and_never_an_empty_answer(served_fleet: 
             ["nodes", "--watch", "--json"],
             ["trigger", "b.example.com"],
             ["runonce", "b.example.com"],
-            ["status", "-n", "b.example.com"],
+            ["status", "--node", "b.example.com"],
             ["lease", "x", "--", "true"],
         )
     ]
@@ -270,11 +357,12 @@ def test_runonce_waits_for_its_own_run(two: Sequence[Member]) -> None:
 
 def test_requests_to_many(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("status", "-n", b.name, "-n", a.name, "-n", b.name, "--json")
+    done = a.run("status", "--node", b.name, "--node", a.name, "--node", b.name, "--json")
     assert done.code == 1
     assert list(done.json["replies"]) == [b.name, a.name]
     assert done.json["replies"][b.name]["result"]["state"] == "idle"
     assert "denied" in done.json["replies"][a.name]["error"], "no policy denies"
+    known(a, "absent.example.com")
     silent = a.run("runonce", "absent.example.com", "--wait-timeout", "0.3")
     assert silent.code == 69
     assert "did not answer in time" in silent.err

@@ -31,7 +31,7 @@ def test_puppets_error_texts_stay_on_the_node(fleet: Fleet) -> None:
     assert last["reason"].startswith("compile failed")
     assert last["failure_cause"]["error"][:20] in last["reason"], "a rollout shows it"
     assert last["run"] == b.node.runs()[-1]
-    told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("report", "-n", b.name)]
+    told = [nodes, a.run("status", "--node", b.name, "--json"), a.run("report", "--node", b.name)]
     for other in told:
         assert CANARY not in other.out + other.err, other
     assert CANARY not in b.log, "nor is it in the journal"

@@ -79,6 +79,8 @@ def test_history_shows_the_runs_of_another_node(any_fleet: Fleet) -> None:
     (row,) = (line for line in shown.out.splitlines() if failed.run in line)
     assert ("failed" in row, "File[/etc/motd]: denied" in row) == (True, True)
     assert ("3 times" in shown.out, refused.run in shown.out) == (True, False)
+    trusted = a.root / "trusted"
+    (trusted / "gone.example.com.pem").write_bytes((trusted / f"{b.name}.pem").read_bytes())
     both = a.run("history", b.name, "gone.example.com", "--json")
     assert both.code == 1
     (first, second) = both.json["histories"][b.name]

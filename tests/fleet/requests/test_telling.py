@@ -54,5 +54,5 @@ def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
     )
     assert failed["file"].endswith("init.pp")
     assert (failed["line"] > 0, failed["time"][:2]) == (True, "20")
-    told = split.other.run("report", "-n", "a.example.com", "--json")
+    told = split.other.run("report", "--node", "a.example.com", "--json")
     assert json.loads(told.out)["replies"]["a.example.com"]["result"]["report"] is True

@@ -404,6 +404,12 @@ def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(
     assert len(listed(page)) == 5
 
 
+def test_a_dashboard_without_a_bus_says_so(site: Site, visitor: TestClient) -> None:
+    assert "No bus is configured" not in text(visitor, "/")
+    site.fleet.has_no_bus = True
+    assert "No bus is configured: other nodes cannot be seen here" in text(visitor, "/nodes")
+
+
 def test_an_empty_fleet_has_a_note(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.visitor() as client:
