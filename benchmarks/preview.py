@@ -364,7 +364,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in place.glob("*.db*"))
         bar = 20 if given.unshared else 8
         print(f"cache: {size / given.nodes / 1000:.2f} kB a node, bar {bar} kB")
-        words = ("--nodes", str(captures), "--cache", str(place), "--dir", str(repository))
+        words = ("--captures", str(captures), "--cache", str(place), "--dir", str(repository))
         for title, head in (("none affected", "none"), ("2 % affected", "some")):
             measured(title, command(top / "root", f"main..{head}", *words), bar=BARS[title])
             again = command(top / "root", f"main..{head}", *words)

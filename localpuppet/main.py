@@ -18,7 +18,7 @@ from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.base.formats.names import RolloutId, suggest
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import CommandGroup, option
+from localpuppet.node.cli.command import COLORS, JSON, CommandGroup, flag, option
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -40,9 +40,9 @@ SECTIONS = {
         "enable": "node.cli.hold",
         "rollback": "node.cli.hold",
         "cancel": "node.cli.apply",
+        "instance-data": "node.cli.data",
         "lookup": "node.cli.data",
         "enc": "node.cli.data",
-        "instance-data": "node.cli.data",
         "call": "fleet.cli.agent",
     },
     "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.command"},
@@ -74,6 +74,30 @@ SECTIONS = {
 }
 ALIASES = {"hold": "disable"}
 RENAMED = {"plan": "rollout order", "last-run": "history -n 1"}
+EVERYDAY = (
+    *("check", "apply", "status", "report", "rollback"),
+    *("nodes", "trigger", "disable", "preview", "rollout"),
+)
+# What is right here → words and options of Puppet, r10k, Choria and others.
+_ADVICE = {
+    "--help": "help man",
+    "--version": "version",
+    "apply": "-t --test run",
+    "apply --noop": "--noop --dry-run noop simulate",
+    "apply -- --debug": "--debug",
+    "stage": "deploy environment fetch pull sync",
+    "release lock": "puppetfile install module update",
+    "nodes": "ping count summary",
+    "query": "find search",
+    "rollout run": "runall job",
+    "web": "dashboard ui",
+    "rollback": "undo revert",
+    "inventory facts": "facter",
+    "keys": "cert ca ssl",
+}
+ADVICE = {word: right for right, words in _ADVICE.items() for word in words.split()}
+# Option of another program, or of an earlier version → the one that a command may have.
+OPTIONS = {"--dry-run": "--noop", "--nodes": "--captures", "--facts": "--show", "-l": "-n"}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
@@ -85,6 +109,8 @@ PEER_KEYS = frozenset(
     sections=SECTIONS,
     aliases=ALIASES,
     renamed=RENAMED,
+    advice=ADVICE,
+    everyday=EVERYDAY,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @option(
@@ -95,18 +121,20 @@ PEER_KEYS = frozenset(
 @option(
     "--color",
     "Colour the output; 'auto': on a terminal, unless NO_COLOR is set.",
-    type=click.Choice(["auto", "always", "never"]),
+    type=COLORS,
     default="auto",
     show_default=True,
 )
+@flag("--json as_json", "Print JSON.")
 @click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
 @click.pass_context
-def cli(ctx: click.Context, root: str | None, color: str) -> None:
+def cli(ctx: click.Context, root: str | None, color: str, as_json: bool) -> None:
     """Run Puppet without a Puppet server.
 
     A node applies the release of Puppet code that its input.yaml names, and records the result of
     each run. Over a bus, nodes can trigger and query each other, and a rollout runs many nodes in
-    order. 'localpuppet COMMAND --help' describes a command.
+    order. 'localpuppet COMMAND --help' describes a command. Options of localpuppet work before and
+    after a command.
 
     Examples:
       localpuppet check                      validate the input and its release
@@ -124,6 +152,7 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
         failed_in=_failed_in,
     )
     ctx.obj = NodeApp(root, observe=render.progress, ports=ports)
+    ctx.meta[JSON] = as_json
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
 
@@ -201,15 +230,20 @@ def _prepare_output() -> None:
 
 def _report_usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
+        click.echo(error.format_message())
         return 2
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split())  # click puts each choice on a line
     if isinstance(error, click.NoSuchOption):
-        hint = suggest(error.option_name, error.possibilities or [])
+        name, command = error.option_name, error.ctx.command if error.ctx else cli
+        hint = suggest(name, error.possibilities or [])
+        if any(OPTIONS.get(name) in param.opts for param in command.params):
+            hint = f"did you mean {OPTIONS[name]!r}?"
+        elif name in ADVICE:
+            hint = f"run 'localpuppet {ADVICE[name]}'"
         message = f"unknown option {error.option_name!r}{hint and ': '}{hint}"
-    if isinstance(error, click.UsageError):
+    if isinstance(error, click.UsageError) and "run 'localpuppet " not in message:
         verb = error.ctx.command_path if error.ctx else "localpuppet"
         message = f"{message.rstrip('.')} (see '{verb} --help')"
     render.fail(message)

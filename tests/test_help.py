@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from localpuppet.fleet.trust.policy import ACTIONS
-from localpuppet.main import cli, main
+from localpuppet.main import EVERYDAY, cli, main
 from localpuppet.node.cli.command import EXITS, Command, CommandGroup
 from tests.rigs.commands import COMMANDS, parse_words, problem_of, words_of
 
@@ -68,6 +68,7 @@ def test_help_has_options_examples_and_exit_codes_in_this_order(name: str) -> No
     with click.Context(command) as ctx:
         groups = [title for title, _ in command.option_groups(ctx)]
     below = [*command.sections] if isinstance(command, CommandGroup) else []
+    below = below if name else ["Every day", "All other commands"]
     assert titles == ["", *below, *groups, "Examples", "Exit codes"]
 
 
@@ -132,12 +133,72 @@ def test_man_pages_are_ascii_and_their_quotes_can_be_pasted(tmp_path: Path) -> N
         assert not {"'", "`", "^", "~"} & {*"".join(body)}, name
 
 
-def test_every_command_of_the_overview_is_in_a_section() -> None:
-    text = help_of("")
-    for title, names in cli.sections.items():
-        listed = re.findall(r"^  ([a-z-]+) ", sections(text)[title], re.MULTILINE)
-        assert listed == [name for name in names if name != "call"]
-    assert "..." not in text.partition("Options:")[0].partition("This node:")[2]
+def test_the_overview_describes_ten_commands_and_names_all_others() -> None:
+    shown = sections(help_of(""))
+    described = re.findall(r"^  ([a-z-]+) ", shown["Every day"], re.MULTILINE)
+    assert described == [*EVERYDAY]
+    assert len(described) == 10
+    others = re.findall(r"[a-z-]+(?=,|\n)", shown["All other commands"])
+    known = [name for names in cli.sections.values() for name in names if name != "call"]
+    assert sorted(described + others) == sorted(known)
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("deploy production", "stage"),
+        ("help", "--help"),
+        ("version", "--version"),
+        ("-t", "apply"),
+        ("agent --test", "apply"),
+        ("--dry-run", "apply --noop"),
+        ("apply --dry-run", "--noop"),
+        ("apply --debug", "apply -- --debug"),
+        ("puppetfile install", "release lock"),
+        ("ping", "nodes"),
+        ("find web", "query"),
+        ("runall 5", "rollout run"),
+        ("dashboard", "web"),
+        ("preview --nodes x", "--captures"),
+        ("query x --facts os", "--show"),
+    ],
+)
+def test_a_word_of_another_program_is_answered_with_the_right_one(
+    words: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    message = capsys.readouterr().err
+    assert f"run 'localpuppet {right}'" in message or f"did you mean {right!r}?" in message
+    assert right.startswith("-") or problem_of(right.split()) == ""
+
+
+def test_without_a_command_the_help_goes_to_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out.startswith("Usage: localpuppet"), shown.err) == (True, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--json --root @ release list",
+        "release list --json --root @",
+        "release --root @ list --json",
+    ],
+)
+def test_options_of_the_program_work_before_and_after_the_command(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = words.replace("@", str(tmp_path)).split()
+    assert main(given) == 0
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "releases": []}
+    assert main(["--json", "completion", "bash"]) == 2
+    assert "this command has no --json" in capsys.readouterr().err
+
+
+def test_a_colour_behind_the_command_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollout", "status", "--color", "always", "--root", "/nonexistent"]) != 0
+    assert "\x1b[31m" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -169,3 +230,18 @@ def test_a_usage_error_names_the_command(words: str) -> None:
     command = [word for word in words.split() if not word.startswith("-") and word != "x"]
     assert error.value.ctx is not None
     assert error.value.ctx.command_path == " ".join(["localpuppet", *command])
+
+
+def test_release_commands_take_the_clone_around_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "manifest.yaml").write_text("modulepath: []\n")
+    below = tmp_path / "data" / "nodes"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert main(["release", "lock", "--root", str(tmp_path)]) == 0
+    assert (tmp_path / "manifest.lock").exists()
+    assert main(["release", "sign", "--root", str(tmp_path), "r1"]) != 0
+    assert f"{tmp_path}: " in capsys.readouterr().err
+    assert main(["release", "tag", "a", "b", "c"]) == 2
+    assert "more than [DIR] TAG: c" in capsys.readouterr().err

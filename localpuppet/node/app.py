@@ -283,6 +283,10 @@ class NodeApp:
         self._sections: dict[SectionReader, Any] = {}
         self._shown: Progress | None = None  # shows progress of fetches
 
+    def at(self, root: str) -> "NodeApp":
+        """Return the parts of another root."""
+        return NodeApp(root, observe=self.observe, ports=self._ports)
+
     def again(self) -> "NodeApp":
         """Return the parts of the same root with freshly read settings."""
         return NodeApp(str(self.settings.root), ports=self._ports)

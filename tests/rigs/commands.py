@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.main import cli
 
 CALL = re.compile(r"(?<![\w./:-])localpuppet (?=[a-z-])")
@@ -86,6 +87,8 @@ def problem_of(words: Sequence[str], *, complete: bool = True) -> str:
         is_path = error.param is not None and isinstance(error.param.type, click.Path)
         filled = any(map(_is_placeholder, words))
         return "" if is_path or filled else error.format_message()
+    except LocalpuppetError:
+        return ""  # about a value, such as a directory that must exist
     except click.UsageError as error:
         is_value = any(
             f"command {word!r}" in error.message for word in words if _is_placeholder(word)

@@ -72,6 +72,7 @@ class SystemProcesses(SystemProcessTable):
 
     def __init__(self) -> None:
         self._cancelled = 0
+        self.interrupted = False  # by ^C
         self._wakeup = -1
 
     def watch_signals(self) -> None:
@@ -80,8 +81,9 @@ class SystemProcesses(SystemProcessTable):
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         self._wakeup = reader
 
-        def cancel(_number: int, _frame: object) -> None:
+        def cancel(number: int, _frame: object) -> None:
             self._cancelled += 1
+            self.interrupted = self.interrupted or number == signal.SIGINT
 
         signal.signal(signal.SIGINT, cancel)
         signal.signal(signal.SIGTERM, cancel)

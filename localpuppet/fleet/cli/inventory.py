@@ -307,7 +307,7 @@ FORMATS = ("table", "bolt")
 
 @command("query", exits={69: "the inventory is unreachable or too old"})
 @click.argument("expression")
-@option("--facts listed A,B", "Show these facts, too (networking.ip).")
+@option("--show listed FACT,…", "Show these facts, too (networking.ip).")
 @flag("--count only_count", "Print the number of nodes.")
 @option(
     "--format form",
@@ -337,7 +337,7 @@ def query_command(
 
     Examples:
       localpuppet query 'role=web and os.family=Debian'
-      localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
+      localpuppet query 'Class[Profile::Lb]' --show networking.ip,os.name
       localpuppet query 'not role=web' --count
       localpuppet query 'puppetversion<version("7.20")' --json
       localpuppet query role=web --format bolt > inventory.yaml

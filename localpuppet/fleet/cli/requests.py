@@ -190,7 +190,7 @@ def chosen(
     """Return the nodes of a selection.
 
     Args:
-        acts: Whether the command acts on them: it prints full names first that nobody wrote.
+        acts: Whether the command acts on them: it first prints names that differ from the words.
         short: Whether a short name means the one known node that it fits.
 
     Raises:

@@ -18,7 +18,7 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command, command, flag, option, options, user
 from localpuppet.node.cli.completion import complete_run
-from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
     return extra
 
 
-@command("apply", RestCommand, exits={1: "", 3: "", 69: "", 75: ""})
+@command("apply", RestCommand, exits={1: "", 3: "", 69: "", 75: "", 130: ""})
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @options(
     "Run",
@@ -144,7 +144,7 @@ def apply_command(
             set_release=set_release,
         )
         status = supervise(node, prepared, shown)
-    return show_result(status, shown)
+    return show_result(node, status, shown)
 
 
 class RunDisplay(Value):
@@ -189,11 +189,13 @@ def supervise(node: NodeApp, prepared: "PreparedRun", shown: RunDisplay) -> Stat
         observer.close()
 
 
-def show_result(status: Status, shown: RunDisplay) -> int:
+def show_result(node: NodeApp, status: Status, shown: RunDisplay) -> int:
     """Show the result of a run, and return the exit code."""
     text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not shown.as_json and not status.puppet_started)
+    if node.processes.interrupted and status.outcome is Outcome.CANCELLED:
+        return 130
     return exit_code(status, detailed=shown.detailed)
 
 
@@ -242,7 +244,7 @@ def cancel_command(node: NodeApp, run: str | None) -> None:
     raise InvalidInputError(f"the run {status.id} is over", hint="see 'localpuppet status'")
 
 
-@command("try", RestCommand, exits={1: "", 3: "", 69: "", 75: ""})
+@command("try", RestCommand, exits={1: "", 3: "", 69: "", 75: "", 130: ""})
 @click.argument(
     "directory",
     metavar="[DIR]",
@@ -306,4 +308,4 @@ def try_command(
             options, directory=directory, source=source, set_release=set_release
         )
         status = supervise(node, prepared, shown)
-    return show_result(status, shown)
+    return show_result(node, status, shown)

@@ -62,6 +62,29 @@ def options(title: str, *declared: Decorator) -> Decorator:
     return add
 
 
+JSON = "localpuppet.json"  # key of a context's `meta`: --json was before the command
+
+
+def _set_root(ctx: click.Context, _parameter: click.Parameter, root: str | None) -> None:
+    if root is not None and ctx.obj is not None:
+        ctx.find_root().params["root"] = root
+        ctx.obj = ctx.obj.at(root)
+
+
+def _set_color(ctx: click.Context, _parameter: click.Parameter, color: str | None) -> None:
+    if color is not None:
+        render.COLOR.set(color)
+        ctx.color = render.use_color(color, sys.stdout)
+
+
+COLORS = click.Choice(["auto", "always", "never"])
+# Options of the program that also work behind its commands.
+ANYWHERE = (
+    click.Option(["--root"], hidden=True, expose_value=False, callback=_set_root),
+    click.Option(["--color"], hidden=True, expose_value=False, callback=_set_color, type=COLORS),
+)
+
+
 class Command(click.Command):
     """A command with examples and exit codes.
 
@@ -85,6 +108,10 @@ class Command(click.Command):
         codes = {0: "", 2: "", **(exits or {})}
         self.exit_codes = {code: codes[code] or EXITS[code] for code in sorted(codes)}
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters; below the top also the hidden ones that work on both sides."""
+        return [*super().get_params(ctx), *(ANYWHERE if ctx.parent is not None else ())]
+
     def option_groups(self, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
         """Return the visible options under their titles; those without a title are the last."""
         groups: dict[str, list[click.Option]] = {}
@@ -99,6 +126,10 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; an error names this command."""
+        if ctx.meta.get(JSON) and not isinstance(self, click.Group):
+            if not any("--json" in param.opts for param in self.params):
+                raise click.UsageError("this command has no --json", ctx)
+            args = ["--json", *args]
         words = [*args]
         self._refuse_split_times(ctx, words)
         try:
@@ -239,6 +270,7 @@ def only_here(selection: "NodeSelection", **options: object) -> None:
 
 
 MAX_WORD = 60
+HIDDEN = "call"  # for the Puppet modules
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -250,6 +282,8 @@ class CommandGroup(Command, click.Group):
             named `COMMAND_command`.
         aliases: Other name of a command → the words that it means.
         renamed: The same for old names, which print a note.
+        advice: Word of a neighbouring program → the words that are right here.
+        everyday: The commands with which the help begins; the others are one line a section.
     """
 
     def __init__(
@@ -258,10 +292,13 @@ class CommandGroup(Command, click.Group):
         sections: Mapping[str, Mapping[str, str]],
         aliases: Mapping[str, str] = NONE,
         renamed: Mapping[str, str] = NONE,
+        advice: Mapping[str, str] = NONE,
+        everyday: Sequence[str] = (),
         **arguments: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
         self.sections, self._aliases, self._renamed = sections, aliases, renamed
+        self._advice, self._everyday = advice, everyday
         self._modules = {name: file for part in sections.values() for name, file in part.items()}
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
@@ -295,7 +332,8 @@ class CommandGroup(Command, click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under their titles, and then the options."""
         width = max(map(len, self._modules))
-        for title, names in self.sections.items():
+        described = {"Every day": self._everyday} if self._everyday else self.sections
+        for title, names in described.items():
             subcommands = {name: self.get_command(ctx, name) for name in names}
             rows = [
                 (name.ljust(width), command.get_short_help_str())
@@ -304,6 +342,15 @@ class CommandGroup(Command, click.Group):
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
+        shown = {*self._everyday, HIDDEN}
+        others = [
+            (title, ", ".join(left))
+            for title, names in self.sections.items()
+            if (left := [name for name in names if name not in shown])
+        ]
+        if self._everyday:
+            with formatter.section("All other commands"):
+                formatter.write_dl(others)
         super().format_options(ctx, formatter)
 
     def resolve_command(
@@ -315,6 +362,8 @@ class CommandGroup(Command, click.Group):
             render.note(f"'{word}' is now '{now}', and ends with version 0.2")
         if now := now or self._aliases.get(word):
             return super().resolve_command(ctx, [*now.split(), *args[1:]])
+        if right := self._advice.get(word):
+            raise click.UsageError(f"unknown command {word!r}: run 'localpuppet {right}'", ctx)
         if word not in self._modules and not word.startswith("-"):
             below = [path for path in self._paths_below(ctx) if path.endswith(f" {word}")]
             hint = suggest(below[0], below) if below else suggest(word, list(self._modules))

@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -164,7 +165,7 @@ EXITS = {
     2: "an option or the site is invalid, or no node is selected",
     69: "the bus is unreachable",
     75: "another process controls the rollout, here or on another machine",
-    130: "^C before the rollout began",
+    130: "",
 }
 
 
@@ -413,6 +414,9 @@ def _carry_out(
             render.emit_json(report.to_dict())
         else:
             render.emit(outcome(report))
+        over = report.state.over
+        if over is not None and over.reason == f"stopped by {signal.SIGINT.name}":
+            return 130
         return 0 if report.succeeded else 1
 
     return run(carry_out())

@@ -49,14 +49,14 @@ def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
     assert "app" in entry["classes"]
     assert asking.run("query", "Class[App]", "--count").out == "1\n"
 
-    shown = asking.run("query", "role=web and kernel=Linux", "--facts", "kernel,nosuch")
+    shown = asking.run("query", "role=web and kernel=Linux", "--show", "kernel,nosuch")
     assert shown.out.split("\n")[0].split() == ["NODE", "kernel", "nosuch"]
     assert shown.out.split("\n")[1].split() == ["web01.example.com", "Linux", "-"]
     assert asking.run("query", "not role=web", "--count").out == "0\n"
-    found = asking.run("query", "role=web", "--facts", "kernel", "--json").json
+    found = asking.run("query", "role=web", "--show", "kernel", "--json").json
     assert found["nodes"] == [{"node": "web01.example.com", "facts": {"kernel": "Linux"}}]
     assert found["digest"]
-    bolt = yaml.safe_load(asking.run("query", "web", "--format", "bolt", "--facts", "kernel").out)
+    bolt = yaml.safe_load(asking.run("query", "web", "--format", "bolt", "--show", "kernel").out)
     assert bolt["version"] == 2
     assert bolt["targets"][0]["name"] == "web01.example.com"
     assert bolt["targets"][0]["facts"] == {"kernel": "Linux"}

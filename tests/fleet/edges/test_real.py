@@ -33,7 +33,7 @@ def wait_answer(node: Node, address: str) -> None:
     """Wait until a node knows the address of the web server."""
 
     def known() -> bool:
-        done = node.run("query", "role=web", "--facts", "ipaddress", "--json")
+        done = node.run("query", "role=web", "--show", "ipaddress", "--json")
         return address in done.out
 
     wait_until(known, lambda: f"no node knows {address}")

@@ -97,7 +97,7 @@ def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(
     for words in (
         ("inventory", "facts", b.name),
         ("inventory", "facts", "--summary", "kernel"),
-        ("query", "role=web", "--facts", "kernel"),
+        ("query", "role=web", "--show", "kernel"),
         ("nodes", "--role", "web"),
     ):
         done = a.run(*words)

@@ -87,7 +87,7 @@ def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
         (["check", "a", "b"], "unexpected extra argument (b)"),
         (["release", "lock", "/srv"], "/srv: there is no manifest.yaml (create it with the line"),
         (
-            ["preview", "--nodes", "x/nodes"],
+            ["preview", "--captures", "x/nodes"],
             "x/nodes: is no directory ('localpuppet",
         ),
         (["disable", "-m", "x", "--for", ""], "length of a hold"),

@@ -45,7 +45,7 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.argument("revisions", metavar="[BASE[..HEAD]]", default="HEAD")
 @option(
-    "--nodes directory DIR",
+    "--captures directory DIR",
     "Directory with the captures of the nodes.",
     required=True,
     type=click.Path(path_type=Path),
@@ -111,18 +111,18 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
     Without HEAD, the files as they are count, with uncommitted changes; without BASE, they are
     compared with the last commit.
 
-    The directory of --nodes has a file for each node ('localpuppet capture --help'). If all that a
-    catalog depends on is unchanged, the catalog comes from the cache.
+    The directory of --captures has a file for each node ('localpuppet capture --help'). If all that
+    a catalog depends on is unchanged, the catalog comes from the cache.
 
     A PATTERN names a type, with an optional title and parameter; '*' matches any text.
 
     Examples:
-      localpuppet preview --nodes nodes                what uncommitted changes do
-      localpuppet preview main...HEAD --nodes nodes    what a branch does
-      localpuppet preview main...HEAD --nodes nodes --markdown preview.md
-      localpuppet preview main --nodes nodes --ignore 'File[*]::mtime'
-      localpuppet preview main --nodes nodes --fail-on removed:Service
-      localpuppet preview main --nodes nodes --cache .cache --shard 2/8
+      localpuppet preview --captures nodes               what uncommitted changes do
+      localpuppet preview main...HEAD --captures nodes   what a branch does
+      localpuppet preview main...HEAD --captures nodes --markdown preview.md
+      localpuppet preview main --captures nodes --ignore 'File[*]::mtime'
+      localpuppet preview main --captures nodes --fail-on removed:Service
+      localpuppet preview main --captures nodes --cache .cache --shard 2/8
     """
     printed = [given["as_json"], *(given[name] == STANDARD_OUTPUT for name in ("markdown", "html"))]
     if sum(printed) > 1:

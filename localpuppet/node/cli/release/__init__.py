@@ -28,8 +28,8 @@ def release_command() -> None:
 
     Examples:
       localpuppet release lock               pin every module: write manifest.lock
-      localpuppet release check .            in CI: can this become a release?
-      localpuppet release tag . r2           check, tag and push
+      localpuppet release check              in CI: can this become a release?
+      localpuppet release tag r2             check, tag and push
       localpuppet release diff web/tags/r1 web/tags/r2
       localpuppet release verify --all       compare releases with their locks
     """

@@ -25,8 +25,21 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.yaml"
 
 
+def here() -> Path:
+    """Return the work tree of the current directory: it or a parent has the manifest."""
+    trees = (tree for tree in (Path(), *Path.cwd().parents) if (tree / MANIFEST).exists())
+    return next(trees, Path())
+
+
+def _directory_and_tag(words: tuple[str, ...]) -> tuple[Path, str]:
+    if len(words) > 2:
+        raise click.UsageError(f"got more than [DIR] TAG: {' '.join(words[2:])}")
+    *directory, tag = words
+    return Path(directory[0]) if directory else here(), tag
+
+
 @command("lock", exits={1: "", 3: "", 69: "", 75: ""})
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=here, type=click.Path(path_type=Path))
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
 @flag("--update", "Resolve branches and version ranges again.")
 @flag("--outdated", "List possible updates; write nothing.")
@@ -155,7 +168,7 @@ REFUSED = InvalidInputError.exit_code
         75: "another process stages releases",
     },
 )
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=here, type=click.Path(path_type=Path))
 @option(
     "--compile inputs INPUT",
     "Compile a catalog for this input with the code in DIR (repeatable).",
@@ -178,7 +191,8 @@ def check_command(
 ) -> int:
     """Check whether a work tree can become a release.
 
-    DIR is a clone of the repository of the release; the command changes nothing in it.
+    DIR is a clone of the repository of the release, by default the one around the current
+    directory; the command changes nothing in it.
 
     It checks that:
       - manifest.yaml and manifest.lock agree;
@@ -191,9 +205,9 @@ def check_command(
     Unused code and data, and requirements that some nodes lack, are warnings.
 
     Examples:
-      localpuppet release check .
-      localpuppet --root .ci-root release check . --json     in a pipeline
-      localpuppet release check . --compile web01.yaml --facts web01.json
+      localpuppet release check
+      localpuppet --root .ci-root release check --json       in a pipeline
+      localpuppet release check --compile web01.yaml --facts web01.json
     """
     if facts and not inputs:
         raise click.UsageError("--facts requires --compile")
@@ -287,8 +301,7 @@ def show(checked: "ReleaseCheck") -> None:
 
 
 @command("tag", exits={1: "", 3: "", 69: "", 75: ""})
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("tag")
+@click.argument("words", nargs=-1, required=True, metavar="[DIR] TAG")
 @flag("--sign", "Sign the tag with your git signing key.")
 @option(
     "--source NAME",
@@ -300,8 +313,7 @@ def show(checked: "ReleaseCheck") -> None:
 @click.pass_obj
 def tag_command(
     node: NodeApp,
-    directory: Path,
-    tag: str,
+    words: tuple[str, ...],
     sign: bool,
     source: str | None,
     push: bool,
@@ -310,17 +322,18 @@ def tag_command(
 ) -> None:
     """Tag the current commit as a release, and push the tag.
 
-    In DIR, the work tree must be clean, manifest.lock committed, and 'release check' must succeed.
-    TAG must be new, here and at origin. If the push fails, the command removes the tag again.
+    In DIR (default: the clone around the current directory), the work tree must be clean,
+    manifest.lock committed, and 'release check' must succeed. TAG must be new, here and at origin.
+    If the push fails, the command removes the tag again.
 
     The tag's message names the source. A node that requires signatures rejects a tag of another
     source.
 
     Examples:
-      localpuppet release tag . r2             check, tag, push to origin
-      localpuppet release tag . r2 --sign      with your git's user.signingkey
-      localpuppet release tag . r2 --sign --source web
-      localpuppet release tag . r2 --no-push   you push it: git push origin r2
+      localpuppet release tag r2               check, tag, push to origin
+      localpuppet release tag r2 --sign        with your git's user.signingkey
+      localpuppet release tag r2 --sign --source web
+      localpuppet release tag r2 --no-push     you push it: git push origin r2
     """
     from localpuppet.node.releases.author.tagging import (
         message_for,
@@ -330,6 +343,7 @@ def tag_command(
     )
     from localpuppet.node.releases.git.work_tree import GitWorkTree
 
+    directory, tag = _directory_and_tag(words)
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
     maker = node.for_makers()
@@ -357,14 +371,13 @@ def tag_command(
 
 
 @command("sign", exits={1: "", 3: "", 69: ""})
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("tag")
+@click.argument("words", nargs=-1, required=True, metavar="[DIR] TAG")
 @option("--source NAME", "Fail if TAG is a release of another source.")
 @option("--push/--no-push", "Push the signature to origin.", default=True, show_default=True)
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def sign_command(
-    node: NodeApp, directory: Path, tag: str, source: str | None, push: bool, as_json: bool
+    node: NodeApp, words: tuple[str, ...], source: str | None, push: bool, as_json: bool
 ) -> None:
     """Sign a release that another person tagged.
 
@@ -374,12 +387,13 @@ def sign_command(
 
     Examples:
       git fetch origin tag r2 && git diff r1 r2      read what you sign
-      localpuppet release sign . r2                  sign, and push to origin
-      localpuppet release sign . r2 --no-push        only sign
+      localpuppet release sign r2                    sign, and push to origin
+      localpuppet release sign r2 --no-push          only sign
     """
     from localpuppet.node.releases.author.tagging import countersign, parse_release_tag
     from localpuppet.node.releases.git.work_tree import GitWorkTree
 
+    directory, tag = _directory_and_tag(words)
     tree = GitWorkTree(directory, timeout=node.settings.timeouts.git)
     made = countersign(tree, parse_release_tag(tag), source=source, push=push)
     if as_json:

@@ -42,7 +42,7 @@ def control(tmp_path: Path) -> ControlRepository:
 
 
 def preview(node: Node, control: ControlRepository, *arguments: str) -> Done:
-    places = ["--dir", str(control.path), "--nodes", str(control.nodes)]
+    places = ["--dir", str(control.path), "--captures", str(control.nodes)]
     return node.run("preview", *arguments, *places)
 
 
@@ -244,7 +244,7 @@ def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
     assert node.run("release", "lock", str(control.path)).code == 0
     control.git("add", "-A")
     control.git("commit", "-q", "-m", "a module")
-    places = ["--dir", str(control.path), "--nodes", str(control.nodes), "--shard"]
+    places = ["--dir", str(control.path), "--captures", str(control.nodes), "--shard"]
     jobs = [node.start("preview", "HEAD..HEAD", *places, f"{number}/2") for number in (1, 2)]
     done = [node.finish(job) for job in jobs]
     assert not [each.err for each in done if each.err]
@@ -293,7 +293,7 @@ def test_captures_in_the_work_tree_are_not_those_of_another_directory(
     node: Node, control: ControlRepository
 ) -> None:
     (control.path / "nodes").symlink_to("../nodes")
-    places = ["--dir", str(control.path), "--nodes", str(control.path / "nodes")]
+    places = ["--dir", str(control.path), "--captures", str(control.path / "nodes")]
     done = node.run("preview", "main..main", *places)
     assert done.code == 2, done.out
     assert "control/nodes: is a link that leads out of its tree (" in done.err
@@ -345,7 +345,7 @@ def test_a_preview_that_a_signal_ends_leaves_nothing(
     hangs = "Puppet::Functions.create_function(:hangs) { def hangs; sleep 600; end }\n"
     control.write({"modules/web/lib/puppet/functions/hangs.rb": hangs})
     control.commit({"modules/role/manifests/web.pp": "class role::web { hangs() }\n"}, "hangs")
-    places = ["--dir", str(control.path), "--nodes", str(control.nodes)]
+    places = ["--dir", str(control.path), "--captures", str(control.nodes)]
     scratch = node.state / "compiles"
     running = node.start("preview", "HEAD..HEAD", *places)
     node.wait_until(lambda: compilers(scratch))

@@ -50,7 +50,7 @@ def commit(control: ControlRepository, branch: str, pins: dict[str, dict[str, st
 
 
 def preview(node: Node, control: ControlRepository, revisions: str, *more: str, **env: str) -> Done:
-    places = ["--dir", str(control.path), "--nodes", str(control.nodes)]
+    places = ["--dir", str(control.path), "--captures", str(control.nodes)]
     return node.run("preview", revisions, *places, *more, **env)
 
 
