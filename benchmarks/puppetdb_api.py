@@ -49,7 +49,7 @@ from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.facts import FactSelection, entry_of
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.history.records import a_summary, run_id
 from tests.rigs.node import Node
 
@@ -68,7 +68,7 @@ def kind(at: float, number: int) -> RunSummary:
 
 def remember(state: Path, history: History) -> None:
     """Write all runs but each node's last one as the dashboard does."""
-    models = [RunResult.of_summary("", kind(0.0, number)) for number in range(20)]
+    models = [RunRow.of_summary("", kind(0.0, number)) for number in range(20)]
     store_ = DashboardStore(state / FILE, now=time.time)
     for step in range(history.steps - 1, 0, -1):
         batch = []

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
@@ -166,7 +166,7 @@ def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
     return node
 
 
-def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
+def ends(nodes: list[str], now: float, days: float) -> Iterator[RunRow]:
     """Yield the ends of all runs except the last ones, oldest first.
 
     One run in twenty failed, and one in twenty changed something.
@@ -177,7 +177,7 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
         for number, node in enumerate(nodes):
             at = now - step * EVERY + EVERY * number / len(nodes)
             kind = (Kind.FAILED, Kind.CHANGED, Kind.UNCHANGED)[min(2, (step + number) % 20)]
-            one = RunResult(
+            one = RunRow(
                 node=node,
                 run=run_id(at),
                 at=at,
@@ -201,7 +201,7 @@ def remember(state: Path, told: Told, days: float) -> tuple[int, float]:
     """Write all ends of runs as the dashboard does; return their number and the seconds."""
     memory = DashboardStore(state / FILE, now=time.time)
     begun = time.perf_counter()
-    batch: list[RunResult] = []
+    batch: list[RunRow] = []
     count = 0
     for one in ends(told.nodes, told.begun - EVERY, days):
         batch.append(one)

@@ -3,8 +3,7 @@
 It receives ports and plain values, as the agent does, and reads no settings. Templates are in
 `templates/`, and files for browsers in `static/`.
 
-decides: `run_results`.
-acts: `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
+acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
   `reported_rollouts`, `rollouts`, `signing_actor`, `view_context`.
 touches the world: `memory`, `nodes`.
 inner packages: `tables`.

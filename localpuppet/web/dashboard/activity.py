@@ -22,7 +22,7 @@ from localpuppet.web.dashboard.list_query import MAP, PAGE, ListPage, ListQuery,
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import MapNode, Names, brief
 from localpuppet.web.dashboard.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import HOUR
+from localpuppet.web.dashboard.run_row import HOUR
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.tables.run_queries import NodeDrift, drifting
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer

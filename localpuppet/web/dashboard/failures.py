@@ -13,7 +13,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries
 
 _GROUPS = """
@@ -57,7 +57,7 @@ class FailureGroup:
     first: float
     last: float
     cause: str = ""
-    worked: RunResult | None = None
+    worked: RunRow | None = None
     broke: str = ""
 
 

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RunId
 from localpuppet.web.dashboard.nodes import searched
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
@@ -270,7 +270,7 @@ class FindViews:
             classes = await parts.inventory.classes(patience=parts.patience)
         except LocalpuppetError as error:
             problem = str(error)
-        runs: Sequence[RunResult] = ()
+        runs: Sequence[RunRow] = ()
         if bounds := run_bounds(text.removeprefix("run:")):
             runs = await asyncio.to_thread(
                 parts.memory.read, run_queries.between, bounds[0], bounds[1], limit=MOST_OF_KIND + 1

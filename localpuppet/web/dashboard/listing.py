@@ -31,7 +31,7 @@ from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
 from localpuppet.web.dashboard.releases import ReleaseListContext, ReleaseRow, releases
 from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
-from localpuppet.web.dashboard.run_results import KEPT, RunResult
+from localpuppet.web.dashboard.run_row import KEPT, RunRow
 from localpuppet.web.dashboard.tables import audit_table, run_queries
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
 from localpuppet.web.dashboard.tables.run_queries import NodeDrift, RunFilter
@@ -120,7 +120,7 @@ def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
     return sorted({name for row in rows for name in row.nodes})
 
 
-def _node_of(rows: Iterable[RunResult | NodeAuditRecord | NodeDrift]) -> Sequence[str]:
+def _node_of(rows: Iterable[RunRow | NodeAuditRecord | NodeDrift]) -> Sequence[str]:
     return sorted({row.node for row in rows})
 
 
@@ -149,7 +149,7 @@ rollouts_table: TableForm[RolloutRow] = TableForm(
     lambda rows: (row.id for row in rows),
     {"counts": lambda row: [f"{state}={count}" for state, count in row.counts]},
 )
-runs_table: TableForm[RunResult] = TableForm(
+runs_table: TableForm[RunRow] = TableForm(
     "runs",
     RUNS,
     _node_of,

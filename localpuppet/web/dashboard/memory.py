@@ -31,7 +31,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes, reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
-from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
+from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
 from localpuppet.web.dashboard.tables import audit_table, run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import parts_of
 
@@ -163,7 +163,7 @@ class DashboardStore:
 
     def write_history(
         self,
-        ended: Iterable[RunResult],
+        ended: Iterable[RunRow],
         audit: Iterable[tuple[str, Sequence[AuditRecord]]],
         *,
         taken: Mapping[int, int] = MappingProxyType({}),
@@ -194,7 +194,7 @@ class DashboardStore:
             )
             return dict(rows)
 
-    def _write_runs(self, connection: Connection, ended: Iterable[RunResult]) -> None:
+    def _write_runs(self, connection: Connection, ended: Iterable[RunRow]) -> None:
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         writing = run_table.RunTableWriter(connection)
         for result in ended:
@@ -214,7 +214,7 @@ class DashboardStore:
         with self.snapshot() as connection, self._database.damage_errors("row"):
             return question(connection, *args, **more)
 
-    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
+    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunRow]:
         """Return the runs of a node, newest first.
 
         Args:
@@ -297,7 +297,7 @@ class DashboardStore:
         self._database.close()
 
 
-def _note_failure(connection: Connection, result: RunResult, *, most: int) -> None:
+def _note_failure(connection: Connection, result: RunRow, *, most: int) -> None:
     if result.failure_cause:
         connection.execute(
             "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"
@@ -375,7 +375,7 @@ class HistoryIntake:
         noted, self._noted = self._noted, {}  # not in the thread: others note meanwhile
         await asyncio.to_thread(
             self.memory.write_history,
-            (RunResult.of_summary(day.node, record) for day in runs for record in day.records),
+            (RunRow.of_summary(day.node, record) for day in runs for record in day.records),
             [(day.node, day.records) for day in audit],
             taken=noted,
         )

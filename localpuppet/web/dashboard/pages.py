@@ -46,7 +46,7 @@ from localpuppet.web.dashboard.rollouts import (
     groups_of,
     reported_runs,
 )
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
@@ -183,12 +183,12 @@ class Pages:
         """
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
-        known: RunResult | None = await asyncio.to_thread(
+        known: RunRow | None = await asyncio.to_thread(
             self._parts.memory.read, run_queries.of_id, run, name
         )
         row = await asyncio.to_thread(self._parts.memory.read, of_name, name)
         if known is None and row is not None and row.last is not None and row.run == run:
-            known = RunResult.of_end(name, row.last)  # its summary is still on its way
+            known = RunRow.of_end(name, row.last)  # its summary is still on its way
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
         asks = next(

@@ -38,7 +38,7 @@ from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run import Outcome
 from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
-from localpuppet.web.dashboard.run_results import KEPT
+from localpuppet.web.dashboard.run_row import KEPT
 
 AGAIN = 5.0  # seconds until an unreachable bus is watched again
 # Rollouts on other machines that are remembered, and those of them of which it is

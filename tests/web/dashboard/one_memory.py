@@ -12,7 +12,7 @@ from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.history.records import a_row
 from tests.web.dashboard.past import MOTD, keep
 from tests.web.dashboard.site import run_id
@@ -32,9 +32,9 @@ def rows(second: int) -> list[NodeRow]:
     return [a_row(node, reason=f"in second {second}", finished_at=NOW + second) for node in NODES]
 
 
-def ends(second: int) -> list[RunResult]:
+def ends(second: int) -> list[RunRow]:
     at = NOW + second - DAY
-    one = RunResult(
+    one = RunRow(
         node="",
         run=run_id(at),
         at=at,

@@ -11,7 +11,7 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import listed, of_name
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.history.records import a_part
 from tests.web.dashboard.site import Site, run_id
 
@@ -23,9 +23,9 @@ MOTD = a_part(
 )
 
 
-def summary(node: str, at: float, **more: Any) -> RunResult:
+def summary(node: str, at: float, **more: Any) -> RunRow:
     """Return a run of a run summary; `more` are its fields."""
-    run = RunResult(
+    run = RunRow(
         node=node,
         run=run_id(at),
         at=at,
@@ -58,7 +58,7 @@ def kept(memory: DashboardStore) -> list[NodeRow]:
 
 
 def summarise(
-    site: Site, *runs: RunResult, audit: Mapping[str, Sequence[AuditRecord]] | None = None
+    site: Site, *runs: RunRow, audit: Mapping[str, Sequence[AuditRecord]] | None = None
 ) -> None:
     """Have nodes publish run summaries, and requests that they decided, by node."""
     site.memory.write_history(runs, (audit or {}).items())

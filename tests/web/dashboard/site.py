@@ -58,7 +58,7 @@ from localpuppet.web.dashboard.pages import application
 from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
@@ -267,7 +267,7 @@ class Site:
         for one in statuses:
             row = self.row(one["node"])
             if row is not None and row.last is not None and row.run:
-                self.memory.write_history([RunResult.of_end(row.node, row.last)], ())
+                self.memory.write_history([RunRow.of_end(row.node, row.last)], ())
 
     def leave(self, node: str) -> None:
         """Have a node's presence expire."""

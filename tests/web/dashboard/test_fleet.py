@@ -8,7 +8,7 @@ import pytest
 from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
-from localpuppet.web.dashboard.run_results import KEPT
+from localpuppet.web.dashboard.run_row import KEPT
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.past import kept
 from tests.web.dashboard.site import Site, status

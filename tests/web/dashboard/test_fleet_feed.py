@@ -35,7 +35,7 @@ from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, Fleet
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, listed
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -156,7 +156,7 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
         while not hearing.memory.read(listed, asked, AuditFilter(), limit=9).rows:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         (known,) = hearing.memory.runs(str(node), limit=9)
-        assert known == RunResult.of_summary(str(node), run)
+        assert known == RunRow.of_summary(str(node), run)
         assert known.resources
         await put(RUNS, run, a_summary(at + 60))
         while len(hearing.memory.runs(str(node), limit=9)) < 2:

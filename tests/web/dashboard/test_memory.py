@@ -18,7 +18,7 @@ from localpuppet.fleet.inventory.node_row import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
-from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
+from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from tests.fleet.history.records import a_decision, a_row
@@ -31,10 +31,8 @@ HOLD = HoldView(owner="alice", reason="x", until=None)
 ROW = a_row("a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",))
 
 
-def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
-    return RunResult(
-        node=node, run=run_id(at), at=at, outcome=kind, release="web/tags/r1", reason=""
-    )
+def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunRow:
+    return RunRow(node=node, run=run_id(at), at=at, outcome=kind, release="web/tags/r1", reason="")
 
 
 def audited(memory: DashboardStore) -> Sequence[NodeAuditRecord]:

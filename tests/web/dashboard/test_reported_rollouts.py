@@ -10,7 +10,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
-from localpuppet.web.dashboard.run_results import KEPT
+from localpuppet.web.dashboard.run_row import KEPT
 from tests.web.dashboard.site import Site, run_id, status, text
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z

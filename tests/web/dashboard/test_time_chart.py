@@ -13,7 +13,7 @@ from localpuppet.web.dashboard.activity import (
     time_chart,
 )
 from localpuppet.web.dashboard.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import HOUR
+from localpuppet.web.dashboard.run_row import HOUR
 
 NOW = 1_795_000_000.0  # 2026-11-18 11:06:40
 LAST = int(NOW // HOUR)

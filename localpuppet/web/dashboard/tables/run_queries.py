@@ -14,7 +14,7 @@ from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables.run_table import (
     COUNTS,
     GOOD_KINDS,
@@ -105,7 +105,7 @@ def of_node(
     limit: int,
     before: RunId | None = None,
     kinds: Collection[Kind] = tuple(Kind),
-) -> list[RunResult]:
+) -> list[RunRow]:
     """Return runs of a node, newest first.
 
     Args:
@@ -140,13 +140,13 @@ def _place_of(connection: Connection, run: RunId, node: int) -> tuple[int, int]:
     return known or parts_of(run)
 
 
-def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
+def of_id(connection: Connection, run: RunId, node: str) -> RunRow | None:
     """Return the end of a run of a node, or `None`."""
     result = _without_resources(connection, run, node)
     return None if result is None else with_resources(connection, [result])[0]
 
 
-def _without_resources(connection: Connection, run: RunId, node: str) -> RunResult | None:
+def _without_resources(connection: Connection, run: RunId, node: str) -> RunRow | None:
     row = connection.execute(
         f"{_ALL} WHERE runs.node = (SELECT id FROM texts WHERE text = :node) AND {HAS_ID}",  # noqa: S608
         {"node": node, **id_values(run)},
@@ -154,7 +154,7 @@ def _without_resources(connection: Connection, run: RunId, node: str) -> RunResu
     return None if row is None else result_of(row)
 
 
-def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
+def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunRow]:
     """Return the ends of runs with ids of one day, newest first."""
     (day, begin), (_, end) = parts_of(first), parts_of(last)
     rows = connection.execute(
@@ -170,7 +170,7 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
 
 def listed(
     connection: Connection, asked: ListQuery, wanted: RunFilter, *, limit: int
-) -> ListPage[RunResult]:
+) -> ListPage[RunRow]:
     """Return a page of runs of many nodes.
 
     Args:
@@ -228,13 +228,13 @@ def first_of_release(connection: Connection, release: str) -> float | None:
     return None if at is None else float(day * DAY + at / MILLI)
 
 
-def last_good(connection: Connection, nodes: Iterable[str]) -> Mapping[str, RunResult]:
+def last_good(connection: Connection, nodes: Iterable[str]) -> Mapping[str, RunRow]:
     """Return the last run of each node that was no failure and no noop run, if there is one."""
     runs = [of_node(connection, node, limit=1, kinds=GOOD_KINDS) for node in nodes]
     return {run.node: run for of_one in runs for run in of_one}
 
 
-def first_bad(connection: Connection, good: Iterable[RunResult]) -> Mapping[str, RunResult]:
+def first_bad(connection: Connection, good: Iterable[RunRow]) -> Mapping[str, RunRow]:
     """Return the first failed run of each node after a good one, if there is one."""
     kinds = json.dumps([kind for kind in Kind if kind.bad])
     (last,) = connection.execute("SELECT max(day) FROM runs").fetchone()
@@ -262,7 +262,7 @@ def causes(
     return {(result.node, result.run): result.cause for result in results if result is not None}
 
 
-def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:
+def with_resources(connection: Connection, runs: Iterable[RunRow]) -> list[RunRow]:
     """Return runs with their resources."""
     return [
         run if run.seconds is None else replace(run, resources=_resources(connection, run))
@@ -310,7 +310,7 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
     ]
 
 
-def _resources(connection: Connection, run: RunResult) -> tuple[ResourceSummary, ...]:
+def _resources(connection: Connection, run: RunRow) -> tuple[ResourceSummary, ...]:
     rows = connection.execute(
         "SELECT resource.text, result FROM resources"
         " JOIN texts AS resource ON resource.id = resources.resource"
@@ -342,11 +342,11 @@ def _declared(text: str) -> tuple[str, str, int | None, str]:
     return resource, file, int(line) if line else None, containing_class
 
 
-def result_of(row: _Found) -> RunResult:
+def result_of(row: _Found) -> RunRow:
     """Return a run of a row of `FOUND`."""
     node, day, moment, at, outcome, release, reason, cause, seconds, more, *rest = row
     commit, environment, noop, corrective, refusal, counts = rest
-    return RunResult(
+    return RunRow(
         node=node,
         run=run_of(day, moment),
         at=day * DAY + at / MILLI,

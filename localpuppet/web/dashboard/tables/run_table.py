@@ -25,7 +25,7 @@ from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts
 from localpuppet.fleet.inventory.run_end import LATER, Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -192,7 +192,7 @@ class RunTableWriter:
     most_resources: int = MOST_RESOURCES_A_DAY
     _known: dict[str | _Profile, tuple[int, range]] = field(default_factory=dict, init=False)
 
-    def add(self, result: RunResult) -> bool:
+    def add(self, result: RunRow) -> bool:
         """Add an end of a run, or what a summary adds to a known one.
 
         Returns:
@@ -245,7 +245,7 @@ class RunTableWriter:
     def _delete(self, table: str, key: tuple[int, int, int]) -> None:
         self.connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
 
-    def _add_resources(self, key: tuple[int, int, int], result: RunResult) -> None:
+    def _add_resources(self, key: tuple[int, int, int], result: RunRow) -> None:
         """Add the resources of a run that still fit its day."""
         if not result.resources:
             return
@@ -299,7 +299,7 @@ class RunTableWriter:
         ).fetchone()
         return None if row is None else row[0]
 
-    def _profile(self, result: RunResult, day: int, *, full: bool) -> int:
+    def _profile(self, result: RunRow, day: int, *, full: bool) -> int:
         """Return the number of a run's profile; on a full day of a known one, or of its outcome."""
         texts = map(_cut, (result.release, result.environment, result.commit))
         flags = int(result.noop), int(result.corrective)

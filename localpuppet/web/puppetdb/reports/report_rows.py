@@ -11,7 +11,7 @@ from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, Node
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables.run_table import MILLI, run_of
 
 PUPPET = "Puppet"
@@ -52,7 +52,7 @@ def metrics(seconds: int | None, counts: RunCounts | None) -> list[Json]:
     ]
 
 
-def log_of(run: RunResult) -> list[dict[str, Json]]:
+def log_of(run: RunRow) -> list[dict[str, Json]]:
     """Return what the summary of a run says, as lines of its log: a failed one has an error.
 
     The reason is that of the first resource that failed; the others have a line each.
@@ -85,7 +85,7 @@ def log_line(level: str, message: str, *, time: str, source: str = PUPPET) -> di
     }
 
 
-def _ended(run: RunResult) -> str:
+def _ended(run: RunRow) -> str:
     release = run.release or "an unknown release"
     if run.outcome is Kind.REFUSED:
         return f"localpuppet refused to apply {release}"
@@ -111,7 +111,7 @@ def _events(counts: RunCounts) -> dict[str, int | None]:
 
 def missing_report(
     row: NodeRow, ended: int | None, last_outcome: str | None, *, now: float
-) -> RunResult | None:
+) -> RunRow | None:
     """Return the report that a node should have sent; `None` if its newest one is true.
 
     PuppetDB keeps the last status of a node that no longer reports, so a dead node looks unchanged.
@@ -131,10 +131,10 @@ def missing_report(
         return None
     at, outcome, reason = missing
     if row.last is not None and row.run and at == row.finished_at:
-        return RunResult.of_end(row.node, row.last)  # the memory has it in a second
+        return RunRow.of_end(row.node, row.last)  # the memory has it in a second
     ended = max(round(at * MILLI), 0 if ended is None else ended + 1)
     day, rest = divmod(ended, round(DAY) * MILLI)
-    return RunResult(
+    return RunRow(
         node=row.node,
         run=run_of(day, rest * MILLI << 16),
         at=ended / MILLI,

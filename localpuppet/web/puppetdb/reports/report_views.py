@@ -41,7 +41,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.puppetdb.reports import report_rows
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
@@ -262,7 +262,7 @@ class FoundReport:
         is_online: Whether the node can be asked.
     """
 
-    run: RunResult
+    run: RunRow
     is_missing: bool
     is_online: bool
 
@@ -415,7 +415,7 @@ def _values(names: Collection[Json] | None) -> dict[str, str]:
 
 def _missing(
     connection: Connection, names: Collection[Json] | None, *, now: float, schema: str
-) -> Iterator[tuple[RunResult, int, NodeRow]]:
+) -> Iterator[tuple[RunRow, int, NodeRow]]:
     """Yield the reports that nodes should have sent, with the numbers of the nodes and their rows.
 
     Args:
@@ -448,7 +448,7 @@ def _listed(columns: Mapping[str, str]) -> str:
     return ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
 
 
-def _row(report: RunResult, node: int) -> tuple[str | int | None, ...]:
+def _row(report: RunRow, node: int) -> tuple[str | int | None, ...]:
     """Return a row of `temp.missing`."""
     day, moment = run_table.filed(RunId(report.run), report.at)
     at = round(report.at * run_table.MILLI) - day * round(DAY) * run_table.MILLI
@@ -497,7 +497,7 @@ def _log(
     seconds: int | None,
     resources: str,
 ) -> str:
-    run = RunResult(
+    run = RunRow(
         node="",
         run="",
         at=at / run_table.MILLI,

@@ -11,7 +11,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity
 from localpuppet.web.dashboard.list_query import DRIFT, RUNS, ListQuery
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
@@ -27,8 +27,8 @@ MOTD = a_part(
 )
 
 
-def ended(at: float, node: str = "a", **more: object) -> RunResult:
-    run = RunResult(
+def ended(at: float, node: str = "a", **more: object) -> RunRow:
+    run = RunRow(
         node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=""
     )
     return replace(run, **{"seconds": 5, **more})  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def table() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def write(table: sqlite3.Connection, *runs: RunResult, most_resources: int = 9) -> None:
+def write(table: sqlite3.Connection, *runs: RunRow, most_resources: int = 9) -> None:
     writing = RunTableWriter(table, most_resources=most_resources)
     for run in runs:
         writing.add(run)
@@ -83,7 +83,7 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     late = replace(ended(midnight - 10, "z"), at=midnight + 30.0)
     write(table, *runs, *failed, late)
 
-    def found(since: float = 0, until: float = NOW + 1, **more: object) -> list[RunResult]:
+    def found(since: float = 0, until: float = NOW + 1, **more: object) -> list[RunRow]:
         asked = RunFilter(
             since=since,
             until=until,

@@ -14,7 +14,7 @@ from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter, parts_of, run_of
 from tests.fleet.history.records import a_part
@@ -23,8 +23,8 @@ from tests.web.dashboard.site import run_id
 NOW = 1_795_000_000.0
 
 
-def ended(at: float, node: str = "a", why: str = "") -> RunResult:
-    return RunResult(
+def ended(at: float, node: str = "a", why: str = "") -> RunRow:
+    return RunRow(
         node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=why
     )
 

@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes as node_tables
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
@@ -32,9 +32,9 @@ NOW = 1_795_000_000.0
 MINUTE = 60.0
 
 
-def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> RunResult:
+def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> RunRow:
     """Return a run that took 20 seconds; `more` are its fields."""
-    whole = RunResult(
+    whole = RunRow(
         node=node,
         run=run_id(at - 20),
         at=at,
@@ -65,7 +65,7 @@ class PlayedRuns:
         nodes: The nodes.
     """
 
-    def __init__(self, runs: Iterable[RunResult], nodes: Iterable[NodeRow] = ()) -> None:
+    def __init__(self, runs: Iterable[RunRow], nodes: Iterable[NodeRow] = ()) -> None:
         directory = TemporaryDirectory()
         weakref.finalize(self, directory.cleanup)
         file = Path(directory.name, "fleet.sqlite")
@@ -85,7 +85,7 @@ class PlayedRuns:
             forgotten=lambda: self.forgotten,
         )
 
-    def add(self, *runs: RunResult) -> None:
+    def add(self, *runs: RunRow) -> None:
         """Write runs."""
         writing = RunTableWriter(self.connection)
         for one in runs:

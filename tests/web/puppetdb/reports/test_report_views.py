@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.query.evaluating import CHECKED_EVERY, Evaluati
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.history.records import a_part
@@ -67,17 +67,17 @@ runs = st.builds(
 )
 
 
-def placed(many: Sequence[RunResult]) -> list[RunResult]:
+def placed(many: Sequence[RunRow]) -> list[RunRow]:
     """Return runs without those of the same node and id; a long run has the id of its begin."""
-    found: dict[tuple[str, str], RunResult] = {}
+    found: dict[tuple[str, str], RunRow] = {}
     for one in many:
         begun = run(one.node, one.at - (one.seconds or 0)).run
-        found.setdefault((one.node, begun), RunResult(**{**fields(one), "run": begun}))
+        found.setdefault((one.node, begun), RunRow(**{**fields(one), "run": begun}))
     return list(found.values())
 
 
-def fields(one: RunResult) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in RunResult.__slots__}
+def fields(one: RunRow) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in RunRow.__slots__}
 
 
 profile_conditions = st.recursive(
@@ -156,7 +156,7 @@ def everything(played: PlayedRuns, entity: str) -> list[dict[str, Json]]:
     st.sampled_from(["rows", "counts", "asc", "desc"]),
 )
 def test_sql_answers_as_a_plain_table_of_all_reports(
-    many: list[RunResult], conditions: list[Json], limit: int, offset: int, form: str
+    many: list[RunRow], conditions: list[Json], limit: int, offset: int, form: str
 ) -> None:
     played = PlayedRuns(placed(many), NODES)
     where: list[Json] = ["and", *(conditions or [["~", "hash", ""]])]
@@ -181,7 +181,7 @@ def test_sql_answers_as_a_plain_table_of_all_reports(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(runs, max_size=25), st.lists(event_conditions, max_size=2), st.booleans())
 def test_sql_answers_as_a_plain_table_of_all_events(
-    many: list[RunResult], conditions: list[Json], is_counted: bool
+    many: list[RunRow], conditions: list[Json], is_counted: bool
 ) -> None:
     played = PlayedRuns(placed(many), NODES)
     query: list[Json] = ["from", "events", ["and", ["~", "report", ""], *conditions]]
@@ -401,7 +401,7 @@ def test_the_newest_report_decides_the_columns_of_a_node() -> None:
     st.booleans(),
 )
 def test_nodes_with_a_report_of_some_kind_are_those_of_all_nodes(
-    many: list[RunResult], conditions: list[Json], is_either: bool
+    many: list[RunRow], conditions: list[Json], is_either: bool
 ) -> None:
     """Only the entries of nodes with such a report are read; the answer is the same."""
     played = PlayedRuns(placed(many), NODES)

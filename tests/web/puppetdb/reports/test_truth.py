@@ -12,7 +12,7 @@ from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_row import RunRow
 from tests.web.dashboard.site import run_id
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
@@ -45,7 +45,7 @@ def errors(report: Mapping[str, Json]) -> list[str]:
     ]
 
 
-def failed_compilation() -> RunResult:
+def failed_compilation() -> RunRow:
     summary = RunSummary(
         run=run_id(HOUR_AGO - 20),
         release="web/tags/r8",
@@ -58,7 +58,7 @@ def failed_compilation() -> RunResult:
         noop=False,
         reason="Puppet wrote no report: Duplicate declaration (site/role/manifests/web.pp:3)",
     )
-    return RunResult.of_summary("a", summary)
+    return RunRow.of_summary("a", summary)
 
 
 def test_a_catalog_that_does_not_compile_is_a_failed_report() -> None:
@@ -109,7 +109,7 @@ def test_a_refused_apply_has_a_report_with_the_reason() -> None:
     played = PlayedRuns([run("a", HOUR_AGO - MINUTE)], [refused])
     # The presence is known, and the summary is still on its way.
     assert errors(newest(played)) == ["other words"]
-    played.add(RunResult.of_summary("a", summary))
+    played.add(RunRow.of_summary("a", summary))
     report = newest(played)
     assert errors(report) == ["the release failed a check of its integrity"]
     assert report["start_time"] == "2026-11-15T10:06:40.000Z"
@@ -190,7 +190,7 @@ def test_a_refusal_because_of_a_hold_is_no_report() -> None:
         noop=False,
         reason="on hold",
     )
-    played = PlayedRuns([run("a", HOUR_AGO), RunResult.of_summary("a", held)], [node("a")])
+    played = PlayedRuns([run("a", HOUR_AGO), RunRow.of_summary("a", held)], [node("a")])
     assert status(played)["latest_report_status"] == "unchanged"
     counted: Json = ["extract", [["function", "count"], "status"], ["group_by", "status"]]
     assert played.ask(["from", "reports", counted]) == [{"count": 1, "status": "unchanged"}]

@@ -1,4 +1,8 @@
-"""The end of a run in the dashboard's memory; its resources are those of the run summary."""
+"""A run as a row of the dashboard's memory: what lists need of the summary that its node signed.
+
+A row decides nothing: the node decided the result, the failure cause and the counts when the run
+ended. A run without a summary, which only the presence of a dead node tells, has fewer columns.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +16,8 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """The end of a run.
+class RunRow:
+    """A run, with the columns of the table of runs.
 
     Attributes:
         at: The time, seconds since 1970, UTC.
@@ -50,7 +54,7 @@ class RunResult:
     more: int = 0
 
     @classmethod
-    def of_end(cls, node: str, end: RunEnd, **more: Any) -> "RunResult":  # noqa: ANN401 - fields
+    def of_end(cls, node: str, end: RunEnd, **more: Any) -> "RunRow":  # noqa: ANN401 - fields
         """Return the end of a run of a node; `more` has what only a run summary says."""
         return cls(
             node=node,
@@ -64,7 +68,7 @@ class RunResult:
         )
 
     @classmethod
-    def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
+    def of_summary(cls, node: str, summary: RunSummary) -> "RunRow":
         """Return the end of a run in a run summary."""
         return cls.of_end(
             node,
