@@ -35,7 +35,7 @@ from localpuppet.fleet.exports.resource import ExportedResource, pack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from tests.doubles.identities import person, verifier
 from tests.fleet.inventory.entries import entry
 from tests.rigs.buses import sqlite

@@ -46,7 +46,7 @@ from localpuppet.fleet.inventory.following import Sources, ViewFollower
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
+from localpuppet.fleet.trust.key_files import TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.doubles.inventory import NoCompanion
 from tests.doubles.ports import FakeLog

@@ -24,7 +24,7 @@ from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
 from localpuppet.fleet.inventory.presence import announce
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier
 from tests.rigs.node import Node

@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY))
 
 from localpuppet.base.formats.names import SignerName  # noqa: E402
 from localpuppet.fleet.trust.authority import Authority  # noqa: E402 - the clone's, wherever it is
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
+from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys  # noqa: E402
 from localpuppet.fleet.trust.seen import SeenIds  # noqa: E402
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier  # noqa: E402
 from tests.doubles.certificates import Ca, rsa_key, write  # noqa: E402

@@ -25,7 +25,7 @@ from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.history.day import AUDIT, RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.fleet.trust.keys import public_pem
+from localpuppet.fleet.trust.key_files import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from localpuppet.web.dashboard.run_row import RunRow

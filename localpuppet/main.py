@@ -45,7 +45,7 @@ SECTIONS = {
         "enc": "node.cli.data",
         "call": "fleet.cli.agent",
     },
-    "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.command"},
+    "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.preview_command"},
     "Fleet": {
         "nodes": "fleet.cli.nodes",
         "capture": "fleet.cli.capture",
@@ -63,12 +63,12 @@ SECTIONS = {
     "Set-up": {
         "agent": "fleet.cli.agent",
         "bus": "fleet.cli.bus",
-        "completion": "node.cli.completion",
-        "init": "node.cli.completion",
+        "completion": "node.cli.node_setup",
+        "init": "node.cli.node_setup",
         "join": "fleet.cli.joining",
         "keys": "fleet.cli.keys",
         "policy": "fleet.cli.joining",
-        "units": "node.cli.completion",
+        "units": "node.cli.node_setup",
         "web": "web.cli.web",
     },
 }

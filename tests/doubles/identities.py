@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.trust.authority import Authority
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from tests.doubles.certificates import Issued
 from tests.doubles.ports import FakeClock

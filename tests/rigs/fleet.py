@@ -24,7 +24,7 @@ from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.cause import Trigger
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from tests.rigs.buses import Bus
 from tests.rigs.member import RUN_COMMAND, Member

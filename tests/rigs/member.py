@@ -15,7 +15,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.trust.keys import OwnKey
+from localpuppet.fleet.trust.key_files import OwnKey
 from tests.fleet.inventory.entries import entry
 from tests.rigs import preloaded
 from tests.rigs.node import COMMAND, REPOSITORY, Done, Node

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.formats.names import SignerName
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys
 from tests.rigs import preloaded
 from tests.rigs.buses import Bus, etcd
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node

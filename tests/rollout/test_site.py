@@ -11,7 +11,7 @@ import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.rollout.cli.plan import as_choria
+from localpuppet.rollout.cli.order import as_choria
 from localpuppet.rollout.plan import PlanSelection, make_plan
 from localpuppet.rollout.site import MAX_CAPABILITIES, MAX_COMPONENTS, EnvironmentSite
 from localpuppet.rollout.site_file import read_site

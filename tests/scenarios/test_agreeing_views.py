@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.names import SignerName
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.waiting import wait_until

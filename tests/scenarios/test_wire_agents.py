@@ -23,7 +23,7 @@ from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.cause import Trigger
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, TIMEOUT, WEB01, WEB02, EtcdWire, NatsWire

@@ -49,7 +49,7 @@ from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.bus_session import Answer, RunSide, RunSideAwayError
 from localpuppet.fleet.bus.bus_limits import MAX_TOKEN
-from localpuppet.fleet.trust.keys import parse_public
+from localpuppet.fleet.trust.key_files import parse_public
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 if TYPE_CHECKING:

@@ -2,5 +2,5 @@
 
 verbs: `agent`, `bus`, `capture`, `inventory`, `joining`, `keys`, `lease`, `nodes`, `requests`,
 `trigger`.
-shared by verbs: `additions`, `records`.
+shared by verbs: `additions`, `node_records`.
 """

@@ -47,7 +47,7 @@ class FleetAdditions(CommandAdditions):
 
     def history(self, selection: NodeSelection, *, limit: int, as_json: bool) -> int:
         """Show the runs of other nodes; see `show_histories`."""
-        from localpuppet.fleet.cli.records import show_histories
+        from localpuppet.fleet.cli.node_records import show_histories
         from localpuppet.fleet.cli.requests import chosen
 
         names = chosen(self._node, selection, acts=False)
@@ -73,7 +73,7 @@ class FleetAdditions(CommandAdditions):
 
     def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
         """Return what the run exported, collected and kicked, and which change led to it."""
-        from localpuppet.fleet.cli.records import changes
+        from localpuppet.fleet.cli.node_records import changes
         from localpuppet.fleet.edges.kicks import kicked_by
 
         kicked = kicked_by(self._node.records, run.id)
@@ -108,7 +108,7 @@ class FleetAdditions(CommandAdditions):
         Raises:
             InvalidInputError: The agent has two processes, and its bus is a file.
         """
-        from localpuppet.fleet.cli.records import check_fleet
+        from localpuppet.fleet.cli.node_records import check_fleet
 
         return check_fleet(self._node)
 
@@ -148,7 +148,7 @@ def _named(left_out: "Sequence[RejectedResource]", more: int) -> str:
 
 def _resources(run: "RunDirectory") -> CommandAddition:
     """Return what a run exported and collected."""
-    from localpuppet.fleet.cli.records import lines
+    from localpuppet.fleet.cli.node_records import lines
     from localpuppet.fleet.exports.recording import read_collected, read_exports
 
     collected, exported = read_collected(run), read_exports(run)

@@ -19,7 +19,7 @@ from localpuppet.base.formats.converter import Message, to_record
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.files import is_file, read_user_file, write_durably
 from localpuppet.fleet.app import FleetApp
-from localpuppet.fleet.trust.keys import parse_public, public_pem
+from localpuppet.fleet.trust.key_files import parse_public, public_pem
 from localpuppet.fleet.trust.policy import ANY, ANY_ACTION, Policy, decide, read_policy
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render

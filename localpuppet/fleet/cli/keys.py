@@ -11,7 +11,7 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.trust.identity import SignerIdentity
-from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public, public_pem
+from localpuppet.fleet.trust.key_files import MAX_KEY_FILE, fingerprint, parse_public, public_pem
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import (

@@ -27,8 +27,8 @@ from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import SOME, command, flag, option, selects_nodes
-from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.cli.history import sections
+from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import Status
 from localpuppet.node.runs.run_replies import RunReport

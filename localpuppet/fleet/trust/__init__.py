@@ -1,5 +1,5 @@
 """Verify signers and authorise their actions: keys, certificates, signed messages, policies.
 
 decides: `policy`.
-acts: `authority`, `identity`, `keys`, `seen`, `signing`.
+acts: `key_files`, `authority`, `identity`, `seen`, `signing`.
 """

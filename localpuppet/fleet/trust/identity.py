@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.value import Value
-from localpuppet.fleet.trust.keys import (
+from localpuppet.fleet.trust.key_files import (
     OwnKey,
     TrustedKeys,
     parse_private,

@@ -27,7 +27,7 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.trust.authority import Authority
-from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
+from localpuppet.fleet.trust.key_files import TrustedKeys, public_pem
 
 if TYPE_CHECKING:
     # joserfc and cryptography take 55 ms and 19 MiB: import them only to sign or verify.

@@ -17,7 +17,7 @@ from localpuppet.base.value import Value
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command, command, flag, option, options, user
-from localpuppet.node.cli.completion import complete_run
+from localpuppet.node.cli.node_setup import complete_run
 from localpuppet.node.runs.run import Outcome, RunState, Status
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from localpuppet.node.cli.command import (
     only_here,
     selects_nodes,
 )
-from localpuppet.node.cli.completion import RunCommand, complete_run
+from localpuppet.node.cli.node_setup import RunCommand, complete_run
 from localpuppet.node.puppet.command_line import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import (
     ReportedResource,

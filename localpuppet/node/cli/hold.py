@@ -19,7 +19,7 @@ from localpuppet.node.cli.command import (
     selects_nodes,
     user,
 )
-from localpuppet.node.cli.completion import complete_tag
+from localpuppet.node.cli.node_setup import complete_tag
 from localpuppet.node.runs.holds import Hold, Holds
 
 

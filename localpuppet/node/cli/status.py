@@ -17,7 +17,7 @@ from localpuppet.node.cli.command import (
     option,
     selects_nodes,
 )
-from localpuppet.node.cli.completion import RunCommand, complete_run
+from localpuppet.node.cli.node_setup import RunCommand, complete_run
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
 

@@ -28,7 +28,7 @@ _DECISIONS, _REPORTS, _RUN = (
 MODULES = {
     "approve": _DECISIONS,
     "list": _REPORTS,
-    "order": "rollout.cli.plan",
+    "order": "rollout.cli.order",
     "pause": _DECISIONS,
     "plan": _RUN,
     "report": _REPORTS,

@@ -21,12 +21,12 @@ from localpuppet.fleet.requests.request_client import CatalogComparison, by_chan
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options, without_option
-from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.puppet.changes import SALT_DIGITS
 from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout import deciding
 from localpuppet.rollout.app import RolloutApp
-from localpuppet.rollout.cli.plan import (
+from localpuppet.rollout.cli.order import (
     SITE,
     fact_of,
     names_in,

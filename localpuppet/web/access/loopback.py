@@ -18,7 +18,7 @@ from pathlib import Path
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, write_durably
-from localpuppet.fleet.trust.keys import read_private
+from localpuppet.fleet.trust.key_files import read_private
 from localpuppet.web.access.rules import (
     METHODS,
     NO_METHOD,

@@ -2,8 +2,8 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `answering`, `app`, `catalogs`, `metrics`.
+acts: `api_errors`, `answering`, `app`, `catalogs`, `metrics`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `errors`, `questions`, `request_reading`, `turns`.
+private: `endpoints`, `questions`, `request_reading`, `turns`.
 """

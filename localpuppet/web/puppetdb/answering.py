@@ -16,8 +16,8 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
+from localpuppet.web.puppetdb.api_errors import AbsentError
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, BodyWriter, WrittenAnswer
-from localpuppet.web.puppetdb.errors import AbsentError
 from localpuppet.web.puppetdb.questions import Question
 from localpuppet.web.puppetdb.turns import (
     AnswerKey,

@@ -26,9 +26,9 @@ from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
 from localpuppet.web.puppetdb.answering import Answering
+from localpuppet.web.puppetdb.api_errors import AbsentError, json_response, refused, response_of
 from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
-from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
 from localpuppet.web.puppetdb.metrics import MBeans
 from localpuppet.web.puppetdb.questions import Question, question_of
 from localpuppet.web.puppetdb.reports.details import with_node_log

@@ -19,7 +19,7 @@ from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.node.runs.holds import HoldStatus
 from tests.doubles.ports import FakeLog

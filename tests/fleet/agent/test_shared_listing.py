@@ -13,7 +13,7 @@ from localpuppet.fleet.app import FleetApp, lent
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.app import NodeApp
 from tests.doubles.ports import FakeLog

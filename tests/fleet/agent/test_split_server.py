@@ -25,7 +25,7 @@ from localpuppet.fleet.agent.split import (
 )
 from localpuppet.fleet.bus.bus_limits import MAX_TOKEN
 from localpuppet.fleet.triggers.cause import Trigger
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys, public_pem
+from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog

@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 from localpuppet.fleet.bus.key_value import KeyValueEntry
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY

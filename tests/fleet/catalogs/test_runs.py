@@ -16,7 +16,7 @@ from localpuppet.fleet.catalogs.keeping import (
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.requests.request_client import RequestClient
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.fleet.exports.test_runs import applied

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.cli.records import SHOWN, collectors
+from localpuppet.fleet.cli.node_records import SHOWN, collectors
 from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.resource import Offer, is_guarded

@@ -23,7 +23,7 @@ from localpuppet.fleet.inventory.admission import (
 )
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
 from tests.doubles.identities import Person, person, trusting
 from tests.doubles.inventory import NoCompanion

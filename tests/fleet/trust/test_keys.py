@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
 from localpuppet.base.formats.names import SignerName
-from localpuppet.fleet.trust.keys import (
+from localpuppet.fleet.trust.key_files import (
     OwnKey,
     TrustedKeys,
     fingerprint,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD, MAX_TOKEN
-from localpuppet.fleet.trust.keys import public_pem
+from localpuppet.fleet.trust.key_files import public_pem
 from localpuppet.fleet.trust.signing import (
     MessageKind,
     MessageSigner,
@@ -301,7 +301,7 @@ def test_the_libraries_are_imported_only_for_a_signature() -> None:
     code = (
         "import sys\n"
         "import localpuppet.fleet.requests.request_handler\n"
-        "import localpuppet.fleet.trust.keys, localpuppet.fleet.trust.authority\n"
+        "import localpuppet.fleet.trust.key_files, localpuppet.fleet.trust.authority\n"
         "print([name for name in sys.modules if name in ('joserfc', 'cryptography')])"
     )
     done = subprocess.run(

@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import server_tls_context
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.trust.authority import Authority
-from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.web.access.rules import PeopleDoor
 from localpuppet.web.access.tls import NO_CERTIFICATE, ConnectionTable, Tls

@@ -11,7 +11,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import click
 
-from localpuppet.node.cli.preview.command import preview_text
+from localpuppet.node.cli.preview.preview_command import preview_text
 from localpuppet.node.preview.difference import CatalogDifference
 from localpuppet.node.preview.result import ImpureNode, PreviewResult
 from tests.node.cli.preview.results import BASE, HEAD, changed, group, hostile, large, usual

@@ -19,7 +19,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from tests.rigs.fleet import Fleet
 from tests.rigs.forge import Forge

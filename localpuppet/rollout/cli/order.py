@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.reading import InventoryReader
     from localpuppet.rollout.derived import DerivedPlan
 
+
 SITE = "Site"  # the title of these options in the help
 _SELECTION = options(
     "Nodes",

@@ -33,12 +33,12 @@ from localpuppet.base.machine.files import (
 )
 
 if TYPE_CHECKING:
-    # The import takes 30 ms, which a node without a bus saves.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+
 
 MAX_KEY_FILE = 16 * 1024
 _BLOCK = re.compile(
