@@ -53,6 +53,25 @@ def test_the_drawing_has_a_box_for_each_package_to_the_left_of_what_it_imports()
     assert places["journal"] < places["events"]
 
 
+LIMIT = re.compile(r"^_?MAX_\w+ *(?::[^=]+)?= *[0-9]", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "fleet/requests",
+        "fleet/triggers",
+        "node/releases/forge",
+        "node/releases/git",
+        "web/puppetdb",
+    ],
+)
+def test_limits_of_a_boundary_stand_in_its_table(package: str) -> None:
+    files = sorted((ROOT / "localpuppet" / package).rglob("*.py"))
+    assert len(files) > 1
+    assert [file.name for file in files if LIMIT.search(file.read_text())] == []
+
+
 @pytest.mark.parametrize(
     ("imports", "message"),
     [

@@ -33,6 +33,7 @@ MAX_TRIGGER_TTL = 3600
 MAX_HOPS = 8
 MAX_CAUSE_FACTS = 16
 MAX_CAUSE_QUERY = 200
+MAX_CAUSE_REASON = 300
 # How far the clock of a sender may be ahead.
 MAX_SKEW = 30
 MAX_WAITING_TRIGGERS = 20_000
@@ -46,6 +47,8 @@ MAX_REQUEST_AHEAD = 30
 # The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
 MAX_REPLY_ERROR = 900
+# A reference, or the name of a parameter, of a resource in a reply.
+MAX_REPLY_NAME = 300
 MAX_CHUNKS = 64
 # Each noop run before a run is a separate step, in each epoch.
 MAX_STEP = 1_000_000_000
@@ -88,6 +91,13 @@ MAX_RESOURCE_PARAMETERS = 500
 MAX_RESOURCE_TYPE = 200
 MAX_PACKED_CATALOG = 8 * 1024 * 1024
 MAX_PACKED_CAPTURE = 4 * 1024 * 1024
+
+# -- how a run ended, and presence --
+MAX_RUN_TEXT = 256
+MAX_RUN_COUNT = 1_000_000
+MAX_PRESENCE_TEXT = 300
+MAX_PRESENCE_HOLDS = 8
+MAX_PRESENCE_ROLES = 16
 
 # -- history --
 # The time that reading takes depends on the number of values.

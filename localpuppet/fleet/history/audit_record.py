@@ -4,7 +4,8 @@ from enum import StrEnum
 
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory.run_end import MAX_TEXT, check_counts, check_texts
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
+from localpuppet.fleet.inventory.run_end import check_counts, check_texts
 
 # The caller of a command on the node itself is this and the user's name. No signer has such a name.
 LOCAL = "local="
@@ -52,9 +53,9 @@ class AuditRecord(Value):
         """
         return cls(
             at=at,
-            caller=shortened(LOCAL + user, MAX_TEXT),
+            caller=shortened(LOCAL + user, MAX_RUN_TEXT),
             action=action,
-            subject=shortened(subject, MAX_TEXT),
+            subject=shortened(subject, MAX_RUN_TEXT),
             decision=AuditDecision.ACCEPTED,
             reason="",
             request="",

@@ -15,9 +15,9 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.history.day import day_of
-from localpuppet.fleet.inventory.run_end import MAX_COUNT, MAX_TEXT
 
 # Records of one caller in a day. A day has 200 in all.
 MAX_OF_CALLER = {AuditDecision.ACCEPTED: 60, AuditDecision.REFUSED: 15}
@@ -65,11 +65,11 @@ class Auditor:
         now = self._clock.now().timestamp()
         new = AuditRecord(
             at=now,
-            caller=shortened(caller, MAX_TEXT),
+            caller=shortened(caller, MAX_RUN_TEXT),
             action=action,
-            subject=shortened(subject, MAX_TEXT),
+            subject=shortened(subject, MAX_RUN_TEXT),
             decision=AuditDecision.REFUSED if reason else AuditDecision.ACCEPTED,
-            reason=shortened(reason, MAX_TEXT),
+            reason=shortened(reason, MAX_RUN_TEXT),
             request=request,
         )
         day = self._counted(self._today(new), new, repeats=repeats or bool(reason))
@@ -103,7 +103,7 @@ class Auditor:
                 key = _key(new)
                 known = day.records.get(key)
         if known is not None:
-            new = replace(known, times=min(known.times + 1, MAX_COUNT))
+            new = replace(known, times=min(known.times + 1, MAX_RUN_COUNT))
         day.records.pop(key, None)
         day.records[key] = new
         return new

@@ -18,10 +18,10 @@ from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.inventory.run_end import MAX_COUNT
 from localpuppet.fleet.trust.signing import MessageKind
 
 DAY = 86400.0
@@ -76,8 +76,8 @@ AUDIT = HistoryForm(
 class _DayHeader(JsonRecord):
     SCHEMA: ClassVar = 1
     node: NodeName
-    day: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
-    dropped: Annotated[int, AllowedRange(minimum=0, maximum=MAX_COUNT)]
+    day: Annotated[int, AllowedRange(minimum=0, maximum=MAX_RUN_COUNT)]
+    dropped: Annotated[int, AllowedRange(minimum=0, maximum=MAX_RUN_COUNT)]
     records: Annotated[tuple[Any, ...], AllowedRange(maximum=limits.MAX_DAY_RECORDS)]
 
 
@@ -116,7 +116,7 @@ class HistoryDay(Value, Generic[R]):
         header = _DayHeader(
             node=self.node,
             day=self.day,
-            dropped=min(self.dropped + len(self.records) - len(records), MAX_COUNT),
+            dropped=min(self.dropped + len(self.records) - len(records), MAX_RUN_COUNT),
             records=tuple(map(to_record, records)),
         )
         text = compact(header.to_dict()).encode()

@@ -37,6 +37,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.bus.outage import StoreChange, is_outage, ours
@@ -60,7 +61,7 @@ from localpuppet.fleet.history.summarising import (
     recent_runs,
     summarise_run,
 )
-from localpuppet.fleet.inventory.run_end import MAX_TEXT, RunEnd
+from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.run import Attempt, Status
@@ -317,7 +318,7 @@ class NodeHistory:
         """Record a refused apply."""
         before = last_end(self._records, self._every)
         end = RunEnd.of_attempt(attempt, before, self._every)
-        summary = RunSummary.of(end, cause=shortened(attempt.cause, MAX_TEXT))
+        summary = RunSummary.of(end, cause=shortened(attempt.cause, MAX_RUN_TEXT))
         self._runs.append(self._name(), summary)
 
     def after_command(self, user: str, action: str, subject: str) -> None:

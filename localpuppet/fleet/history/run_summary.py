@@ -3,7 +3,7 @@
 - Resources that Puppet did not touch are not listed. A summary lists the first
   `MAX_SUMMARY_RESOURCES`: failed ones, then corrective changes, changes, changes that noop
   foresees, and skipped ones.
-- It has no values, and the limits of `inventory.run_end`.
+- It has no values, and the limits of a run's end.
 """
 
 import json
@@ -15,8 +15,12 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.bus_limits import MAX_PACKED_SUMMARY, MAX_SUMMARY_RESOURCES
-from localpuppet.fleet.inventory.run_end import MAX_COUNT, RunEnd, check_counts, check_texts
+from localpuppet.fleet.bus.bus_limits import (
+    MAX_PACKED_SUMMARY,
+    MAX_RUN_COUNT,
+    MAX_SUMMARY_RESOURCES,
+)
+from localpuppet.fleet.inventory.run_end import RunEnd, check_counts, check_texts
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
@@ -146,7 +150,7 @@ class RunSummary(RunEnd):
         listed = tuple(sorted(resources, key=_rank)[:MAX_SUMMARY_RESOURCES])
         while True:
             more = len(resources) - len(listed)
-            summary = replace(self, resources=listed, more=min(more, MAX_COUNT))
+            summary = replace(self, resources=listed, more=min(more, MAX_RUN_COUNT))
             if not listed or packed_size(summary) <= MAX_PACKED_SUMMARY:
                 return summary
             listed = listed[: len(listed) * 3 // 4]

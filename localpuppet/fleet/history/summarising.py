@@ -9,9 +9,10 @@ from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.text import shortened
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.fleet.history.day import SLOTS
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
-from localpuppet.fleet.inventory.run_end import MAX_COUNT, MAX_TEXT, RunEnd
+from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.puppet.fault import public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
@@ -53,8 +54,8 @@ def summarise_run(
     summary = RunSummary.of(
         end,
         commit=commit,
-        environment=shortened(str(request.get("environment") or ""), MAX_TEXT),
-        cause=shortened(str(request.get("cause") or ""), MAX_TEXT),
+        environment=shortened(str(request.get("environment") or ""), MAX_RUN_TEXT),
+        cause=shortened(str(request.get("cause") or ""), MAX_RUN_TEXT),
         counts=_counts(status, corrective),
     )
     return summary.within_limits(resources)
@@ -108,7 +109,7 @@ def _resource(resource: ReportedResource, status: Mapping[str, Any]) -> Resource
         title=title.removesuffix("]"),
         status=resource.result,
         file=public_place(resource.file, None),
-        line=line if line is not None and 0 <= line <= MAX_COUNT else None,
+        line=line if line is not None and 0 <= line <= MAX_RUN_COUNT else None,
         corrective_change=status.get("corrective_change") is True,
         containing_class=_class_of(status.get("containment_path")),
     )
@@ -117,10 +118,10 @@ def _resource(resource: ReportedResource, status: Mapping[str, Any]) -> Resource
 def _class_of(path: object) -> str:
     """Return the last class in a containment path; empty without one."""
     names = map(str, reversed(path)) if isinstance(path, list) else ()
-    return next((name for name in names if _CLASS.match(name) and len(name) <= MAX_TEXT), "")
+    return next((name for name in names if _CLASS.match(name) and len(name) <= MAX_RUN_TEXT), "")
 
 
 def _counts(status: Status, corrective: int) -> RunCounts:
     numbers = asdict(status.resources or Resources())
-    bounded = {name: max(0, min(count, MAX_COUNT)) for name, count in numbers.items()}
+    bounded = {name: max(0, min(count, MAX_RUN_COUNT)) for name, count in numbers.items()}
     return RunCounts(**bounded, corrective=corrective)

@@ -1,6 +1,6 @@
 """A node as a row of a list in terminal and dashboard, and from when it is late.
 
-No text is longer than `MAX_TEXT` or has control or bidirectional characters.
+No text is longer than `MAX_PRESENCE_TEXT` or has control or bidirectional characters.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_HOLDS, MAX_PRESENCE_TEXT
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd, newest
 from localpuppet.node.runs.holds import rollout_of
@@ -44,9 +45,6 @@ def due(node: NodeName, every: float) -> float:
     return every + max(2 * splay(node, every), GRACE)
 
 
-MAX_TEXT = 300
-MAX_HOLDS = 8
-MAX_ROLES = 16
 # Digits of a number in the name of a release.
 MAX_DIGITS = 18
 TAGS = "/tags/"
@@ -305,7 +303,7 @@ def tag_order(name: str) -> list[tuple[int, str]]:
 
 
 def _text(value: Json) -> str:
-    return shortened(value, MAX_TEXT) if isinstance(value, str) else ""
+    return shortened(value, MAX_PRESENCE_TEXT) if isinstance(value, str) else ""
 
 
 def run_id_of(value: Json) -> str:
@@ -347,6 +345,6 @@ def _holds(holds: list[Json]) -> tuple[HoldView, ...]:
             until=parse_moment(hold.get("until")),
             since=parse_moment(hold.get("since")),
         )
-        for hold in holds[:MAX_HOLDS]
+        for hold in holds[:MAX_PRESENCE_HOLDS]
         if isinstance(hold, dict)
     )

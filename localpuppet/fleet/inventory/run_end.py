@@ -7,7 +7,7 @@ of it.
 - It has no values: the failure cause is that of `node.puppet.fault`, and the reason is a fixed
   sentence with it.
 - It cannot be made with a text or a number beyond its limit, so one from another node has the
-  limits of this module, too.
+  limits of `bus_limits`, too.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.formats.times import parse_time
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.runs.reason import Category, category, public_reason
 from localpuppet.node.runs.run import (
@@ -38,9 +39,6 @@ from localpuppet.node.runs.run import (
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Characters of each text.
-MAX_TEXT = 256
-MAX_COUNT = 1_000_000
 # Digits of the key of a failure cause.
 FAILURE_CAUSE_DIGITS = 16
 GOOD, CHANGED, BAD = "no change", "changed", "failed"
@@ -98,15 +96,15 @@ _BY_OUTCOME = {
 
 
 def check_texts(value: "DataclassInstance") -> None:
-    """Check that each text of a dataclass is one line of at most `MAX_TEXT` characters.
+    """Check that each text of a dataclass is one line of at most `MAX_RUN_TEXT` characters.
 
     Raises:
         InvalidInputError: A text is longer, or has a character that is not printable.
     """
     for name in _names(type(value)):
         text = getattr(value, name)
-        if isinstance(text, str) and (len(text) > MAX_TEXT or not _is_line(text)):
-            raise InvalidInputError(f"is no line of up to {MAX_TEXT} characters", where=name)
+        if isinstance(text, str) and (len(text) > MAX_RUN_TEXT or not _is_line(text)):
+            raise InvalidInputError(f"is no line of up to {MAX_RUN_TEXT} characters", where=name)
 
 
 @cache
@@ -120,13 +118,13 @@ def _is_line(text: str) -> bool:
 
 
 def check_counts(*numbers: int) -> None:
-    """Check that numbers are neither negative nor above `MAX_COUNT`.
+    """Check that numbers are neither negative nor above `MAX_RUN_COUNT`.
 
     Raises:
         InvalidInputError: A number is.
     """
-    if not all(0 <= number <= MAX_COUNT for number in numbers):
-        raise InvalidInputError(f"has a number that is not from 0 to {MAX_COUNT}")
+    if not all(0 <= number <= MAX_RUN_COUNT for number in numbers):
+        raise InvalidInputError(f"has a number that is not from 0 to {MAX_RUN_COUNT}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,14 +192,14 @@ class RunEnd:
         cause = status.failure_cause
         return cls(
             run=status.id,
-            release=shortened(status.release, MAX_TEXT),
+            release=shortened(status.release, MAX_RUN_TEXT),
             started_at=min(begun, end),  # the clock may have been set back
             finished_at=end,
             outcome=status.outcome or Outcome.INTERRUPTED,
             category=category(status),
             noop=status.noop,
             corrective_change=status.corrective_change,
-            reason=shortened(public_reason(status), MAX_TEXT),
+            reason=shortened(public_reason(status), MAX_RUN_TEXT),
             failure_cause=None if cause is None else FailureCause(**cause),
             failing_since=None if since is None else min(since, end),
             failed_runs=streak.runs,
@@ -222,11 +220,11 @@ class RunEnd:
         subject = "\0".join((attempt.refusal, attempt.reason, attempt.release, attempt.input))
         digits = hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()[:4]
         begun, end = min(since, last).timestamp(), last.timestamp()
-        times = min(attempt.times, MAX_COUNT)
+        times = min(attempt.times, MAX_RUN_COUNT)
         failing_since = begun if before is None else before.failing_since or begun
         return cls(
             run=new_run_id(since, digits, None),
-            release=shortened(attempt.release or (before.release if before else ""), MAX_TEXT),
+            release=shortened(attempt.release or (before.release if before else ""), MAX_RUN_TEXT),
             started_at=begun,
             finished_at=end,
             refusal=attempt.refusal,
@@ -235,7 +233,7 @@ class RunEnd:
             reason=REFUSALS[attempt.refusal],
             failure_cause=refusal_cause(attempt.refusal, attempt.reason),
             failing_since=min(failing_since, end),
-            failed_runs=min(times + (before.failed_runs if before else 0), MAX_COUNT),
+            failed_runs=min(times + (before.failed_runs if before else 0), MAX_RUN_COUNT),
             run_interval=interval,
         )
 

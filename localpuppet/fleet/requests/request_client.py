@@ -27,7 +27,7 @@ from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.bus_limits import MAX_CHUNKS, MAX_SERIAL
+from localpuppet.fleet.bus.bus_limits import MAX_CHUNKS, MAX_REPLY_NAME, MAX_SERIAL
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
@@ -390,7 +390,6 @@ def working(answer: NodeAnswer) -> bool:
 COMPARING_AT_ONCE = 50
 MOST_TOLD = 2_000  # resources of one node that are read
 MOST_KEPT = 20_000  # of all nodes; above this limit only the number is kept
-MAX_NAME = 300  # characters of a reference, or of a parameter
 
 
 class CatalogComparison(Value):
@@ -478,7 +477,7 @@ def _names(values: Sequence[Json]) -> tuple[str, ...]:
 
 
 def _name(value: Json) -> str:
-    return one_line(value if isinstance(value, str) else "?")[:MAX_NAME]
+    return one_line(value if isinstance(value, str) else "?")[:MAX_REPLY_NAME]
 
 
 def by_change(

@@ -30,6 +30,7 @@ from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
+from localpuppet.fleet.bus.bus_limits import MAX_CAUSE_REASON
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 
 
@@ -209,7 +210,6 @@ class RunCause(Value):
 
 
 MOST = 32
-MAX_REASON = 300  # characters
 DROPPED = "dropped"
 _GOOD = ("changed", "unchanged", "ended")  # the last is the outcome of a site's own command
 INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
@@ -244,7 +244,7 @@ class TriggerOutcome(JsonRecord):
     def dropped(cls, cause_id: str, reason: str) -> "TriggerOutcome":
         """Return the outcome of a cause that leads to no run."""
         outcome = cls.of_cause(cause_id, 0, run=None, outcome=DROPPED)
-        return replace(outcome, reason=shortened(reason, MAX_REASON))
+        return replace(outcome, reason=shortened(reason, MAX_CAUSE_REASON))
 
     @classmethod
     def of_published(cls, raw: object) -> "TriggerOutcome | None":

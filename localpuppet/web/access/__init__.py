@@ -1,5 +1,5 @@
 """Access to the dashboard and the API: access rules, sessions, TLS, and listening sockets.
 
-decides: `loopback`, `rules`.
+decides: `http_limits`, `loopback`, `rules`.
 touches the world: `serving`, `tls`.
 """

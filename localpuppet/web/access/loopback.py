@@ -19,6 +19,7 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.trust.key_files import read_private
+from localpuppet.web.access.http_limits import MAX_COOKIES, MAX_SESSIONS, MAX_TOKENS
 from localpuppet.web.access.rules import (
     METHODS,
     NO_METHOD,
@@ -33,10 +34,7 @@ from localpuppet.web.access.rules import (
 
 LINK_LIFE = 600.0
 SESSION_LIFE = 12 * 3600.0
-# The oldest is forgotten for a new one.
-MAX_SESSIONS = 32
 TOKEN_LIFE = 600.0
-MAX_TOKENS = 256
 BYTES = 32
 # Of the name of a host: a label of 32 letters and digits.
 NAME_BYTES = 16
@@ -132,8 +130,6 @@ def _digest(secret: str) -> bytes:
 
 ACT = re.compile(r"/(?:nodes|rollouts|rollouts/[^/]+)/do/[a-z]+")
 ENTER = "/enter"
-# Cookies of the dashboard's name that are checked: services on other ports may set some.
-MOST_COOKIES = 8
 # Things that are done: fewer than the log has lines of a kind.
 DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
 
@@ -194,7 +190,7 @@ class LoopbackDoor:
         pairs = (part.partition("=") for part in header.split(";"))
         ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
         return next(
-            (cookie for cookie in islice(ours, MOST_COOKIES) if self.sessions.knows(cookie)), ""
+            (cookie for cookie in islice(ours, MAX_COOKIES) if self.sessions.knows(cookie)), ""
         )
 
     def knows(self, visitor: Visitor) -> bool:

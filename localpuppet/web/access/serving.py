@@ -23,8 +23,9 @@ from uvicorn.server import ServerState
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
+from localpuppet.web.access.http_limits import MAX_CONNECTIONS, MAX_HEAD
 from localpuppet.web.access.rules import CERTIFICATE, Ends
-from localpuppet.web.access.tls import MOST, Handshake, Tls
+from localpuppet.web.access.tls import Handshake, Tls
 
 BACKLOG = 128
 # Ports to try if any will do: one may be taken on the other address.
@@ -32,8 +33,7 @@ TRIES = 8
 LOCALHOST = ("127.0.0.1", "::1")
 # Errors of an unavailable address: a machine without IPv6, or without IPv4.
 _NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-# Bytes of a request's head, and seconds of connections that end with us.
-MAX_HEAD = 16 * 1024
+# Seconds of connections that end with us.
 GRACE = 2
 
 
@@ -156,7 +156,7 @@ class ConnectionLimits(Value):
         strangers: Maximum number of connections of clients without access; see `serve`.
     """
 
-    most: int = MOST
+    most: int = MAX_CONNECTIONS
     head: float = 10.0
     idle: int = 10
     reading: float = 30.0

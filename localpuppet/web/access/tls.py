@@ -16,10 +16,8 @@ from typing import cast
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.value import Value
+from localpuppet.web.access.http_limits import MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE
 
-# Connections at once.
-MOST = 600
-MOST_OF_ONE = 60
 # Of IPv6 a network of this many bits is one address: a machine has as many as it likes in it.
 SITE_BITS = 64
 
@@ -27,7 +25,9 @@ SITE_BITS = 64
 class ConnectionTable:
     """The open connections."""
 
-    def __init__(self, *, most: int = MOST, of_one: int = MOST_OF_ONE) -> None:
+    def __init__(
+        self, *, most: int = MAX_CONNECTIONS, of_one: int = MAX_CONNECTIONS_OF_ONE
+    ) -> None:
         self._most = most
         self._of_one = of_one
         self._there: Counter[str] = Counter()

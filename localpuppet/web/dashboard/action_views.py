@@ -21,26 +21,20 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shortened, shown_names
 from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_end import MAX_TEXT
+from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.dashboard.actions import (
-    MAX_NODES,
-    SENT,
-    Action,
-    ActionOutcome,
-    NodeAction,
-    consequences,
-)
+from localpuppet.web.dashboard.actions import SENT, Action, ActionOutcome, NodeAction, consequences
 from localpuppet.web.dashboard.list_query import NODES, ListQuery
 from localpuppet.web.dashboard.nodes import of_names
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
 # Bytes of a form, and fields in it: a list of the longest names, and one of selected rows.
-MAX_FORM = MAX_NODES * 256 + 8 * 1024
-MAX_FIELDS = MAX_NODES + 16
+MAX_FORM = MAX_ACTION_NODES * 256 + 8 * 1024
+MAX_FIELDS = MAX_ACTION_NODES + 16
 # Actions that run at the same time.
 AT_ONCE = 4
 # The result of an action that the dashboard's end or an internal error cut off.
@@ -150,9 +144,9 @@ class ActionViews:
             raise InvalidInputError(
                 "no node is selected", where="action", hint="select rows in the list of nodes"
             )
-        if len(rows) > MAX_NODES:
+        if len(rows) > MAX_ACTION_NODES:
             raise InvalidInputError(
-                f"{len(rows)} nodes are selected, an action takes at most {MAX_NODES}",
+                f"{len(rows)} nodes are selected, an action takes at most {MAX_ACTION_NODES}",
                 where="action",
                 hint="use a narrower filter, a command in a terminal, or a rollout:"
                 " 'localpuppet rollout run'",
@@ -215,7 +209,7 @@ class ActionViews:
             at=self.context.clock.now().timestamp(),
             caller=self.actor.name,
             action=SENT,
-            subject=shortened(f"{asked}: {end}; {proposal.named}", MAX_TEXT),
+            subject=shortened(f"{asked}: {end}; {proposal.named}", MAX_RUN_TEXT),
             decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
             reason="",
             request=str(uuid4()),

@@ -17,8 +17,6 @@ from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 
-# Nodes of one action.
-MAX_NODES = 500
 # The action of an audit record that the dashboard makes.
 SENT = "send"
 

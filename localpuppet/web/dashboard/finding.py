@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RunId
+from localpuppet.web.access.http_limits import MAX_SEARCH_TEXT
 from localpuppet.web.dashboard.nodes import searched
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries
@@ -223,8 +224,6 @@ def _near(text: str, names: Names) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known[form] for form in close))
 
 
-# Characters of a text to search; a node's name has at most as many.
-MAX_TEXT = 253
 SCHEMA = 1
 
 
@@ -294,4 +293,4 @@ def _counted(counts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _text(request: Request) -> str:
-    return request.query_params.get("text", "").strip()[:MAX_TEXT]
+    return request.query_params.get("text", "").strip()[:MAX_SEARCH_TEXT]

@@ -14,10 +14,10 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_ROLES, MAX_PRESENCE_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import Backoff, cancel_all, close, ours
 from localpuppet.fleet.history.history_follower import HistoryBoard
-from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
@@ -234,6 +234,8 @@ class FleetFeeder:
 
 def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:
     return {
-        str(node.node): tuple(shortened(role, MAX_TEXT) for role in node.roles[:MAX_ROLES])
+        str(node.node): tuple(
+            shortened(role, MAX_PRESENCE_TEXT) for role in node.roles[:MAX_PRESENCE_ROLES]
+        )
         for node in view.nodes(names)
     }

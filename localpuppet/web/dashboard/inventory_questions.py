@@ -18,9 +18,9 @@ from localpuppet.base.formats.text import folded, one_line, shortened
 from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
+from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_TEXT
 from localpuppet.fleet.edges.links import Links, links_of
 from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
-from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 from localpuppet.fleet.inventory.summary import text_of
@@ -307,7 +307,7 @@ class Inventory:
 def _values(reader: InventoryReader, path: str) -> Mapping[str, str]:
     pairs = ((str(entry.node), at_path(entry.facts, path)) for entry in reader.entries())
     return {
-        node: shortened(str(value), MAX_TEXT)
+        node: shortened(str(value), MAX_PRESENCE_TEXT)
         for node, value in pairs
         if isinstance(value, str | int | float)
     }

@@ -23,13 +23,12 @@ from localpuppet.fleet.inventory.node_row import (
     WRONG_RELEASE,
 )
 from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
+from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_PAGE
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)
 T = TypeVar("T")
 PAGE = 100
-MAX_PAGE = 100_000
-MAX_WORDS = 1000
 _FAILURE_CAUSE = re.compile(rf"[0-9a-f]{{{FAILURE_CAUSE_DIGITS}}}\Z")
 
 
@@ -114,8 +113,8 @@ def read_parameters(
     page = given.pop("page", "1")
     if unknown := sorted(given.keys() - known):
         raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
-    if max(map(len, given.values()), default=0) > MAX_WORDS:
-        raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
+    if max(map(len, given.values()), default=0) > MAX_LIST_WORDS:
+        raise InvalidInputError(f"has more than {MAX_LIST_WORDS} characters", where="URL")
     if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
         raise InvalidInputError("must be the number of a page", where="page")
     return given, int(page)

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.waiting import retrieve_error
+from localpuppet.web.access.http_limits import MAX_STREAMS
 from localpuppet.web.dashboard.fleet import ChangeLog
 
 # Seconds that changes are gathered for, at least between two events, and at most between two lines.
@@ -30,7 +31,6 @@ PAUSE = 2.0
 ALIVE = 15.0
 # Names in an event; for more, the event means that anything may have changed.
 MOST_NAMES = 200
-MOST_STREAMS = 300
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class Live:
     _: KW_ONLY
     pause: float = PAUSE
     alive: float = ALIVE
-    most: int = MOST_STREAMS
+    most: int = MAX_STREAMS
     _streams: int = field(default=0, init=False)
     _gathering: "asyncio.Task[None] | None" = field(default=None, init=False)
     _sent_at: float = field(default=float("-inf"), init=False)

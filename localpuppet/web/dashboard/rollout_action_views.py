@@ -14,8 +14,8 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.rollout.commands import RolloutCommand, identify_pause
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
+from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
-from localpuppet.web.dashboard.actions import MAX_NODES
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.rollout_actions import (
     Groups,
@@ -76,12 +76,12 @@ class RolloutActionViews:
             selection = {"nodes": ",".join(names)}
         elif not (selection or words.get("all")):
             return self._views.showing.page("start.html", words=words)
-        if "token" not in words and len(names) <= MAX_NODES:
+        if "token" not in words and len(names) <= MAX_ACTION_NODES:
             groups = await self._actor.plan(selection)
             names = sorted({name for group in groups for name in group})
-        if not 0 < len(names) <= MAX_NODES:
+        if not 0 < len(names) <= MAX_ACTION_NODES:
             raise InvalidInputError(
-                f"selects {len(names)} nodes, must be 1 to {MAX_NODES}",
+                f"selects {len(names)} nodes, must be 1 to {MAX_ACTION_NODES}",
                 where="rollout",
                 hint="select other nodes, or run 'localpuppet rollout run' in a terminal",
             )

@@ -2,8 +2,8 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `api_errors`, `answering`, `app`, `catalogs`, `metrics`.
+acts: `answering`, `app`, `catalogs`, `metrics`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `questions`, `request_reading`, `turns`.
+private: `api_errors`, `endpoints`, `questions`, `request_reading`, `turns`.
 """

@@ -1,7 +1,7 @@
 """Rows of whole catalogs: `catalogs`, `edges`, and `resources` that entries do not have.
 
-- A query reads the catalogs that nodes publish. A query that names at most `MAX_NAMED` nodes by
-  certname also asks those that publish none.
+- A query reads the catalogs that nodes publish. A query that names at most `MAX_NAMED_CATALOGS`
+  nodes by certname also asks those that publish none.
 - No node is left out: if a catalog is missing, the query fails with the name of its node.
 - A Sensitive parameter is not in a row, as in PuppetDB. An inner Sensitive value or a Deferred
   call is a text that names the type only, so no filter can find a secret.
@@ -31,10 +31,10 @@ from localpuppet.fleet.inventory.query.records import (
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.fleet.inventory.view import View
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
+from localpuppet.web.access.http_limits import MAX_NAMED_CATALOGS
 from localpuppet.web.puppetdb.reports.report_hash import report_hash
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
-MAX_NAMED = 16
 AT_ONCE = 16
 SHOWN = 3
 _HREF = "/pdb/query/v4/catalogs"
@@ -86,14 +86,14 @@ class CatalogSource:
         nodes = self._nodes(named)
         published = self._view.catalogs()
         missing = [node for node in nodes if node not in published]
-        if missing and (is_optional or named is None or len(nodes) > MAX_NAMED):
+        if missing and (is_optional or named is None or len(nodes) > MAX_NAMED_CATALOGS):
             more = ", …" if len(missing) > SHOWN else ""
             raise MissingRowsError(
                 f"{len(missing)} of {len(nodes)} nodes do not publish their catalog:"
                 f" {', '.join(missing[:SHOWN])}{more}",
                 where=entity.value,
                 hint="set 'inventory: {catalogs: true}' in their localpuppet.yaml, or name at most"
-                f" {MAX_NAMED} nodes by certname",
+                f" {MAX_NAMED_CATALOGS} nodes by certname",
             )
         columns = {ALIASES.get(name, name) for name in columns_of(select)}
         exact = _exact(select, question)
@@ -109,7 +109,7 @@ class CatalogSource:
         needed = [
             [f'"{column}":{compact(value)}'.encode() for value in values]
             for column, values in exact.items()
-            if len(values) <= MAX_NAMED  # each is searched in each catalog
+            if len(values) <= MAX_NAMED_CATALOGS  # each is searched in each catalog
         ]
         for begin in range(0, len(nodes), AT_ONCE):
             entries = [self._view.entry(node) for node in nodes[begin : begin + AT_ONCE]]

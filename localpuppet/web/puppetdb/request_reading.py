@@ -20,6 +20,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.client_query import PARAMETERS
 from localpuppet.fleet.inventory.query.syntax import check_values
+from localpuppet.web.access.http_limits import MAX_BODIES, MAX_BODY
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint
 
 # What PuppetDB has and localpuppet has not; a client may still write that it does not need it.
@@ -100,10 +101,8 @@ def _timeout(value: Json) -> float | None:
     return seconds or None
 
 
-# The limit of a request's body in bytes, of seconds for it, and of bodies at once.
-MAX_BODY = 512 * 1024
+# Seconds for the body of a request.
 BODY_PATIENCE = 10.0
-MAX_BODIES = 32
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _REFUSED = re.compile(r"q=0(\.0*)?\Z")

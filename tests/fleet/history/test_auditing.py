@@ -1,10 +1,10 @@
 """What a node records of requests, and what a flood of them can do."""
 
 from localpuppet.base.errors import StateError
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.history.auditing import FURTHER, MAX_CALLERS, MAX_OF_CALLER, Auditor
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.inventory.run_end import MAX_TEXT
 from tests.doubles.ports import FakeClock, FakeLog
 
 
@@ -89,7 +89,7 @@ def test_many_callers_and_long_texts_are_bounded() -> None:
         book.ask(f"c{number}", "runonce", "\u202e\n" * 1000, reason="x" * 1000)
     assert len(book.auditor._callers) == MAX_CALLERS
     record = next(iter(book.kept.values()))
-    assert (len(record.subject), len(record.reason)) == (MAX_TEXT, MAX_TEXT)
+    assert (len(record.subject), len(record.reason)) == (MAX_RUN_TEXT, MAX_RUN_TEXT)
 
 
 def test_a_disk_that_is_full_stops_no_request() -> None:

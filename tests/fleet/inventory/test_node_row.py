@@ -9,13 +9,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.node_row import (
-    MAX_HOLDS,
-    MAX_TEXT,
-    NOT_TRUSTED,
-    NodeRow,
-    is_older,
-)
+from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_HOLDS, MAX_PRESENCE_TEXT
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, NodeRow, is_older
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind
 from tests.fleet.history.records import an_end
@@ -58,7 +53,7 @@ def test_a_node_with_two_agents_is_not_trusted() -> None:
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
     found = row(cause=evil)
-    assert len(found.cause) == MAX_TEXT
+    assert len(found.cause) == MAX_PRESENCE_TEXT
     assert "\u202e" not in found.cause
     for name in ("reason", "release", "run"):
         assert row(last_run={name: evil}).state == NOT_TRUSTED
@@ -67,9 +62,9 @@ def test_no_text_is_long_or_moves_others() -> None:
 def test_holds_are_limited_and_a_bad_deadline_is_ignored() -> None:
     hold = {"owner": "eve", "reason": "x" * 5000, "until": "tomorrow"}
     found = row(holds=[hold] * 1000)
-    assert len(found.holds) == MAX_HOLDS
+    assert len(found.holds) == MAX_PRESENCE_HOLDS
     assert found.holds[0].until is None
-    assert len(found.holds[0].reason) == MAX_TEXT
+    assert len(found.holds[0].reason) == MAX_PRESENCE_TEXT
 
 
 @pytest.mark.parametrize("until", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])

@@ -7,6 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
+from localpuppet.fleet.bus.bus_limits import MAX_REPLY_NAME
 from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests.request import Arguments, NodeReply
 from localpuppet.fleet.requests.request_client import (
@@ -101,7 +102,7 @@ def test_names_from_nodes_are_escaped_and_shortened() -> None:
     told = GOOD | {"added": ["a\nb\x1b[2J", 3, "x" * 1000], "changed": {"y": "z"}}
     (found,) = compared(replied(told))
     assert found.changes is not None
-    assert [len(name) for name in found.changes.added][1:] == [1, request_client.MAX_NAME]
+    assert [len(name) for name in found.changes.added][1:] == [1, MAX_REPLY_NAME]
     assert "\n" not in found.changes.added[0]
     assert found.changes.changed == {"y": ()}
 

@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web.access.loopback import (
-    LINK_LIFE,
-    MAX_SESSIONS,
-    SESSION_LIFE,
-    Sessions,
-    kept_host_name,
-)
+from localpuppet.web.access.http_limits import MAX_SESSIONS
+from localpuppet.web.access.loopback import LINK_LIFE, SESSION_LIFE, Sessions, kept_host_name
 from tests.doubles.ports import FakeClock
 
 

@@ -13,8 +13,8 @@ from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.rollout.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
-from localpuppet.web.access.loopback import MAX_TOKENS, TOKEN_LIFE, Tokens
-from localpuppet.web.dashboard.actions import MAX_NODES
+from localpuppet.web.access.http_limits import MAX_ACTION_NODES, MAX_TOKENS
+from localpuppet.web.access.loopback import TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
 from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, names, status, text
 
@@ -134,8 +134,8 @@ def test_a_hold_requires_a_reason(visitor: TestClient, actor: PlayedActor) -> No
 def test_requests_that_do_not_come_from_the_forms_are_refused(
     visitor: TestClient, actor: PlayedActor
 ) -> None:
-    large = {"token": "x" * 256 * (MAX_NODES + 50)}
-    many = {str(number): "x" for number in range(MAX_NODES + 50)}
+    large = {"token": "x" * 256 * (MAX_ACTION_NODES + 50)}
+    many = {str(number): "x" for number in range(MAX_ACTION_NODES + 50)}
     assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
     assert visitor.post(NOOP, data=large).status_code == 400
     assert visitor.post(NOOP, data=many).status_code == 400

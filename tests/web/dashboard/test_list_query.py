@@ -6,7 +6,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.list_query import FAILURES, MAX_WORDS, ListQuery
+from localpuppet.web.access.http_limits import MAX_LIST_WORDS
+from localpuppet.web.dashboard.list_query import FAILURES, ListQuery
 
 
 def words(asked: ListQuery) -> dict[str, str]:
@@ -40,7 +41,7 @@ def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
         {"page": "-1"},
         {"page": "²"},
         {"page": "1000000"},
-        {"q": "x" * (MAX_WORDS + 1)},
+        {"q": "x" * (MAX_LIST_WORDS + 1)},
     ],
 )
 def test_an_invalid_query_is_refused(said: dict[str, str]) -> None:

@@ -20,9 +20,9 @@ from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.query import pql
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
+from localpuppet.web.access.http_limits import MAX_BODY
 from localpuppet.web.access.serving import ConnectionLimits
 from localpuppet.web.puppetdb.bodies import AnswerLimits
-from localpuppet.web.puppetdb.request_reading import MAX_BODY
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import signed

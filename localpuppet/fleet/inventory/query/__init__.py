@@ -2,5 +2,5 @@
 
 decides: `ast_form`, `client_query`, `columns`, `functions`, `parts`, `pql`, `syntax`, `tree`.
 acts: `compiling`, `evaluating`, `records`.
-private: `comparing`, `discovery`, `paging`.
+private: `comparing`, `discovery`, `paging`, `query_limits`.
 """

@@ -28,6 +28,7 @@ from localpuppet.fleet.inventory.query.paging import (
     parse_field,
     plain_fields,
 )
+from localpuppet.fleet.inventory.query.query_limits import MAX_QUERY_VALUES
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
@@ -60,7 +61,6 @@ _UNANSWERED = {
     "catalog_inputs": "localpuppet does not record the inputs of a catalog",
     "catalog_input_contents": "localpuppet does not record the inputs of a catalog",
 }
-MAX_VALUES = 10_000
 TITLE = "resource_title"
 _STATES = ("active", "inactive")
 
@@ -153,7 +153,7 @@ def _or(parts: tuple[Condition, ...]) -> Condition:
         for part in parts
         if is_equality(part, "certname") and isinstance(part.value, str)
     ]
-    if len(names) < len(parts) or len(names) > MAX_VALUES:
+    if len(names) < len(parts) or len(names) > MAX_QUERY_VALUES:
         return Or(parts=parts)
     return OneOf(field=CERTNAME, values=tuple(names))
 
@@ -273,8 +273,8 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
         raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if values[0] == "array":
         (listed,) = _exactly(values[1:], 1, "array")
-        if not isinstance(listed, list) or len(listed) > MAX_VALUES:
-            raise InvalidInputError(f"'array' requires a list of at most {MAX_VALUES}")
+        if not isinstance(listed, list) or len(listed) > MAX_QUERY_VALUES:
+            raise InvalidInputError(f"'array' requires a list of at most {MAX_QUERY_VALUES}")
         fact = _named_fact(left, entity)
         if fact is not None:
             return _of_fact(fact, lambda field: OneOf(field=field, values=tuple(listed)))

@@ -23,6 +23,12 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import NESTED, TAG
+from localpuppet.fleet.inventory.query.query_limits import (
+    MAX_EXPRESSION,
+    MAX_EXPRESSION_MEMORY,
+    MAX_NUMBER,
+    MAX_SUBJECT,
+)
 from localpuppet.fleet.inventory.query.tree import (
     Compare,
     Field,
@@ -34,11 +40,6 @@ from localpuppet.fleet.inventory.query.tree import (
     Value,
     VersionValue,
 )
-
-MAX_EXPRESSION = 1024
-# RE2's own limit for a compiled expression, in bytes.
-MAX_MEMORY = 1024 * 1024
-MAX_SUBJECT = 64 * 1024
 
 Search = Callable[[str], bool]
 
@@ -56,7 +57,7 @@ def searching(expression: str) -> Search:
             f"the limit is {MAX_EXPRESSION}"
         )
     options = re2.Options()
-    options.max_mem = MAX_MEMORY
+    options.max_mem = MAX_EXPRESSION_MEMORY
     options.log_errors = False
     try:
         compiled = re2.compile(expression, options=options)
@@ -76,7 +77,6 @@ def matching_whole(expression: str) -> Search:
     return searching(rf"\A(?:{expression})\z")
 
 
-MAX_NUMBER = 64
 # Milliseconds from 1970 to the end of the last year that a text can have.
 MAX_TIME = 253_402_300_799_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -25,6 +25,11 @@ from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
+from localpuppet.fleet.inventory.query.query_limits import (
+    MAX_ANSWER,
+    MAX_ANSWER_ROWS,
+    MAX_SQL_STEPS,
+)
 from localpuppet.fleet.inventory.query.records import (
     MAX_VALUES,
     VALUE,
@@ -52,10 +57,6 @@ from localpuppet.fleet.inventory.query.tree import (
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, PUBLISHED_NAMES
 
-MAX_STEPS = 1_000_000_000
-MAX_ROWS = 200_000
-# The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
-MAX_ANSWER = 32 * 1024 * 1024
 # The steps between two checks of the deadline.
 CHECKED_EVERY = 4096
 # Results of tests by value: texts up to this length, and this many of all tests of a query.
@@ -81,8 +82,8 @@ class QueryLimits:
             `QueryDeadlineError`.
     """
 
-    steps: int = MAX_STEPS
-    kept: int = MAX_ROWS
+    steps: int = MAX_SQL_STEPS
+    kept: int = MAX_ANSWER_ROWS
     size: int = MAX_ANSWER
     remembered: int = MAX_REMEMBERED
     check: Callable[[], None] = lambda: None

@@ -24,6 +24,7 @@ from localpuppet.fleet.inventory.query.discovery import FactFilter, parse_nodes,
 from localpuppet.fleet.inventory.query.evaluating import ESSENTIAL, Evaluation, QueryAnswer
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.pql import parse_query
+from localpuppet.fleet.inventory.query.query_limits import MAX_ARGUMENTS, MAX_QUESTION
 from localpuppet.fleet.inventory.query.records import unknown_names
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
@@ -45,8 +46,6 @@ from localpuppet.fleet.inventory.query.tree import (
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import TRUSTED
 
-MAX_ARGUMENTS = 100
-MAX_QUESTION = 128 * 1024
 MAX_SHOWN = 1000
 MAX_WARNED = 3
 _FACTS = Field(column="facts", text="facts")

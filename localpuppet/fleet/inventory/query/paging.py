@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import NESTED, NUMBERS, check_column, check_in_result
+from localpuppet.fleet.inventory.query.query_limits import MAX_FIELDS, MAX_PATH_STEPS
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     Aggregate,
@@ -24,7 +25,6 @@ from localpuppet.fleet.inventory.query.tree import (
     Step,
 )
 
-MAX_STEPS = 32
 # A quoted part ends at a quote before a dot or the end.
 _PART = re.compile(r'\.(?:"((?:[^"\\]|\\.|"(?!\.|\Z))*)"|([^."\[\]]+))((?:\[[0-9]{1,6}\])*)')
 _MATCH = re.compile(r'\.match\("(.*?)(?<!\\)"\)(?=\.|\Z)')
@@ -47,7 +47,7 @@ def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
     while place < len(text):
         matching = _MATCH.match(text, place)
         part = matching or _PART.match(text, place)
-        if part is None or len(path) > MAX_STEPS:
+        if part is None or len(path) > MAX_PATH_STEPS:
             raise InvalidInputError(
                 f"the field {text[:60]!r} is malformed",
                 hint='facts.a.b, facts.a[0], facts."a.b".c',
@@ -63,7 +63,6 @@ def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
     return Field(column=column, path=tuple(path), text=text)
 
 
-MAX_FIELDS = 100
 # No answer has more rows.
 MAX_COUNT = 1_000_000_000
 _OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVERAGE)

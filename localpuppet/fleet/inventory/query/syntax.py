@@ -9,12 +9,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.tree import MAX_DEPTH
+from localpuppet.fleet.inventory.query.query_limits import MAX_QUERY_DEPTH, MAX_QUERY_TEXT
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
-MAX_TEXT = 64 * 1024
 # SQLite has no larger integers.
 MAX_INTEGER = 2**63 - 1
 NEAR = 20
@@ -57,16 +56,16 @@ def _check_depth(tree: "Tree[Token]", what: str) -> None:
     waiting = [(tree, 1)]
     while waiting:
         item, depth = waiting.pop()
-        if depth > 2 * MAX_DEPTH:
+        if depth > 2 * MAX_QUERY_DEPTH:
             raise InvalidInputError("the query is nested too deep", where=what)
         waiting.extend((child, depth + 1) for child in item.children if isinstance(child, Tree))
 
 
 def check_text(text: str) -> str:
     """Return a query's text after checking that it may be parsed."""
-    if len(text) > MAX_TEXT:
+    if len(text) > MAX_QUERY_TEXT:
         raise InvalidInputError(
-            f"the query is too long: {len(text)} characters, the limit is {MAX_TEXT}"
+            f"the query is too long: {len(text)} characters, the limit is {MAX_QUERY_TEXT}"
         )
     for place, character in enumerate(text, 1):
         if (character < " " and character not in "\t\n\r") or "\x7f" <= character <= "\x9f":
@@ -91,7 +90,7 @@ def check_values(value: object) -> None:
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
-        if depth > 2 * MAX_DEPTH:
+        if depth > 2 * MAX_QUERY_DEPTH:
             raise InvalidInputError("the query is nested too deep")
         if isinstance(item, list | tuple):
             waiting.extend((part, depth + 1) for part in item)

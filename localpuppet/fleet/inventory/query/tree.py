@@ -17,9 +17,7 @@ from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-
-MAX_DEPTH = 50
-MAX_CONDITIONS = 500
+from localpuppet.fleet.inventory.query.query_limits import MAX_CONDITIONS, MAX_QUERY_DEPTH
 
 
 class Entity(Enum):
@@ -273,8 +271,10 @@ def is_grouped(select: Select) -> bool:
 def check_size(condition: Condition) -> Condition:
     """Return a condition after checking its size."""
     for count, (_, depth) in enumerate(walk(condition), 1):
-        if depth > MAX_DEPTH:
-            raise InvalidInputError(f"the query is nested too deep: more than {MAX_DEPTH} levels")
+        if depth > MAX_QUERY_DEPTH:
+            raise InvalidInputError(
+                f"the query is nested too deep: more than {MAX_QUERY_DEPTH} levels"
+            )
         if count > MAX_CONDITIONS:
             raise InvalidInputError(f"the query has more than {MAX_CONDITIONS} conditions")
     return condition

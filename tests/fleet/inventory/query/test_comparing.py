@@ -8,7 +8,6 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.comparing import (
-    MAX_EXPRESSION,
     compare,
     matching_whole,
     on_text,
@@ -19,6 +18,7 @@ from localpuppet.fleet.inventory.query.comparing import (
 from localpuppet.fleet.inventory.query.comparing import (
     test_of as comparison_of,
 )
+from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
 from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operator, Value
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
