@@ -26,8 +26,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import CommandGroup, command, confirm, flag, option
 from localpuppet.node.settings import FILE, SettingsFile
 
-# What of a member's settings belongs to its own account on the bus.
-OWN = frozenset(("certificate", "key", "user", "password_file", "credentials"))
+# What of a member's bus is the same for all members; the rest is its own account.
+SHARED = frozenset(("servers", "ca", "path", "api", "stream", "replicas"))
 
 
 class Invitation(Message):
@@ -96,8 +96,8 @@ def invite_command(
     keys = {name: trusted.get(name) for name in trusted.names() if name != signer}
     keys[me] = fleet.identity.own_key.load().public_key()
     shared = {
-        engine: {key: value for key, value in bus.items() if key not in OWN}
-        for engine, bus in raw.get("buses", {}).items()
+        name: {key: bus[key] for key in bus if key in SHARED} if isinstance(bus, dict) else bus
+        for name, bus in raw.get("buses", {}).items()
     }
     invitation = Invitation(
         schema=1,

@@ -387,8 +387,10 @@ def test_a_wrong_or_changed_invitation_writes_nothing(web: Node, lb: Node) -> No
 
 
 def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node, lb: Node) -> None:
-    server = {"servers": ["tls://n.example.com:4222"], "certificate": "own.pem", "key": "own.key"}
-    web.settings(node="web01.example.com", bus="nats", buses={"nats": server})
+    shown = {"servers": ["tls://n.example.com:4222"], "replicas": 3}
+    own = {"certificate": "own.pem", "key": "own.key"}
+    buses = {"nats": {**shown, **own}, "timeout": 5}
+    web.settings(node="web01.example.com", bus="nats", buses=buses)
     assert web.run("keys", "init").code == 0
     web.write("roster.yaml", "# roster\nnodes:\n  web01.example.com: {}\n")
     lb.write("lb.pem", lb.run("join").out)
@@ -397,7 +399,7 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
     invited = web.run(*arguments, *roster)
     assert invited.code == 0, invited.err
     shared = json.loads(json.loads(invited.out)["settings"])
-    assert shared == {"bus": "nats", "buses": {"nats": {"servers": server["servers"]}}}
+    assert shared == {"bus": "nats", "buses": {"nats": shown, "timeout": 5}}
     assert "PRIVATE" not in invited.out
     text = "# roster\nnodes:\n  lb01.example.com: {}\n  web01.example.com: {}\n"
     assert (web.root / "roster.yaml").read_text() == text
