@@ -231,6 +231,8 @@ def _prepare_output() -> None:
 def _report_usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
+        if error.ctx is not None and not render.on_terminal(sys.stdout):  # a pager, or a script
+            click.echo(error.ctx.get_usage(), err=True)
         return 2
     message = error.format_message()
     if isinstance(error, click.MissingParameter):

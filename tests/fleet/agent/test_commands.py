@@ -503,7 +503,7 @@ def test_nodes_names_those_whose_clock_differs() -> None:
     skews = {name: clock_skew(status, 1e9) for name, status in published.items()}
     assert skews == {"a": None, "b": 6.0, "c": 3600.0, "d": None, "e": -120.0}
     assert list(wrong_clocks({**published, "f": {"at": 3}, "g": {}}, 1e9)) == [
-        "b: its clock is 6.0s ahead of this machine's",
+        "b: its clock is 6s ahead of this machine's",
         "c: its clock is 1h ahead of this machine's",
         "e: its clock is 2m behind this machine's",
     ]

@@ -101,7 +101,7 @@ def test_a_package_is_checked_before_it_is_installed(
         "apply", "--install", str(good), str(bare.write("i.yaml", "app: web/tags/r2\n")), PATH=path
     )
     assert release_of_another.code == 2
-    assert "no package or pack of web/tags/r2" in release_of_another.err
+    assert "has no package or pack of it" in release_of_another.err
 
 
 def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: Scratch) -> None:
@@ -266,7 +266,7 @@ def test_a_directory_of_packs_is_a_source(site: Node, forge: Forge, bare: Node) 
     assert "web r1" in bare.run("apply", PATH=path).out
     none = bare.run("stage", "web/tags/r9", PATH=path)
     assert none.code == 2
-    assert "no package or pack of web/tags/r9 exists" in none.err
+    assert "has no package or pack of it" in none.err
     shutil.copy(pack, pack.with_name(pack.name.replace("-1.tar", "-2.tar")))
     assert bare.run("stage", PATH=path).code == 0, "a verified release is not searched again"
     two = bare.run("stage", "--refresh", PATH=path)
