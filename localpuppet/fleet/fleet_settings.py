@@ -1,19 +1,7 @@
 """The settings of a fleet: bus, agents, inventory, identity, and what a node trusts and accepts.
 
-inventory:
-  facts: ["os", "networking", "role"]      # only these facts leave the node
-  hide: ["ssh*", "my_secret.*"]            # except these
-  catalogs: true                           # the whole catalog leaves the node, too
-  refresh: 12h                             # an unchanged entry is published again after this
-  max_stale: 15m                           # an older view is not queried
-  expire: 60d                              # an older entry does not count
-  policy: policies/inventory.policy        # which nodes may claim which roles and addresses
-
-This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `capture`,
-`socket` and `kick` of `localpuppet.yaml`, and their defaults.
-
-This module has the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and
-`localpuppet-agent.yaml`, their defaults, and the checks for contradictions.
+The modules that a run without a bus loads need some of them, so nothing here imports an engine or
+its servers before a bus is named.
 """
 
 import hashlib
@@ -32,10 +20,10 @@ from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
-from localpuppet.fleet.bus.servers import Servers
 from localpuppet.node.settings import SYSTEM_ROOT, Seconds, SettingsFile, read_settings
 
 if TYPE_CHECKING:
+    from localpuppet.fleet.bus.servers import Servers
     from localpuppet.fleet.inventory.facts import FactSelection
     from localpuppet.node.preview.node_capture import WithheldKeys
 
@@ -202,7 +190,7 @@ class BusSettings(Value):
     engine: str
     named: bool
     sqlite: Path
-    servers: Mapping[str, Servers]
+    servers: Mapping[str, "Servers"]
     timeout: float
 
     @classmethod
@@ -212,6 +200,8 @@ class BusSettings(Value):
         servers = {}
         for name in ("etcd", "nats"):
             if name in file.raw.get("buses", {}):
+                from localpuppet.fleet.bus.servers import Servers  # asyncio takes 30 ms
+
                 servers[name] = Servers.from_dict(
                     buses[name], engine=name, root=file.root, where=f"{where}: buses.{name}"
                 )
@@ -383,7 +373,7 @@ def require_engine(engine: str) -> None:
     require_extra("fleet" if engine == "sqlite" else engine, where=f"bus {engine}")
 
 
-def require_servers(bus: BusSettings, engine: str) -> tuple[Servers, str | None]:
+def require_servers(bus: BusSettings, engine: str) -> "tuple[Servers, str | None]":
     """Return the servers of an engine, and the password for them, if there is one.
 
     Raises:

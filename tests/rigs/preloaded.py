@@ -50,7 +50,7 @@ def start(
         env: Its whole environment.
         streams: More arguments of `subprocess.Popen`.
     """
-    read = {key: env[key] for key in env if key.startswith(("PYTHON", "LC_", "LANG"))}
+    read = {key: env[key] for key in env if key.startswith(("PYTHON", "LC_", "LANG", "LD_"))}
     own = list(words[: len(COMMAND)]) == COMMAND and read == LOCALE and streams.keys() <= FORKED
     return (Forked if own else subprocess.Popen)(words, env=env, cwd="/", **streams)
 

@@ -180,7 +180,7 @@ def test_a_node_that_does_not_answer_leaves_its_file_and_is_named(
     assert f"{c.name}: failed: " in done.out
     assert "captured 1 of 2 nodes" in done.out
     assert {path: path.stat().st_mtime_ns for path in first} == stamps
-    assert "no node of the inventory matches" in capture(b, nodes, "--query", "role=x", code=2).err
+    assert "the selection matches no node" in capture(b, nodes, "--query", "role=x", code=2).err
     capture(b, nodes / "own", code=1)
     capture(b, nodes, "--node", "../x", code=2)
     assert set(every_file(nodes)) == set(first)

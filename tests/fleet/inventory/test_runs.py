@@ -77,6 +77,7 @@ def test_an_unreachable_bus_is_not_an_empty_answer(node: Node) -> None:
 
 
 def test_check_warns_if_the_policy_allows_react_to_no_node(node: Node) -> None:
+    node.settings(node="web01.example.com", bus="sqlite")
     node.app("")
     allow = "policy default deny\nallow\t*\t{}\t*\t*\n"
 
