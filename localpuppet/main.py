@@ -111,7 +111,7 @@ PEER_KEYS = frozenset(
     renamed=RENAMED,
     advice=ADVICE,
     everyday=EVERYDAY,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
 )
 @option(
     "--root DIR",

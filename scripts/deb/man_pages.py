@@ -154,7 +154,7 @@ def write(context: click.Context, directory: Path, date: str) -> None:
 
 
 if __name__ == "__main__":
-    top = click.Context(cli, info_name="localpuppet", help_option_names=["-h", "--help"])
+    top = click.Context(cli, info_name="localpuppet")
     pages = Path(sys.argv[1])
     for number in (5, SECTION):
         (pages / f"man{number}").mkdir(exist_ok=True)

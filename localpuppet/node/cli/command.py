@@ -98,6 +98,8 @@ class Command(click.Command):
         exits: Mapping[int, str] | None = None,
         **named: Any,  # noqa: ANN401
     ) -> None:
+        # click keeps the option that the first context of a command makes.
+        named.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
         super().__init__(*arguments, **named)
         text, _, examples = cleandoc(self.help or "").partition("\n\nExamples:\n")
         self.examples = "\n".join(line[2:] for line in examples.splitlines())
