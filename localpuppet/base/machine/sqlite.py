@@ -113,7 +113,7 @@ class Database:
         Returns:
             Whether this call created the file; an existing one is left unchanged.
         """
-        with closing(self._filled(fill)) as memory:
+        with self._filled(fill) as memory:
             data = bytearray(memory.serialize())
         # The first process to open the file has nothing to change, which would lock others out.
         data[_LOGGED] = _HAS_LOG
@@ -125,7 +125,7 @@ class Database:
 
     def replace(self, fill: Callable[[sqlite3.Connection], object]) -> None:
         """Replace the content, all at once; a file that cannot be opened is deleted before."""
-        with closing(self._filled(fill)) as memory:
+        with self._filled(fill) as memory:
             with suppress(DamagedError, EarlierFormatError), self.use() as connection:
                 memory.backup(connection)
                 return
@@ -133,12 +133,13 @@ class Database:
             with self.use() as connection:
                 memory.backup(connection)
 
-    def _filled(self, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
-        memory = sqlite3.connect(":memory:", isolation_level=None)
-        memory.executescript(self.form.tables)
-        memory.execute(f"PRAGMA user_version = {self.form.version}")
-        fill(memory)
-        return memory
+    @contextmanager
+    def _filled(self, fill: Callable[[sqlite3.Connection], object]) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+            memory.executescript(self.form.tables)
+            memory.execute(f"PRAGMA user_version = {self.form.version}")
+            fill(memory)
+            yield memory
 
     def _clear_beside(self) -> None:
         for suffix in _BESIDE:
