@@ -97,7 +97,7 @@ _ADVICE = {
 }
 ADVICE = {word: right for right, words in _ADVICE.items() for word in words.split()}
 # Option of another program, or of an earlier version → the one that a command may have.
-OPTIONS = {"--dry-run": "--noop", "--nodes": "--captures", "--facts": "--show", "-l": "-n"}
+OPTIONS = {"--dry-run": "--noop"}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")

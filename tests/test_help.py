@@ -159,8 +159,6 @@ def test_the_overview_describes_ten_commands_and_names_all_others() -> None:
         ("find web", "query"),
         ("runall 5", "rollout run"),
         ("dashboard", "web"),
-        ("preview --nodes x", "--captures"),
-        ("query x --facts os", "--show"),
     ],
 )
 def test_a_word_of_another_program_is_answered_with_the_right_one(
@@ -170,6 +168,23 @@ def test_a_word_of_another_program_is_answered_with_the_right_one(
     message = capsys.readouterr().err
     assert f"run 'localpuppet {right}'" in message or f"did you mean {right!r}?" in message
     assert right.startswith("-") or problem_of(right.split()) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        ("preview --nodes missing", "--nodes", "--captures"),
+        ("preview --nodes=missing", "--nodes", "--captures"),
+        ("query x=y --facts os --root missing", "--facts", "--show"),
+    ],
+)
+def test_an_option_answers_by_its_earlier_name(
+    words: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) != 0
+    message = capsys.readouterr().err
+    assert f"'{old}' is now '{new}', and ends with version 0.2" in message
+    assert "unknown option" not in message
 
 
 def test_without_a_command_the_help_goes_to_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

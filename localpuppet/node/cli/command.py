@@ -85,6 +85,10 @@ ANYWHERE = (
 )
 
 
+# An option's name before version 0.1 → its name.
+RENAMED_OPTIONS = {"--nodes": "--captures", "--facts": "--show", "-l": "-n"}
+
+
 class Command(click.Command):
     """A command with examples and exit codes.
 
@@ -132,6 +136,7 @@ class Command(click.Command):
             if not any("--json" in param.opts for param in self.params):
                 raise click.UsageError("this command has no --json", ctx)
             args = ["--json", *args]
+        args = self._with_new_options(args)
         words = [*args]
         self._refuse_split_times(ctx, words)
         try:
@@ -144,6 +149,19 @@ class Command(click.Command):
             if re.search(r"[=<>~\[]", text):
                 raise click.UsageError(f"quote the query: '{text}'", ctx) from error
             raise
+
+    def _with_new_options(self, args: Sequence[str]) -> list[str]:
+        """Return the words with options by their present names; say so of an earlier one."""
+        known = {name for param in self.params for name in param.opts}
+        end = args.index("--") if "--" in args else len(args)
+        words = [*args]
+        for place, word in enumerate(args[:end]):
+            old, sign, value = word.partition("=")
+            new = RENAMED_OPTIONS.get(old)
+            if new in known and old not in known:
+                words[place] = f"{new}{sign}{value}"
+                render.note(f"'{old}' is now '{new}', and ends with version 0.2")
+        return words
 
     def _refuse_split_times(self, ctx: click.Context, words: Sequence[str]) -> None:
         """Reject `--timeout 10 minutes`: the unit would be another argument."""
