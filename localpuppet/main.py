@@ -96,7 +96,7 @@ _ADVICE = {
     "keys": "cert ca ssl",
 }
 ADVICE = {word: right for right, words in _ADVICE.items() for word in words.split()}
-# Option of another program, or of an earlier version → the one that a command may have.
+# Option of another program → the one that a command may have.
 OPTIONS = {"--dry-run": "--noop"}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(

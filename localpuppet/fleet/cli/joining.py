@@ -4,8 +4,6 @@ An invitation has public data only: how to reach the bus, and the keys that the 
 fingerprint, which two people compare, covers all of it.
 """
 
-import base64
-import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from localpuppet.base.formats.converter import Message, to_record
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.files import is_file, read_user_file, write_durably
 from localpuppet.fleet.app import FleetApp
-from localpuppet.fleet.trust.key_files import parse_public, public_pem
+from localpuppet.fleet.trust.key_files import fingerprint_of, parse_public, public_pem
 from localpuppet.fleet.trust.policy import ANY, ANY_ACTION, Policy, decide, read_policy
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
@@ -46,10 +44,6 @@ class Invitation(Message):
     member: SignerName
     settings: str
     keys: dict[str, str]
-
-
-def _fingerprint(data: bytes) -> str:
-    return "SHA256:" + base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 @command("invite", exits={3: "FILE has another fingerprint, or another key of NODE is pinned"})
@@ -108,7 +102,7 @@ def invite_command(
     )
     data = json.dumps(to_record(invitation), indent=2)
     render.emit(data)
-    render.say(f"fingerprint of the invitation: {_fingerprint(data.encode())}", err=True)
+    render.say(f"fingerprint of the invitation: {fingerprint_of(data.encode())}", err=True)
 
 
 def _itself(file: SettingsFile) -> SettingsFile:
@@ -160,7 +154,7 @@ def join_command(node: NodeApp, file: str | None, wanted: str | None) -> None:
     data = (
         sys.stdin.buffer.read(limit + 1) if file == "-" else read_user_file(Path(file), limit=limit)
     )
-    invitation, print_of = Invitation.parse(data), _fingerprint(data.strip())
+    invitation, print_of = Invitation.parse(data), fingerprint_of(data.strip())
     where = "invitation"
     if SignerName(invitation.node) != me:
         raise InvalidInputError(f"is for {invitation.node}, and this node is {me}", where=where)

@@ -59,8 +59,12 @@ def fingerprint(key: "PublicKeyTypes") -> str:
         line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     except (UnsupportedAlgorithm, ValueError) as error:
         raise InvalidInputError("is a key type without a fingerprint") from error
-    digest = hashlib.sha256(base64.b64decode(line.split(b" ")[1])).digest()
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+    return fingerprint_of(base64.b64decode(line.split(b" ")[1]))
+
+
+def fingerprint_of(data: bytes) -> str:
+    """Return the digest of bytes in OpenSSH's form, `SHA256:…`."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def public_pem(key: "PublicKeyTypes") -> bytes:

@@ -85,6 +85,10 @@ ANYWHERE = (
 )
 
 
+def _note_renamed(old: str, new: str) -> None:
+    render.note(f"'{old}' is now '{new}', and ends with version 0.2")
+
+
 # An option's name before version 0.1 → its name.
 RENAMED_OPTIONS = {"--nodes": "--captures", "--facts": "--show", "-l": "-n"}
 
@@ -160,7 +164,7 @@ class Command(click.Command):
             new = RENAMED_OPTIONS.get(old)
             if new in known and old not in known:
                 words[place] = f"{new}{sign}{value}"
-                render.note(f"'{old}' is now '{new}', and ends with version 0.2")
+                _note_renamed(old, new)
         return words
 
     def _refuse_split_times(self, ctx: click.Context, words: Sequence[str]) -> None:
@@ -379,7 +383,7 @@ class CommandGroup(Command, click.Group):
         """Return the command, also by an old name, or suggest up to three."""
         word = args[0]
         if now := self._renamed.get(word):
-            render.note(f"'{word}' is now '{now}', and ends with version 0.2")
+            _note_renamed(word, now)
         if now := now or self._aliases.get(word):
             return super().resolve_command(ctx, [*now.split(), *args[1:]])
         if right := self._advice.get(word):
