@@ -51,7 +51,7 @@ from localpuppet.node.preview.compile_request import CapturedQuery
 from localpuppet.node.preview.node_capture import (
     NodeCapture,
     WithheldKeys,
-    matches,
+    matching,
     withhold,
     withhold_all,
 )
@@ -143,11 +143,8 @@ class CaptureRules(Value):
         Args:
             instance_facts: The names of the facts that the cloud's instance data gave to the run.
         """
-        cloud = {
-            name
-            for name in withheld(instance_facts)
-            if name != INSTANCE_ID and not matches(name, self.keys.shown)
-        }
+        cloud = {name for name in withheld(instance_facts) if name != INSTANCE_ID}
+        cloud -= matching(cloud, self.keys.shown)
         data = capture.data
         return replace(
             capture,

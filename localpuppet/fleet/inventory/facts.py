@@ -23,7 +23,7 @@ from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, parse_role
-from localpuppet.node.preview.node_capture import SECRET, matches, shows_secret
+from localpuppet.node.preview.node_capture import SECRET, matching, shows_secret
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (
@@ -87,9 +87,10 @@ def _selected(
     secrets: bool = False,
 ) -> dict[str, Json]:
     selected: dict[str, Json] = {}
+    refused = set() if secrets else matching(tree, SECRET)
     for key, value in tree.items():
         path = f"{place}{key}"
-        if hidden.match(path) or (is_secret(key) and not secrets):
+        if key in refused or hidden.match(path):
             continue
         # Everything below a selected fact is selected.
         left = None if wanted is None or wanted.match(path) else wanted
@@ -129,7 +130,7 @@ def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
 
 def unpublished(path: Sequence[str]) -> str:
     """Return why no node publishes a fact, or a part of one; empty if a node may publish it."""
-    if any(map(is_secret, path)):
+    if matching(path, SECRET):
         return "it may be a secret"
     deepest = max(map(methodcaller("count", "."), VOLATILE)) + 1
     places = (".".join(path[:steps]) for steps in range(1, min(len(path), deepest) + 1))
@@ -138,7 +139,7 @@ def unpublished(path: Sequence[str]) -> str:
 
 def is_secret(key: str) -> bool:
     """Return whether a key, in any spelling, is that of a possible secret."""
-    return matches(key, SECRET)
+    return bool(matching((key,), SECRET))
 
 
 def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:

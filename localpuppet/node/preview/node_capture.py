@@ -20,7 +20,7 @@ Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1")
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import lru_cache
@@ -79,7 +79,7 @@ class WithheldKeys:
 
     def has(self, key: str) -> bool:
         """Return whether the value of a key is withheld."""
-        return matches(key, self.patterns) and not matches(key, self.shown)
+        return _matches(key, self.patterns) and not _matches(key, self.shown)
 
 
 def withhold(value: Json, keys: WithheldKeys) -> Json:
@@ -122,9 +122,13 @@ def withhold_all(value: Json) -> Json:
     return {TYPE_KEY: WITHHELD, "type": kinds[type(value)]}
 
 
+def matching(keys: Iterable[str], patterns: tuple[str, ...]) -> set[str]:
+    """Return the keys that, in any spelling, match one of the patterns."""
+    return {key for key in keys if _matches(key, patterns)}
+
+
 @lru_cache(maxsize=8192)
-def matches(key: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a key, in any spelling, matches one of the patterns."""
+def _matches(key: str, patterns: tuple[str, ...]) -> bool:
     return _pattern(patterns).match(key.lower().translate(_SEPARATORS)) is not None
 
 
