@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         TrialPreparation,
     )
     from localpuppet.node.runs.puppet_calls import PuppetCaller
-    from localpuppet.node.runs.release_check import ReleaseCheck
+    from localpuppet.node.runs.release_check import CheckedRelease
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
@@ -941,10 +941,10 @@ class NodeApp:
     @cached_property
     def reader(self) -> "InterfaceReader":
         """The reader of interfaces."""
-        from localpuppet.node.runs.interface_reader import InterfaceReader, Interfaces
+        from localpuppet.node.runs.interface_reader import InterfaceReader, KeptInterfaces
 
         return InterfaceReader(
-            Interfaces(self.settings.state),
+            KeptInterfaces(self.settings.state),
             store=self.store,
             installed=self.require_puppet,
             parser=self._parser,
@@ -985,7 +985,7 @@ class NodeApp:
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
         from localpuppet.node.releases.garbage import GarbageCollector
-        from localpuppet.node.runs.interface_reader import Interfaces
+        from localpuppet.node.runs.interface_reader import KeptInterfaces
 
         settings = self.settings
         return GarbageCollector(
@@ -994,7 +994,7 @@ class NodeApp:
             named=self._named_apps,
             good=self.good_runs.releases,
             in_use=self.records.in_use,
-            forget=Interfaces(settings.state).forget,
+            forget=KeptInterfaces(settings.state).forget,
             urls=[source.url for source in settings.sources.values()],
             keep_staged=settings.gc.keep_staged,
         )
@@ -1006,7 +1006,7 @@ class NodeApp:
         named = [self.inputs.app(path) for path in inputs if path.exists()]
         return named if assigned is None else [*named, assigned.release]
 
-    def check_release(self, directory: Path) -> "ReleaseCheck":
+    def check_release(self, directory: Path) -> "CheckedRelease":
         """Check a working copy of a release's maker; see `ReleaseChecker.check`.
 
         Raises:

@@ -135,7 +135,7 @@ class Parser:
             ) from error
 
 
-class Interfaces:
+class KeptInterfaces:
     """The interfaces of the staged releases on this node."""
 
     def __init__(self, state: Path) -> None:
@@ -300,7 +300,7 @@ class InterfaceReader:
         elsewhere: What else may define classes or hold data.
     """
 
-    interfaces: Interfaces
+    interfaces: KeptInterfaces
     _: KW_ONLY
     store: Store
     installed: Callable[[], Installation]

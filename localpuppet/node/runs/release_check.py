@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
 
 
-class ReleaseCheck(Value):
+class CheckedRelease(Value):
     """A release that passed the checks.
 
     Attributes:
@@ -80,7 +80,7 @@ class ReleaseChecker(Value):
     refuse_unstageable: Callable[[Path, Budget], None]
     bus: bool
 
-    def check(self, directory: Path) -> ReleaseCheck:
+    def check(self, directory: Path) -> CheckedRelease:
         """Check the release in a directory.
 
         Raises:
@@ -111,7 +111,7 @@ class ReleaseChecker(Value):
         single = {f"{inside}{name}": locked[name] for name in lock.modules}
         data = check_data(directory, own.modules, single)
         unloadable = self._unloadable(data.yaml, locked)
-        return ReleaseCheck(
+        return CheckedRelease(
             lock=lock,
             chains=chains,
             interface=interface,

@@ -14,7 +14,7 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.packages.package_staging import PackageStaging
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
-from localpuppet.node.runs.interface_reader import InterfaceReader, Interfaces, Parser
+from localpuppet.node.runs.interface_reader import InterfaceReader, KeptInterfaces, Parser
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.preparing import ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
@@ -56,7 +56,7 @@ class Provided:
         self.missing = False
         self.broken = False
         self.tools: Any = None
-        self.interfaces = Interfaces(self.site.state)
+        self.interfaces = KeptInterfaces(self.site.state)
 
     @property
     def parsed(self) -> list[Started]:

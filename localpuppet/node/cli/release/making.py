@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.author.lock_writing import PinMove
     from localpuppet.node.releases.manifest import Lock
     from localpuppet.node.runs.puppet_calls import CompiledNode, FactOverrides
-    from localpuppet.node.runs.release_check import ReleaseCheck
+    from localpuppet.node.runs.release_check import CheckedRelease
 
 
 MANIFEST = "manifest.yaml"
@@ -255,7 +255,7 @@ def _compile(
     )
 
 
-def as_dict(checked: "ReleaseCheck") -> dict[str, object]:
+def as_dict(checked: "CheckedRelease") -> dict[str, object]:
     """Return the JSON form."""
     return {
         "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
@@ -275,7 +275,7 @@ def _dependencies(indirect: int) -> str:
     return f"unchanged since the lock was written{more}"
 
 
-def show(checked: "ReleaseCheck") -> None:
+def show(checked: "CheckedRelease") -> None:
     """Show the result of the check."""
     from localpuppet.node.releases.git.git_modules import Pin
 
@@ -349,7 +349,7 @@ def tag_command(
     maker = node.for_makers()
     tree = GitWorkTree(directory, timeout=maker.settings.timeouts.git)
     text = message_for(text, source_of_tag(tree, maker.settings.sources, named=source, sign=sign))
-    checks: list[ReleaseCheck] = []
+    checks: list[CheckedRelease] = []
 
     def check() -> Sequence[str]:
         checks.append(maker.check_release(directory))
