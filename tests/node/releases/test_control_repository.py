@@ -102,17 +102,6 @@ def test_paths_outside_the_release_are_reported_and_not_used(
     ]
 
 
-def test_a_module_in_both_release_and_manifest_is_refused(
-    node: Node, forge: Forge, control: Path
-) -> None:
-    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
-    assert make(node, "lock", str(control)).code == 0
-    forge.repo("control").commit({"modules/ntp/manifests/init.pp": klass("ntp", "own")}, "r1")
-    refused = node.run("stage", "control/tags/r1")
-    assert refused.code == 2
-    assert "has a directory 'modules/ntp', and its manifest a module of that name" in refused.err
-
-
 def test_modules_of_a_configured_basemodulepath_come_last(
     node: Node, forge: Forge, control: Path
 ) -> None:
@@ -138,18 +127,6 @@ def test_modules_of_a_configured_basemodulepath_come_last(
     assert "basemodulepath: control/tags/r2 does not use it (remove" in node.run("check").err
     node.write("input.yaml", "app: control/tags/r1\nclasses: [vendor]\n")
     assert "the release has no class 'vendor'" in node.run("apply").err
-
-
-def test_modules_of_the_release_and_of_the_lock_share_a_directory(
-    node: Node, forge: Forge, control: Path
-) -> None:
-    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
-    assert make(node, "lock", str(control)).code == 0
-    forge.repo("control").commit({"modules/own/manifests/init.pp": klass("own", "own one")}, "r1")
-    assert node.run("stage", "control/tags/r1").code == 0
-    names = sorted(path.name for path in (node.root / "modules/control/tags/r1/modules").iterdir())
-    assert names == ["ntp", "own"]
-    assert not (node.root / "modules/control/tags/r1/modules").is_symlink()
 
 
 def test_a_node_applies_a_control_repository_from_a_pack_or_a_package(

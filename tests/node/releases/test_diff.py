@@ -33,11 +33,6 @@ def test_different_pins_files_and_resources_are_listed(site: Node, forge: Forge)
     assert site.runs() == [], "no catalog was applied"
 
 
-def test_a_release_has_no_difference_from_itself(site: Node) -> None:
-    shown = site.run("release", "diff", "web/tags/r1", "web/tags/r1")
-    assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
-
-
 def test_a_value_with_line_breaks_is_shown_on_one_line(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
         note = f"class web {{ notify {{ 'motd': message => \"{tag}\\nthen\\n\" }} }}\n"
@@ -117,19 +112,6 @@ def test_diffs_are_bounded_and_give_a_reason_for_omitted_text() -> None:
     assert unified(b"a\n" * 6_000, b"b\n", labels=labels) == "not shown: more than 5000 lines"
     assert unified(b"\xff", b"a", labels=labels) == "not shown: a binary file"
     assert unified(b"", b"", labels=labels) == "no difference in content"
-
-
-def test_an_error_names_the_release_whose_catalog_does_not_compile(
-    site: Node, forge: Forge
-) -> None:
-    forge.repo("web").commit({"web/manifests/init.pp": "class web { fail('on purpose') }\n"}, "r2")
-    done = site.run(
-        *["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"],
-        str(site.root / "input.yaml"),
-    )
-    assert done.code == 2
-    assert "web/tags/r2: the catalog does not compile" in done.err
-    assert "on purpose" in done.err
 
 
 def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(

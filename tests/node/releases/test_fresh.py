@@ -91,6 +91,7 @@ def test_the_age_of_a_collection_is_that_of_the_release_that_pins_it(fresh: Rele
             {"fresh": "soon", "require_signed": True, "signers": "keys"},
             r"sources.web.fresh: 'soon'",
         ),
+        ({"signatures": 2}, "sources.web: signatures needs require_signed"),
     ],
 )
 def test_invalid_settings_of_a_source_are_refused(body: dict[str, object], problem: str) -> None:

@@ -188,12 +188,3 @@ def test_modules_of_several_moduledirs_are_imported_or_left_by_name(
         if entry["module"] not in taken:
             place = "one" if entry["module"] == "ntp" else "two"
             assert f"goes to {place} by install_path or moduledir" in entry["reason"]
-
-
-def test_a_missing_comma_stops_the_import_with_file_and_line(shop: Node, forge: Forge) -> None:
-    url = forge.repo("ntp").url
-    file = shop.write("control/Puppetfile", f"mod 'ntp',\n  git: '{url}'\n  tag: 'v1.0.0'\n")
-    refused = make(shop, "import", str(file))
-    assert refused.code == 2
-    assert f"{file}: line 3: a comma is missing before 'tag:'" in refused.err
-    assert not (file.parent / "manifest.yaml").exists()

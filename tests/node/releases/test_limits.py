@@ -4,7 +4,7 @@ import os
 import resource
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from localpuppet.node.releases.limits import (
 from localpuppet.node.releases.packages import tools as packs
 from localpuppet.node.releases.store import Store
 from tests.node.releases.packages.test_pack import ID, directory, member, pack
-from tests.rigs.forge import Forge, Repo, release
+from tests.rigs.forge import Forge, Repo
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
 MEMORY = 200 * 1024 * 1024
@@ -82,30 +82,37 @@ def within_200_mb(node: Node, *arguments: str) -> "subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize("kind", ["deep", "long", "members", "bytes"])
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        pytest.param(
+            lambda evil: fast_import(evil, ["d/" * 1900 + "x"], "v1"),
+            f"is more than {MAX_DEPTH} directories deep",
+            id="deep",
+        ),
+        pytest.param(
+            lambda evil: fast_import(evil, ["/".join(["long" * 50] * 6) + "/x"], "v1"),
+            f"a path has more than {MAX_PATH} bytes",
+            id="long",
+        ),
+        pytest.param(
+            lambda evil: bomb(evil, b"x", wide=30, levels=30), "too many members", id="members"
+        ),
+        pytest.param(
+            lambda evil: bomb(evil, bytes(1024 * 1024), wide=70, levels=2), "too large", id="bytes"
+        ),
+    ],
+)
 def test_a_hostile_tree_is_refused_before_it_is_written_and_blocks_no_other_release(
-    site: Node, forge: Forge, kind: str
+    site: Node, forge: Forge, make: Callable[[Repo], None], problem: str
 ) -> None:
     evil = forge.repo("evil")
-    if kind == "deep":
-        fast_import(evil, ["d/" * 1900 + "x"], "v1")
-    elif kind == "long":
-        fast_import(evil, ["/".join(["long" * 50] * 6) + "/x"], "v1")
-    elif kind == "members":
-        bomb(evil, b"x", wide=30, levels=30)
-    else:
-        bomb(evil, bytes(1024 * 1024), wide=70, levels=2)
+    make(evil)
     web = forge.repo("web")
     web.write({"manifest.yaml": f"modules:\n  evil: {{git: '{evil.url}', tag: v1}}\n"})
     refused = within_200_mb(site, "release", "lock", str(web.path))
     assert refused.returncode == 3, refused.stderr
-    problems = {
-        "deep": f"is more than {MAX_DEPTH} directories deep",
-        "long": f"a path has more than {MAX_PATH} bytes",
-        "members": "too many members",
-        "bytes": "too large",
-    }
-    assert problems[kind] in refused.stderr
+    assert problem in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     assert list((site.state / "staging").iterdir()) == []
     assert site.run("stage").code == 0
@@ -131,16 +138,6 @@ def test_a_tree_of_any_depth_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "deep/out").symlink_to(tmp_path / "kept")
     remove_tree(tmp_path / "deep")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-def test_files_of_a_killed_process_do_not_prevent_staging(site: Node, forge: Forge) -> None:
-    """An older localpuppet was killed while it unpacked a deep tree."""
-    assert site.run("stage").code == 0
-    deep_tree(site.state / "staging/dead", 1500)
-    release(site, forge, "r2")
-    done = site.run("stage", "web/tags/r2")
-    assert done.code == 0, done.err
-    assert list((site.state / "staging").iterdir()) == []
 
 
 def test_a_failure_to_remove_rubbish_is_a_warning_and_other_rubbish_is_removed(

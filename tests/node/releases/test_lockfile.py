@@ -9,29 +9,21 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.enc.input import read_enc
-from localpuppet.node.releases.git.git_modules import Pin
-from localpuppet.node.releases.git.git_names import GitUrl, Tag
+from localpuppet.node.releases.git.git_names import Tag
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.release_files import (
     EMPTY,
     LOCK,
     MANIFEST,
-    ReleaseFiles,
     check_complete,
     to_text,
 )
+from tests.node import make
 
 APP = ReleasePath("web/tags/r1")
 DIST = ReleasePath("dist/tags/r7")
-NTP = Pin(
-    url=GitUrl("https://git.example.net/ntp.git"),
-    tag=Tag("v1"),
-    tag_object="a" * 40,
-    commit="b" * 40,
-    tree_sha256="c" * 64,
-)
-PLATFORM = replace(NTP, url=GitUrl("https://git.example.net/dist.git"), tag=Tag("r7"))
+NTP = make.pin("ntp", "v1")
+PLATFORM = make.pin("dist", "r7")
 WHOLE = Lock(modules={"ntp": NTP}, sources={DIST: PLATFORM})
 TEXT = """\
 # Written by 'localpuppet release lock'; commit it beside manifest.yaml.
@@ -59,34 +51,25 @@ modules:
 
 
 def lock_of(text: str, *, allow_file: bool = False) -> Lock:
-    return ReleaseFiles(
-        documents=Documents(None), allow_file=allow_file, read_enc=read_enc
-    ).parse_lock(text.encode(), "manifest.lock")
+    return make.release_files(allow_file=allow_file).parse_lock(text.encode(), "manifest.lock")
 
 
 def manifest_of(text: str) -> Manifest:
-    return ReleaseFiles(
-        documents=Documents(None), allow_file=False, read_enc=read_enc
-    ).parse_manifest(text.encode(), "manifest.yaml")
+    return make.release_files().parse_manifest(text.encode(), "manifest.yaml")
 
 
 def read(manifest: str | None, lock: str | None) -> Lock:
     files = {MANIFEST: manifest, LOCK: lock}
     present = {name: text.encode() for name, text in files.items() if text is not None}
-    return ReleaseFiles(documents=Documents(None), allow_file=False, read_enc=read_enc).locked(
-        APP, present.get
-    )
+    return make.release_files().locked(APP, present.get)
 
 
-def test_a_lock_is_written_with_one_field_per_line_in_a_fixed_order() -> None:
+def test_a_lock_is_written_in_a_fixed_order_and_reads_back_as_equal() -> None:
     assert to_text(WHOLE) == TEXT
     other = replace(NTP, tag=Tag("v2"))
     mixed = Lock(modules={"zsh": other, "apt": NTP}, sources={})
     assert to_text(mixed) == to_text(Lock(modules={"apt": NTP, "zsh": other}, sources={}))
     assert to_text(EMPTY).splitlines()[1:] == ["version: 1"]
-
-
-def test_a_written_lock_reads_back_as_equal() -> None:
     for lock in (WHOLE, EMPTY, Lock(modules={}, sources={DIST: PLATFORM})):
         assert lock_of(to_text(lock)) == lock
 
@@ -158,9 +141,8 @@ def test_a_parsed_manifest_is_cached(tmp_path: Path) -> None:
     documents = Documents(tmp_path)
     for _ in range(2):
         for text in (WANTS, manifest_of(WANTS).to_text({})):
-            found = ReleaseFiles(
-                documents=documents, allow_file=False, read_enc=read_enc
-            ).parse_manifest(text.encode(), "manifest.yaml")
+            files = make.release_files(documents)
+            found = files.parse_manifest(text.encode(), "manifest.yaml")
             assert found == manifest_of(WANTS)
         documents.remember()
     assert len(list(tmp_path.iterdir())) == 2
@@ -172,26 +154,28 @@ def test_a_lock_that_matches_its_manifest_is_read() -> None:
     assert read(WANTS, TEXT) == WHOLE
 
 
-def test_a_release_without_a_manifest_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"web/tags/r1: there is no manifest.yaml"):
-        read(None, TEXT)
-
-
-@pytest.mark.parametrize("text", [WANTS, "modulepath: [dist/tags/r7]\n", WANTS.partition("\n")[2]])
-def test_a_manifest_with_dependencies_needs_a_lock(text: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"there is no manifest.lock"):
-        read(text, None)
-
-
-def test_a_locked_release_with_a_mutable_dependency_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="dist/trunk is mutable"):
-        read("modulepath: [dist/trunk]\n", TEXT)
+@pytest.mark.parametrize(
+    ("manifest", "lock", "problem"),
+    [
+        (None, TEXT, r"web/tags/r1: there is no manifest.yaml"),
+        (WANTS, None, r"there is no manifest.lock"),
+        ("modulepath: [dist/tags/r7]\n", None, r"there is no manifest.lock"),
+        (WANTS.partition("\n")[2], None, r"there is no manifest.lock"),
+        ("modulepath: [dist/trunk]\n", TEXT, "dist/trunk is mutable"),
+    ],
+)
+def test_a_missing_file_or_a_mutable_dependency_is_refused(
+    manifest: str | None, lock: str | None, problem: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        read(manifest, lock)
 
 
 @pytest.mark.parametrize(
     ("manifest", "place"),
     [
         (WANTS.replace("v1", "v2"), "modules.ntp"),
+        (WANTS.replace("tag: v1", "branch: main"), "modules.ntp"),
         (WANTS.replace("ntp:", "time:"), "modules.ntp"),
         (WANTS.replace("r7", "r8"), "sources.dist/tags/r7"),
         ("modulepath: [dist/tags/r7]\n", "modules.ntp"),

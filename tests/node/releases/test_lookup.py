@@ -64,13 +64,10 @@ def hiera(node: Node, secret: tuple[Path, str]) -> Node:
     return node
 
 
-def test_a_lookup_and_a_run_get_the_same_value(hiera: Node) -> None:
+def test_a_lookup_finds_values_of_levels_modules_and_secrets_as_a_run_does(hiera: Node) -> None:
     assert hiera.run("lookup", "app::msg").out == "from web\n"
     assert "Notice: from web" in hiera.run("apply").out
     assert hiera.run("lookup", "list", "--json").json["value"] == ["web", "common"]
-
-
-def test_values_are_found_in_levels_modules_and_secrets(hiera: Node) -> None:
     assert hiera.run("lookup", "family.name").out == "Debian\n"
     assert hiera.run("lookup", "app::own").out == "of the module\n"
     assert hiera.run("lookup", "secret").out == "hunter2\n"
@@ -99,11 +96,20 @@ def test_an_invalid_key_is_refused(hiera: Node, key: str) -> None:
     assert hiera.run("lookup", "--", key).code == 2
 
 
-def test_an_error_names_unreadable_data(hiera: Node) -> None:
-    hiera.write("modules/app/trunk/data/role/web.yaml", "a: [\n")
-    refused = hiera.run("lookup", "app::msg")
+@pytest.mark.parametrize(
+    ("file", "text", "key", "problem"),
+    [
+        ("data/role/web.yaml", "a: [\n", "app::msg", "role/web.yaml"),
+        ("app/manifests/init.pp", "class app { fail('on purpose') }\n", "nothing", "on purpose"),
+    ],
+)
+def test_data_or_code_that_puppet_refuses_is_an_error_of_the_lookup(
+    hiera: Node, file: str, text: str, key: str, problem: str
+) -> None:
+    hiera.write(f"modules/app/trunk/{file}", text)
+    refused = hiera.run("lookup", key)
     assert refused.code == 2
-    assert "role/web.yaml" in refused.err
+    assert problem in refused.err
     assert len(refused.err.splitlines()) == 1
 
 
@@ -118,13 +124,6 @@ def test_log_lines_of_a_manifest_are_not_an_error_of_the_lookup(hiera: Node, key
     found = hiera.run("lookup", key, "--json")
     assert found.code == (0 if key == "app::msg" else 1), found.err
     assert found.json["value"] == ("from web" if key == "app::msg" else None)
-
-
-def test_a_catalog_that_does_not_compile_is_an_error_of_the_lookup(hiera: Node) -> None:
-    hiera.write("modules/app/trunk/app/manifests/init.pp", "class app { fail('on purpose') }\n")
-    refused = hiera.run("lookup", "nothing")
-    assert refused.code == 2
-    assert "on purpose" in refused.err
 
 
 def puppet_lookup(node: Node, directory: Path, *words: str) -> str:

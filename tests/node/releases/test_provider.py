@@ -26,15 +26,9 @@ VERSION = "7.23.0"
 def answer(*, broken: bool = False) -> bytes:
     """Return the answer of Puppet's parser about a release."""
     error = {"directory": 0, "file": "web/manifests/init.pp", "line": 1, "message": "Syntax error"}
-    parsed = {
-        "schema": 3,
-        "puppet": VERSION,
-        "modules": {},
-        "errors": [error] if broken else [],
-        "classes": {},
-        "needs": [],
-    }
-    return json.dumps(parsed).encode() + b"\n"
+    errors = [error] if broken else []
+    parsed = {"schema": 3, "puppet": VERSION, "modules": {}, "classes": {}, "needs": []}
+    return json.dumps({**parsed, "errors": errors}).encode() + b"\n"
 
 
 class Provided:
@@ -54,7 +48,6 @@ class Provided:
         self.resolved: list[ReleasePath] = []
         self.lent: list[str] = []
         self.missing = False
-        self.broken = False
         self.tools: Any = None
         self.interfaces = KeptInterfaces(self.site.state)
 
@@ -63,7 +56,7 @@ class Provided:
         return self.processes.started
 
     def _parser(self, _started: Started) -> FakeChild:
-        return FakeChild([answer(broken=self.broken)])
+        return FakeChild([answer()])
 
     def _installed(self) -> Installation:
         if self.missing:
@@ -129,13 +122,9 @@ def test_a_release_is_staged_parsed_and_resolved_once(node: Provided) -> None:
     assert (len(node.parsed), node.resolved) == (1, [R1])
     assert node.interfaces.kept(release) is not None
 
-
-def test_a_staged_release_is_neither_fetched_nor_parsed_again(node: Provided) -> None:
-    first = node.provider().provide(R1)
     node.site.repository.asked.clear()
-    assert node.provider().provide(R1) == first
-    assert node.site.repository.asked == []
-    assert (len(node.parsed), node.resolved) == (1, [R1, R1])
+    assert node.provider().provide(R1) == release
+    assert (node.site.repository.asked, len(node.parsed)) == ([], 1)
 
 
 def test_a_release_is_parsed_before_it_gets_its_name(node: Provided) -> None:
@@ -150,9 +139,18 @@ def test_a_release_is_parsed_before_it_gets_its_name(node: Provided) -> None:
     assert named == [False]
 
 
-def test_a_release_that_puppet_cannot_parse_gets_no_name(node: Provided) -> None:
-    node.broken = True
-    with pytest.raises(InvalidInputError, match=r"web/manifests/init.pp:1: Puppet cannot parse"):
+@pytest.mark.parametrize(
+    ("output", "error", "problem"),
+    [
+        (answer(broken=True), InvalidInputError, r"web/manifests/init.pp:1: Puppet cannot parse"),
+        (b"rubbish\n", PuppetMissingError, "parser does not work"),
+    ],
+)
+def test_a_release_that_is_not_parsed_gets_no_name(
+    node: Provided, output: bytes, error: type[Exception], problem: str
+) -> None:
+    node.processes.programs["/usr/bin/ruby"] = lambda _started: FakeChild([output])
+    with pytest.raises(error, match=problem):
         node.provider().provide(R1)
     assert not (node.site.modules / R1).is_symlink()
     assert (node.resolved, node.lent[-1]) == ([], "released")
@@ -169,13 +167,6 @@ def test_a_release_that_was_staged_without_puppet_is_parsed_once_puppet_is_insta
     node.provider().provide(R1)
     assert len(node.parsed) == 1
     assert node.interfaces.kept(release) is not None
-
-
-def test_a_release_gets_no_name_if_the_parser_fails(node: Provided) -> None:
-    node.processes.programs["/usr/bin/ruby"] = lambda _started: FakeChild([b"rubbish\n"])
-    with pytest.raises(PuppetMissingError, match="parser does not work"):
-        node.provider().provide(R1)
-    assert not (node.site.modules / R1).is_symlink()
 
 
 @pytest.mark.parametrize("name", ["web/trunk", "local/tags/r1", "plain"])

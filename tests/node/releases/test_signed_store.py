@@ -3,11 +3,17 @@
 import json
 import os
 import shutil
-import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.git_names import Tag
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.verification import VerificationCache, rules_digest
+from tests.node.make import pin
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
 from tests.rigs.packages import build
@@ -70,20 +76,19 @@ def evil() -> dict[str, str]:
 def test_a_tree_of_an_unsigned_release_is_not_accepted_as_a_signed_tag(
     signed: Node, forge: Forge
 ) -> None:
-    """The attack on a node that never staged `dist`, so that no link changes."""
+    """The attack on a node that never staged `dist`, and on one that has verified its tag."""
+    link = signed.root / "modules/dist/tags/r7"
     tree = plant(signed, forge)
     done = signed.run("stage", "rogue/tags/r2")
     assert done.code == 3, done.out
     assert f"the lock says {tree[:16]}" in done.err
-    assert not (signed.root / "modules/dist/tags/r7").exists()
-
-
-def test_a_planted_tree_does_not_replace_a_staged_collection(signed: Node, forge: Forge) -> None:
+    assert not link.exists()
     assert signed.run("stage").code == 0
-    link = signed.root / "modules/dist/tags/r7"
     genuine = link.readlink()
-    plant(signed, forge)
-    assert signed.run("stage", "rogue/tags/r2").code == 3
+    shutil.rmtree(forge.path / "dist")
+    again = signed.run("stage", "rogue/tags/r2")
+    assert again.code == 3, again.out
+    assert f"the lock says {tree[:16]}" in again.err
     assert link.readlink() == genuine
     assert "Notice: dist r7" in signed.run("apply").out
 
@@ -131,18 +136,6 @@ def test_an_unsigned_tag_is_refused_even_if_the_store_has_its_tree(
         refused = signed.run(*verb)
         assert refused.code == 3, verb
         assert "no valid signature by a trusted key" in refused.err
-
-
-def test_after_a_change_of_signers_a_tag_is_verified_from_the_mirror(
-    signed: Node, forge: Forge, signing: Signing
-) -> None:
-    assert signed.run("stage").code == 0
-    shutil.rmtree(forge.path / "dist")
-    settle(signed, forge, signing.ssh_signers("other", "ssh"))
-    done = signed.run("stage")
-    assert done.code == 0, done.err
-    remembered = json.loads((signed.state / "verified.json").read_text())["verified"]
-    assert [key.split()[0] for key in remembered] == ["dist/tags/r7"]
 
 
 def test_commands_refuse_a_release_whose_signer_was_removed(
@@ -211,11 +204,43 @@ def test_changes_of_links_during_a_run_do_not_affect_it(site: Node, forge: Forge
     assert (site.root / "motd").read_text() == "genuine\n"
 
 
-def test_other_bytes_are_refused_under_a_verified_tag(signed: Node, forge: Forge) -> None:
-    """A lock names the genuine tag and commit with other bytes, after the tag was verified."""
-    assert signed.run("stage").code == 0
-    plant(signed, forge)
-    subprocess.run(["rm", "-rf", forge.path / "dist"], check=True)
-    refused = signed.run("stage", "rogue/tags/r2")
-    assert refused.code == 3
-    assert "the lock says" in refused.err
+APP = ReleasePath("web/tags/r1")
+PIN = pin("web", "r1")
+URL = PIN.url
+
+
+def test_a_signer_that_is_removed_during_staging_is_not_trusted(tmp_path: Path) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text("mallory key\n")
+    source = ReleaseSource(name="web", url=URL, signers=signers)
+    verified = VerificationCache(tmp_path / "state")
+    rules = rules_digest(source)  # git verifies with these
+    signers.write_text("alice key\n")
+    verified.note([(source, PIN, rules)])
+    assert not verified.current().accepts(source, PIN)
+    verified.note([(source, PIN, rules_digest(source))])
+    assert verified.current().accepts(source, PIN)
+
+
+def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verification(
+    tmp_path: Path,
+) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text("alice key\n")
+    sources = {name: ReleaseSource(name=name, url=URL, signers=signers) for name in ("web", "dist")}
+    sources["open"] = ReleaseSource(name="open", url=URL, signers=None)
+    dist = replace(PIN, tag=Tag("r7"), tree_sha256="d" * 64)
+    collections = {"open/tags/r1": "e" * 64, "dist/tags/r7": dist.tree_sha256}
+    staged = StagedRelease(
+        release=APP, pin=PIN, composition="", modules={}, sources=collections, moduledir=""
+    )
+    verified = VerificationCache(tmp_path / "state")
+    assert verified.current().unverified(staged, sources) == APP
+    assert verified.current().unverified(staged, {}) is None
+    rules = {name: rules_digest(source) for name, source in sources.items()}
+    verified.note([(sources["web"], PIN, rules["web"]), (sources["open"], PIN, "")])
+    assert verified.current().unverified(staged, sources) == "dist/tags/r7"
+    verified.note([(sources["web"], PIN, rules["web"]), (sources["dist"], dist, rules["dist"])])
+    assert verified.current().unverified(staged, sources) is None
+    signers.write_text("bob key\n")
+    assert verified.current().unverified(staged, sources) == APP

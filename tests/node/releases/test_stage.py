@@ -2,13 +2,12 @@
 
 import json
 import os
-import re
 import shutil
-import subprocess
 
 import pytest
 
-from tests.rigs.forge import Forge, klass, make, manifest, release
+from localpuppet.node.releases.git.mirrors import TREES_AT_ONCE
+from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import REPOSITORY, Node, shell
 
 
@@ -64,119 +63,6 @@ def test_a_release_below_a_directory_that_others_can_write_is_refused(site: Node
         assert f"{site.root / way}: is writable by others (mode 0777" in done.err
 
 
-def test_a_release_whose_link_points_elsewhere_is_not_verified(site: Node) -> None:
-    assert site.run("stage").code == 0
-    link = site.root / "modules/web/tags/r1"
-    target = link.readlink()
-    link.unlink()
-    link.symlink_to(target.parent / "other")
-    done = site.run("release", "verify")
-    assert done.code == 3
-    assert f"{link} does not point into the store" in done.err
-
-
-def test_a_staged_release_needs_no_git_host(site: Node, forge: Forge) -> None:
-    assert site.run("stage").code == 0
-    shutil.rmtree(forge.path)
-    again = site.run("stage")
-    assert again.code == 0, again.err
-    assert site.run("check").code == 0
-    other = site.run("stage", "web/tags/r2")
-    assert other.code == 69
-    assert "web" in other.err
-
-
-def test_a_missing_tag_is_an_error_of_the_input(site: Node) -> None:
-    missing = site.run("stage", "web/tags/r9")
-    assert missing.code == 2
-    assert "has no tag r9 (list its tags: git ls-remote --tags file://" in missing.err
-    assert site.run("apply", str(site.write("other.yaml", "app: web/tags/r9\n"))).code == 2
-    assert site.run("status", "--json").json["attempt"]["release"] == "web/tags/r9"
-
-
-def test_two_releases_share_equal_trees(site: Node, forge: Forge) -> None:
-    site.run("stage")
-    before = {path.name for path in (site.state / "objects").iterdir()}
-    release(site, forge, "r2")
-    assert site.run("stage", "web/tags/r2").code == 0
-    after = {path.name for path in (site.state / "objects").iterdir()}
-    assert len(after - before) == 1, "only the tree of the app is new"
-
-
-def test_a_moved_tag_is_an_alarm_and_the_staged_release_stays(site: Node, forge: Forge) -> None:
-    site.run("stage")
-    web = forge.repo("web")
-    web.commit({"web/manifests/init.pp": klass("web", "evil")})
-    web.git("tag", "-f", "-a", "-m", "r1", "r1")
-    assert site.run("stage").code == 0, "a staged release is not compared with its tag"
-    alarm = site.run("stage", "--refresh")
-    assert alarm.code == 3
-    assert "r1 has moved" in alarm.err
-    assert "web r1" in (site.root / "modules/web/tags/r1/web/manifests/init.pp").read_text()
-    assert site.run("release", "verify").code == 0
-    assert site.run("stage", "--accept-moved").code == 0
-    assert "evil" in (site.root / "modules/web/tags/r1/web/manifests/init.pp").read_text()
-
-
-def test_a_moved_tag_of_a_dependency_is_an_alarm(site: Node, forge: Forge) -> None:
-    ntp = forge.repo("ntp")
-    ntp.commit({"manifests/init.pp": klass("ntp", "evil")})
-    ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
-    alarm = site.run("stage")
-    assert alarm.code == 3
-    assert "manifest.lock: modules.ntp" in alarm.err
-    assert not (site.root / "modules/web/tags/r1").exists()
-    relock = make(site, "lock", str(forge.repo("web").path))
-    assert relock.code == 3
-    assert "has moved" in relock.err
-    accepted = make(site, "lock", str(forge.repo("web").path), "--accept-moved")
-    assert accepted.code == 0
-
-
-def test_a_lock_must_match_its_manifest(site: Node, forge: Forge) -> None:
-    web = forge.repo("web")
-    forge.repo("ntp").commit({}, "v2")
-    web.commit({"manifest.yaml": manifest(forge, ntp="v2")}, "r2")
-    refused = site.run("stage", "web/tags/r2")
-    assert refused.code == 2
-    assert "modules.ntp: manifest and lock disagree" in refused.err
-    (web.path / "manifest.lock").unlink()
-    web.commit({}, "r3")
-    refused = site.run("stage", "web/tags/r3")
-    assert refused.code == 2
-    assert "there is no manifest.lock" in refused.err
-
-
-def test_bytes_that_differ_from_the_lock_are_refused(site: Node, forge: Forge) -> None:
-    web = forge.repo("web")
-    text = (web.path / "manifest.lock").read_text()
-    changed = re.sub(r'(tree_sha256: ")[0-9a-f]{8}', r"\g<1>00000000", text)
-    web.commit({"manifest.lock": changed}, "r2")
-    refused = site.run("stage", "web/tags/r2")
-    assert refused.code == 3
-    assert "the lock says 00000000" in refused.err
-    assert not (site.root / "modules/web/tags/r2").exists()
-
-
-def test_an_edit_on_the_node_is_detected_and_repaired(site: Node, forge: Forge) -> None:
-    site.run("stage")
-    victim = (site.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
-    victim.chmod(0o644)
-    status = victim.stat()
-    victim.write_text(klass("web", "w3b r1"))
-    os.utime(victim, ns=(status.st_atime_ns, status.st_mtime_ns))
-    victim.chmod(0o444)
-    assert site.run("release", "verify", "--quick").code == 0, "metadata alone can be forged"
-    found = site.run("release", "verify")
-    assert found.code == 3
-    assert "has the digest" in found.err
-    os.utime(victim)
-    assert site.run("release", "verify", "--quick").code == 3
-    assert site.run("stage").code == 0
-    assert site.run("release", "verify", "--all").code == 0
-    assert len(list((site.state / "quarantine").iterdir())) == 1
-
-
 def test_stored_files_are_read_only_and_equal_those_in_git(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.write({".gitattributes": "* text eol=crlf ident\n", "files/a.txt": "$Id$\nx\n"})
@@ -206,31 +92,6 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
     assert printed.split()[0] == record["modules"]["ntp"] == tree.name
 
 
-def test_only_one_process_stages(site: Node) -> None:
-    site.run("stage")
-    # Without a fork there is only one process to kill.
-    holder = subprocess.Popen(["flock", "--no-fork", site.state / "stage.lock", "sleep", "600"])
-    site.wait_until(lambda: site.run("stage").code == 75)
-    holder.kill()
-    holder.wait()
-    assert site.run("stage").code == 0
-
-
-def test_a_directory_in_the_way_is_not_overwritten(site: Node) -> None:
-    mine = site.write("modules/web/tags/r1/precious", "mine")
-    refused = site.run("stage")
-    assert refused.code == 1
-    assert "not a link into the store" in refused.err
-    assert mine.read_text() == "mine"
-
-
-def test_an_unknown_source_gets_a_suggestion(site: Node) -> None:
-    refused = site.run("stage", "wbe/tags/r1")
-    assert refused.code == 2
-    assert "error: wbe/tags/r1: 'wbe' is not a source" in refused.err
-    assert "did you mean 'web'?" in refused.err
-
-
 def test_a_run_reports_repairs(site: Node) -> None:
     assert site.run("apply").code == 0
     assert site.status()["repaired"] == ""
@@ -254,3 +115,52 @@ def test_stage_reports_repairs(site: Node) -> None:
     (site.root / "modules/web/tags/r1").unlink()
     assert "does not point into the store" in site.run("stage").err
     assert "repaired" not in site.run("stage").err
+
+
+COUNT = TREES_AT_ONCE + 3
+
+
+@pytest.fixture
+def crowd(node: Node, forge: Forge) -> Node:
+    """A node whose source `web` has release r1 with many modules, all but the last equal."""
+    node.settings(allow_file_urls=True, sources={"web": {"git": forge.repo("web").url}})
+    forge.repo("m0").commit({"manifests/init.pp": klass("m", "same")}, "v1")
+    for number in range(1, COUNT):
+        shutil.copytree(forge.path / "m0", forge.path / f"m{number}")
+    last = forge.repo(f"m{COUNT - 1}")
+    last.commit({"manifests/init.pp": klass("m", "other")}, "v2")
+    lines = [
+        f"  m{number}: {{git: '{forge.repo(f'm{number}').url}', tag: {'v2' if last else 'v1'}}}"
+        for number, last in ((number, number == COUNT - 1) for number in range(COUNT))
+    ]
+    web = forge.repo("web")
+    web.write({"manifest.yaml": "\n".join(["modules:", *lines]) + "\n"})
+    locked = make(node, "lock", str(web.path))
+    assert locked.code == 0, locked.err
+    web.commit({}, "r1")
+    return node
+
+
+def test_all_modules_are_staged_and_equal_ones_are_stored_once(crowd: Node) -> None:
+    staged = crowd.run("stage", "web/tags/r1", "--json")
+    assert staged.code == 0, staged.err
+    assert len(staged.json["modules"]) == COUNT
+    assert len(list((crowd.state / "objects").iterdir())) == 3, (
+        "the equal module, the last one, and the release"
+    )
+    assert not list((crowd.state / "staging").iterdir())
+    assert not list((crowd.state / "mirrors").glob(".*"))
+    assert crowd.run("release", "verify", "web/tags/r1", "--quick").code == 0
+    assert crowd.run("release", "verify", "web/tags/r1").code == 0
+
+
+def test_one_moved_tag_among_many_prevents_staging(crowd: Node, forge: Forge) -> None:
+    last = forge.repo(f"m{COUNT - 1}")
+    last.commit({"manifests/init.pp": klass("m", "evil")})
+    last.git("tag", "-f", "-a", "-m", "v2", "v2")
+    alarm = crowd.run("stage", "web/tags/r1")
+    assert alarm.code == 3
+    assert f"modules.m{COUNT - 1}: the tag v2 has moved" in alarm.err
+    assert not list((crowd.state / "objects").iterdir())
+    assert not list((crowd.state / "staging").iterdir())
+    assert not (crowd.root / "modules/web").exists()

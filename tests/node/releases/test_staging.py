@@ -1,8 +1,10 @@
-"""Staging with a repository in memory and real files: a named release is complete."""
+"""Staging with a repository in memory and real files: complete, verified, repaired, removed."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,6 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.git.git_modules import Pin
-from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.staged_records import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
@@ -28,7 +28,7 @@ class Approval:
         self._site = site
         self._refusal = refusal
         self.asked: list[ReleasePath] = []
-        self.names_then: list[str] = []
+        self.names_then = ["not asked"]
 
     def __call__(
         self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
@@ -47,8 +47,10 @@ class Approval:
             raise self._refusal
 
 
-def test_a_staged_release_has_its_name_modules_and_collections(web_site: ReleaseSite) -> None:
-    staged = web_site.staging().stage(R1)
+def test_a_complete_release_gets_its_name_modules_and_collections(web_site: ReleaseSite) -> None:
+    approval = Approval(web_site)
+    staged = web_site.staging(approval).stage(R1)
+    assert (approval.asked, approval.names_then) == ([R1], [])
     assert web_site.names() == [DIST, R1]
     own = web_site.modules / R1
     assert own.readlink() == web_site.state / "releases" / staged.composition
@@ -64,40 +66,14 @@ def test_a_staged_release_has_its_name_modules_and_collections(web_site: Release
     assert web_site.says(R1) == "r1"
 
 
-def test_a_release_gets_its_name_after_all_its_trees_are_complete(web_site: ReleaseSite) -> None:
-    approval = Approval(web_site)
-    web_site.staging(approval).stage(R1)
-    assert (approval.asked, approval.names_then) == ([R1], [])
-    assert web_site.names() == [DIST, R1]
-
-
 def test_a_refused_release_gets_no_name_and_no_record(web_site: ReleaseSite) -> None:
     refusal = InvalidInputError("Puppet cannot parse it")
     with pytest.raises(InvalidInputError, match="cannot parse"):
         web_site.staging(Approval(web_site, refusal)).stage(R1)
-    assert (
-        web_site.names(),
-        web_site.staging().records.of(R1),
-        web_site.staging().records.all(),
-    ) == (
-        [],
-        None,
-        [],
-    )
+    records = web_site.staging().records
+    assert (web_site.names(), records.of(R1), records.all()) == ([], None, [])
     assert not list((web_site.state / "releases").iterdir())
     assert web_site.staging().stage(R1).release == R1, "a later approval is possible"
-
-
-def test_a_refused_refresh_keeps_the_staged_release(web_site: ReleaseSite) -> None:
-    web_site.staging().stage(R1)
-    web_site.release(R1, "moved")
-    before = (web_site.names(), web_site.staging().records.of(R1))
-    with pytest.raises(InvalidInputError):
-        approval = Approval(web_site, InvalidInputError("no"))
-        web_site.staging(approval).stage(R1, accept_moved=True)
-    assert (web_site.names(), web_site.staging().records.of(R1)) == before
-    assert web_site.says(R1) == "r1"
-    assert web_site.staging().problems(before[1], full=True) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["web", "ntp", "dist"])
@@ -105,28 +81,21 @@ def test_an_unreachable_repository_prevents_staging(web_site: ReleaseSite, name:
     web_site.servers.away.add(url(name))
     with pytest.raises(UnavailableError, match=name):
         web_site.staging().stage(R1)
-    assert (web_site.names(), web_site.staging().records.all(), web_site.store.digests()) == (
-        [],
-        [],
-        [],
-    )
-    assert list((web_site.state / "staging").glob("*")) == []
+    assert (web_site.names(), web_site.staging().records.all()) == ([], [])
+    assert (web_site.store.digests(), list((web_site.state / "staging").glob("*"))) == ([], [])
 
 
-@pytest.mark.parametrize("place", ["modules.ntp", "sources.dist/tags/r7"])
-def test_bytes_that_differ_from_the_lock_prevent_staging(web_site: ReleaseSite, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "name"), [("modules", "ntp"), ("sources", DIST)], ids=["module", "collection"]
+)
+def test_bytes_that_differ_from_the_lock_prevent_staging(
+    web_site: ReleaseSite, place: str, name: str
+) -> None:
     lock = web_site.lock()
-    wrong = {
-        name: replace(pin, tree_sha256="0" * 64)
-        for name, pin in lock.pins.items()
-        if isinstance(pin, Pin)
-    }
-    lock = Lock(
-        modules={"ntp": wrong["modules.ntp"]} if place == "modules.ntp" else lock.modules,
-        sources=lock.sources if place == "modules.ntp" else {DIST: wrong[place]},
-    )
-    web_site.release(R2, lock=lock)
-    with pytest.raises(IntegrityError, match=f"{place}: has the digest"):
+    pins = getattr(lock, place)
+    wrong: Any = {name: replace(pins[name], tree_sha256="0" * 64)}
+    web_site.release(R2, lock=replace(lock, **{place: wrong}))
+    with pytest.raises(IntegrityError, match=f"{place}.{name}: has the digest"):
         web_site.staging().stage(R2)
     assert (web_site.names(), web_site.staging().records.all()) == ([], [])
 
@@ -138,6 +107,11 @@ def test_a_complete_staged_release_is_not_fetched_again(web_site: ReleaseSite) -
     approval = Approval(web_site)
     assert web_site.staging(approval).stage(R1) == first
     assert (web_site.repository.asked, approval.asked) == (asked, [])
+    before = web_site.names()
+    web_site.repository.asked.clear()
+    assert web_site.staging().stage(R1, refresh=True) == first
+    assert web_site.repository.asked == [(url("web"), "r1")]
+    assert web_site.names() == before
 
 
 def test_trees_of_another_release_are_not_fetched_again(web_site: ReleaseSite) -> None:
@@ -151,44 +125,33 @@ def test_trees_of_another_release_are_not_fetched_again(web_site: ReleaseSite) -
     assert (web_site.says(R1), web_site.says(R2)) == ("r1", "r2")
 
 
-def test_without_a_refresh_a_moved_tag_does_not_change_a_staged_release(
-    web_site: ReleaseSite,
-) -> None:
+def test_a_moved_tag_is_an_alarm_of_a_refresh_and_changes_no_release(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
-    web_site.release(R1, "evil")
-    assert web_site.staging().stage(R1) == staged
-    assert web_site.says(R1) == "r1"
-
-
-def test_a_moved_tag_is_an_alarm_and_changes_no_release(web_site: ReleaseSite) -> None:
-    web_site.staging().stage(R1)
     before = web_site.names(), web_site.staging().records.all()
     web_site.release(R1, "evil")
+    assert web_site.staging().stage(R1) == staged
     with pytest.raises(IntegrityError, match="the tag r1 has moved"):
         web_site.staging().stage(R1, refresh=True)
     assert (web_site.names(), web_site.staging().records.all()) == before
     assert web_site.says(R1) == "r1"
-
-
-def test_a_tag_with_another_object_for_the_same_commit_has_moved(web_site: ReleaseSite) -> None:
-    web_site.staging().stage(R1)
+    # Another object for the same commit.
     web_site.servers.publish(url("web"), "r1", web_site.files("r1"), annotated=False)
     with pytest.raises(IntegrityError, match="has moved"):
         web_site.staging().stage(R1, refresh=True)
 
 
-def test_a_refresh_of_an_unmoved_tag_changes_nothing(web_site: ReleaseSite) -> None:
-    staged = web_site.staging().stage(R1)
-    before = web_site.names()
-    web_site.repository.asked.clear()
-    assert web_site.staging().stage(R1, refresh=True) == staged
-    assert web_site.repository.asked == [(url("web"), "r1")]
-    assert web_site.names() == before
-
-
-def test_a_moved_tag_is_staged_with_accept_moved(web_site: ReleaseSite) -> None:
+def test_a_moved_tag_is_staged_with_accept_moved_unless_the_release_is_refused(
+    web_site: ReleaseSite,
+) -> None:
     first = web_site.staging().stage(R1)
     found = web_site.release(R1, "moved on purpose")
+    before = web_site.names()
+    with pytest.raises(InvalidInputError):
+        approval = Approval(web_site, InvalidInputError("no"))
+        web_site.staging(approval).stage(R1, accept_moved=True)
+    assert (web_site.names(), web_site.staging().records.of(R1)) == (before, first)
+    assert web_site.says(R1) == "r1"
+    assert web_site.staging().problems(first, full=True) == []
     second = web_site.staging().stage(R1, accept_moved=True)
     assert (second.pin.commit, second.pin.tag_object) == (found.commit, found.id)
     assert second.pin.tree_sha256 != first.pin.tree_sha256
@@ -210,28 +173,18 @@ def test_a_moved_tag_of_a_dependency_is_an_alarm_even_with_accept_moved(
     assert (web_site.names(), web_site.staging().records.all()) == ([], [])
 
 
-def test_the_tag_of_a_source_that_requires_signatures_is_verified(web_site: ReleaseSite) -> None:
-    keys = web_site.root / "keys"
-    keys.write_text("alice")
-    web_site.sources["web"] = web_site.source("web", keys)
-    with pytest.raises(IntegrityError, match="signature"):
-        web_site.staging().stage(R1)
-    assert web_site.names() == []
-    web_site.servers.publish(url("web"), "r1", web_site.files("signed"), signer="alice")
-    web_site.staging().stage(R1)
-    assert web_site.says(R1) == "signed"
-
-
-def test_the_tag_of_a_collection_whose_source_requires_signatures_is_verified(
-    web_site: ReleaseSite,
+@pytest.mark.parametrize(("name", "tag"), [("web", "r1"), ("dist", "r7")])
+def test_the_tag_of_a_source_that_requires_signatures_is_verified(
+    web_site: ReleaseSite, name: str, tag: str
 ) -> None:
     keys = web_site.root / "keys"
     keys.write_text("alice")
-    web_site.sources["dist"] = web_site.source("dist", keys)
-    with pytest.raises(IntegrityError, match=r"dist.git tag r7: has no valid signature"):
+    web_site.sources[name] = web_site.source(name, keys)
+    with pytest.raises(IntegrityError, match=rf"{name}.git tag {tag}: has no valid signature"):
         web_site.staging().stage(R1)
     assert web_site.names() == []
-    web_site.servers.publish(url("dist"), "r7", web_site.dist, signer="alice")
+    files = {"web": web_site.files("r1"), "dist": web_site.dist}[name]
+    web_site.servers.publish(url(name), tag, files, signer="alice")
     web_site.staging().stage(R1)
     assert web_site.names() == [DIST, R1]
 
@@ -274,3 +227,162 @@ def test_only_one_process_stages_and_it_releases_the_lock_after_success_and_fail
     web_site.servers.away.clear()
     web_site.staging().stage(R1)
     web_site.store.locks.take_for_changes().release()
+
+
+def rubbish(site: ReleaseSite) -> list[Path]:
+    return list(site.root.rglob(".*")) + list((site.state / "staging").glob("*"))
+
+
+def test_only_staged_releases_are_known_and_listed_by_name(web_site: ReleaseSite) -> None:
+    web_site.release(R2)
+    staging = web_site.staging()
+    records = staging.records
+    assert (records.of(R1), records.all()) == (None, [])
+    second = staging.stage(R2)
+    assert (records.of(R2), records.of(R1), records.all()) == (second, None, [second])
+    assert records.all() == [second]
+    first = staging.stage(R1)
+    assert records.all() == [first, second]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "release": "x"}'])
+def test_a_damaged_record_is_an_error_and_not_a_missing_release(
+    web_site: ReleaseSite, text: str
+) -> None:
+    web_site.staging().stage(R1)
+    (record,) = (web_site.state / "staged").iterdir()
+    record.write_text(text)
+    records = web_site.staging().records
+    for read in (lambda: records.of(R1), records.all):
+        with pytest.raises(StateError, match=r"damaged|has schema 2"):
+            read()
+
+
+def edit(site: ReleaseSite) -> None:
+    file = own(site) / "web/manifests/init.pp"
+    file.chmod(0o644)
+    file.write_text("class web { notify { 'edited': } }\n")
+
+
+def lose_a_module(site: ReleaseSite) -> None:
+    known = site.staging().records.of(R1)
+    assert known is not None
+    site.store.remove(known.modules["ntp"])
+
+
+def turn(link: Path) -> None:
+    """Let a link point elsewhere."""
+    link.unlink(missing_ok=True)
+    link.symlink_to("/etc")
+
+
+def own(site: ReleaseSite) -> Path:
+    return (site.modules / R1).resolve()
+
+
+def lose_the_collections_name(site: ReleaseSite) -> None:
+    (site.modules / DIST).unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "problem"),
+    [
+        pytest.param(edit, f"{R1} was changed", id="edited"),
+        pytest.param(lose_a_module, "module ntp is missing", id="a module is gone"),
+        pytest.param(
+            lambda site: turn(own(site) / "more"),
+            "its link directory was changed",
+            id="one link more",
+        ),
+        pytest.param(
+            lambda site: turn(own(site) / "ntp"),
+            "its link directory was changed",
+            id="a link elsewhere",
+        ),
+        pytest.param(
+            lose_the_collections_name,
+            f"{DIST} does not point into the store",
+            id="no collection",
+        ),
+        pytest.param(
+            lambda site: turn(site.modules / R1),
+            f"{R1} does not point into the store",
+            id="a name elsewhere",
+        ),
+    ],
+)
+def test_damage_to_a_release_is_reported_and_staging_repairs_it(
+    web_site: ReleaseSite, harm: Callable[[ReleaseSite], object], problem: str
+) -> None:
+    staged = web_site.staging().stage(R1)
+    assert web_site.staging().problems(staged, full=False) == []
+    harm(web_site)
+    problems = web_site.staging().problems(staged, full=False)
+    assert len(problems) == 1, problems
+    assert problem in problems[0]
+    assert web_site.staging().stage(R1) == staged
+    assert web_site.staging().problems(staged, full=True) == []
+    assert web_site.says(R1) == "r1"
+
+
+def test_a_release_is_repaired_without_its_server_only_if_no_tree_is_missing(
+    web_site: ReleaseSite,
+) -> None:
+    staged = web_site.staging().stage(R1)
+    web_site.servers.away |= {url("web"), url("ntp"), url("dist")}
+    lose_the_collections_name(web_site)
+    assert web_site.staging().stage(R1) == staged, "a missing link needs no fetch"
+    edit(web_site)
+    with pytest.raises(UnavailableError):
+        web_site.staging().stage(R1, refresh=True)
+
+
+def test_incomplete_files_of_a_killed_process_are_removed(web_site: ReleaseSite) -> None:
+    left = [
+        web_site.state / "releases/.new-1234/web",
+        web_site.state / "staged/.record.json.1234",
+        web_site.modules / "web/tags/.r1.1234",
+        web_site.state / "staging/1234/0/web",
+        web_site.state / "index/.1234",
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    web_site.staging().stage(R1)
+    assert [path for path in left if path.exists()] == []
+    assert (web_site.repository.swept, rubbish(web_site)) == (1, [])
+
+
+def test_removing_a_release_keeps_the_collections_of_another(web_site: ReleaseSite) -> None:
+    web_site.release(R2)
+    staging = web_site.staging()
+    first, second = staging.stage(R1), staging.stage(R2)
+    staging.remove(first, kept=[second])
+    assert (web_site.names(), staging.records.of(R1)) == ([DIST, R2], None)
+    assert (web_site.state / "releases" / first.composition).exists(), "a run may use it"
+    assert staging.problems(second, full=True) == []
+    staging.remove(second, kept=[])
+    assert (web_site.names(), staging.records.all()) == ([], [])
+
+
+def test_a_directory_of_links_that_two_releases_share_stays(web_site: ReleaseSite) -> None:
+    web_site.release(R1, "same")
+    web_site.release(R2, "same")
+    staging = web_site.staging()
+    first, second = staging.stage(R1), staging.stage(R2)
+    assert first.composition == second.composition
+    staging.remove(first, kept=[second])
+    assert staging.problems(second, full=True) == []
+    assert web_site.says(R2) == "same"
+
+
+def test_the_record_has_the_pins_of_the_lock_and_of_the_tag(web_site: ReleaseSite) -> None:
+    staged = web_site.staging().stage(R1)
+    (file,) = (web_site.state / "staged").iterdir()
+    lock = web_site.lock()
+    raw = json.loads(file.read_text())
+    assert file.name == "web%tags%r1.json"
+    assert raw["modules"] == {"ntp": lock.modules["ntp"].tree_sha256}
+    assert raw["sources"] == {DIST: lock.sources[DIST].tree_sha256}
+    assert raw["pin"]["commit"] == web_site.servers.published[url("web"), "r1"].found.commit
+    assert StagedRelease.from_dict(raw) == staged

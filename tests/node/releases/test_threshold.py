@@ -156,15 +156,6 @@ def test_a_signature_of_another_object_does_not_count(
     assert why in message
 
 
-def test_a_countersignature_does_not_count_for_a_new_tag_object(
-    place: Place, source: ReleaseSource, signing: Signing
-) -> None:
-    countersign(place.web, "r1", signing, "bob")
-    place.web.commit({"web/manifests/init.pp": "class web { include evil }\n"})
-    sign_tag(place.web, "r1", signing, key="alice")
-    assert "belongs to another tag object" in place.refused(source)
-
-
 def test_refs_of_a_stranger_do_not_count_and_do_not_prevent_other_signatures(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:

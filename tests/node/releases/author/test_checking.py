@@ -1,7 +1,6 @@
 """release check: the checks of a pipeline before a tag."""
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -181,18 +180,6 @@ def test_a_damaged_tree_is_fetched_again(site: Node, forge: Forge) -> None:
     victim.write_text("class {")
     assert site.run("release", "check", web).code == 0
     assert "dist r7" in victim.read_text()
-
-
-def test_check_is_refused_while_another_process_stages(site: Node, forge: Forge) -> None:
-    (site.state / "stage.lock").touch()
-    with subprocess.Popen(
-        ["flock", site.state / "stage.lock", "sh", "-c", "echo held; exec cat"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        assert site.run("release", "check", str(forge.repo("web").path)).code == 75
 
 
 def test_a_broken_dependency_is_named(site: Node, forge: Forge) -> None:

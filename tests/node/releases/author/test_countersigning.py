@@ -191,10 +191,3 @@ def test_a_leftover_tag_of_a_killed_command_does_not_prevent_signing(bobs: Repo)
     bobs.git("tag", "signatures/r2", "HEAD")
     assert sign(bobs).tag == "r2"
     assert bobs.git("tag") == "r2"
-
-
-def test_a_source_with_signatures_must_have_signers(node: Node, origin: Repo) -> None:
-    node.settings(allow_file_urls=True, sources={"web": {"git": origin.url, "signatures": 2}})
-    refused = node.run("check")
-    assert refused.code == 2
-    assert "sources.web: signatures needs require_signed" in refused.err

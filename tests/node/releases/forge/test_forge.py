@@ -1,11 +1,16 @@
 """Modules of the Forge: lock, stage and apply them; failures of a forge."""
 
 import hashlib
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from localpuppet.base.errors import IntegrityError
+from localpuppet.node.releases.forge.forge_modules import unpack_module
+from localpuppet.node.releases.limits import Budget
+from tests.node.make import forge_pin
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge, archive, serve
 from tests.rigs.node import Node
@@ -267,3 +272,28 @@ def test_an_invalid_url_of_a_forge_is_refused(node: Node, forge: Forge, url: str
     assert refused.code == 2
     assert "forge.url" in refused.err
     assert "a:b" not in refused.err
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.DIRTYPE])
+def test_a_link_or_directory_with_content_hides_no_members(tmp_path: Path, kind: bytes) -> None:
+    """Other programs skip the content; a reader that parses it as headers unpacks other code."""
+    hidden = tarfile.TarInfo("m-1.0.0/manifests/hidden.pp")
+    hidden.size = 5
+    content = hidden.tobuf(tarfile.USTAR_FORMAT) + b"evil\n".ljust(512, b"\0")
+    link = tarfile.TarInfo("m-1.0.0/link")
+    link.type, link.linkname, link.size = kind, "x", len(content)
+    metadata = tarfile.TarInfo("m-1.0.0/metadata.json")
+    metadata.size = 2
+    file = tmp_path / "m.tar"
+    file.write_bytes(
+        link.tobuf(tarfile.USTAR_FORMAT)
+        + content
+        + metadata.tobuf(tarfile.USTAR_FORMAT)
+        + b"{}".ljust(512, b"\0")
+        + bytes(1024)
+    )
+    target = tmp_path / "tree"
+    target.mkdir()
+    with pytest.raises(IntegrityError, match="not an ordinary file"):
+        unpack_module(file, target, pin=forge_pin("acme/m"), budget=Budget())
+    assert not list(target.rglob("hidden.pp"))

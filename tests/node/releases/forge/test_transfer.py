@@ -14,21 +14,11 @@ from localpuppet.node.releases.forge.forge_client import (
     MissingError,
     Transfer,
 )
-from localpuppet.node.releases.forge.pins import ForgePin, Slug
-from localpuppet.node.releases.module_metadata import ModuleVersion
+from tests.node import make
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.tls import Authority
 
 NTP = "acme-ntp-1.0.0.tar.gz"
-
-
-def pin(archive_sha256: str = "") -> ForgePin:
-    return ForgePin(
-        forge=Slug.parse("acme/ntp", where=""),
-        version=ModuleVersion.parse("1.0.0", where=""),
-        archive_sha256=archive_sha256,
-        tree_sha256="",
-    )
 
 
 @pytest.fixture
@@ -90,7 +80,7 @@ def test_a_partial_download_without_a_digest_is_not_resumed(
     cache.mkdir(mode=0o700)
     (cache / f".{NTP}.unknown.part").write_bytes(b"of another file")
     forge = Forge(transfer=transfer(url, tmp_path), cache=cache)
-    ((_, archive, sha256),) = forge.archives([pin()])
+    ((_, archive, sha256),) = forge.archives([make.forge_pin()])
     assert archive.read_bytes() == modules.files[NTP]
     assert sha256 == hashlib.sha256(modules.files[NTP]).hexdigest()
 
@@ -99,14 +89,15 @@ def test_what_everybody_can_get_is_asked_of_the_forge_and_not_of_the_cache(
     modules: ModuleForge, url: str, tmp_path: Path
 ) -> None:
     cache, pinned = tmp_path / "cache", hashlib.sha256(modules.files[NTP]).hexdigest()
+    pins = [make.forge_pin(archive_sha256=pinned)]
     own = Forge(transfer=transfer(url, tmp_path), cache=cache)
-    assert [sha256 for _, _, sha256 in own.archives([pin(pinned)])] == [pinned]
+    assert [sha256 for _, _, sha256 in own.archives(pins)] == [pinned]
     asked = len(modules.asked)
-    assert [sha256 for _, _, sha256 in own.archives([pin(pinned)])] == [pinned]
+    assert [sha256 for _, _, sha256 in own.archives(pins)] == [pinned]
     assert len(modules.asked) == asked
     public = Forge(transfer=transfer(url, tmp_path, public=True), cache=cache)
     with pytest.raises(UnavailableError, match="has an address that is not public"):
-        list(public.archives([pin(pinned)]))
+        list(public.archives(pins))
     assert len(modules.asked) == asked
 
 
@@ -117,13 +108,14 @@ def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(
     file = tmp_path / "mirror" / NTP
     forge = DirectoryForge(tmp_path / "mirror", scratch=tmp_path / "forge")
     pinned = hashlib.sha256(modules.files[NTP]).hexdigest()
-    for _, archive, sha256 in forge.archives([pin(pinned)]):
+    pins = [make.forge_pin(archive_sha256=pinned)]
+    for _, archive, sha256 in forge.archives(pins):
         file.write_bytes(b"something else")
         assert sha256 == pinned
         assert archive.read_bytes() == modules.files[NTP]
     assert list((tmp_path / "forge").iterdir()) == []
     with pytest.raises(IntegrityError, match="different bytes"):
-        list(forge.archives([pin(pinned)]))
+        list(forge.archives(pins))
     assert list((tmp_path / "forge").iterdir()) == []
 
 

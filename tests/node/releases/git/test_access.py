@@ -4,7 +4,7 @@ import base64
 import http.server
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,10 @@ from localpuppet.base.http import HttpError
 from localpuppet.node.releases.git.access import (
     GitAccess,
     access_for,
+    ask_failure,
     check_credentials,
+    fetch_failure,
+    raise_failures,
     rewrite_url,
 )
 from localpuppet.node.releases.git.git_names import GitUrl
@@ -110,6 +113,20 @@ def asking(tmp_path: Path) -> Iterator[tuple[str, list[tuple[str, str | None]]]]
     server.server_close()
 
 
+def noting_git(directory: Path, access: Callable[[str], GitAccess], **env: str) -> Git:
+    """Return a git that trusts the test's authority, and notes its words and environment."""
+    program = directory / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\n{{ printf '%s\\n' \"$@\"; env; }} >> {directory}/noted\n"
+        f'GIT_SSL_CAINFO={directory}/ca.pem exec /usr/bin/git "$@"\n'
+    )
+    program.chmod(0o755)
+    env = {"PATH": f"{program.parent}:/usr/bin:/bin", **env}
+    asking = GitProgram(env=env, allow_file=False, timeout=60, access=access)
+    return Git(directory / "mirrors", asking)
+
+
 def test_git_sends_credentials_only_to_their_host(
     tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
 ) -> None:
@@ -117,23 +134,7 @@ def test_git_sends_credentials_only_to_their_host(
     (tmp_path / "git credentials").write_bytes(SECRET)
     mine = GitAccess(credentials=tmp_path / "git credentials")
     known = {f"{url}/a.git": mine, "https://elsewhere.example/a.git": mine}
-    noted = tmp_path / "noted"
-    program = tmp_path / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!/bin/sh\n{{ printf '%s\\n' \"$@\"; env; }} >> {noted}\n"
-        f'GIT_SSL_CAINFO={tmp_path}/ca.pem exec /usr/bin/git "$@"\n'
-    )
-    program.chmod(0o755)
-    git = Git(
-        tmp_path / "mirrors",
-        GitProgram(
-            env={"PATH": f"{program.parent}:/usr/bin:/bin"},
-            allow_file=False,
-            timeout=60,
-            access=lambda asked: access_for(asked, known),
-        ),
-    )
+    git = noting_git(tmp_path, lambda asked: access_for(asked, known))
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/b.git", where="")])
     basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
@@ -143,8 +144,9 @@ def test_git_sends_credentials_only_to_their_host(
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/a.git", where="")])
     assert [sent for _, sent in heard] == [None]
-    assert "ls-remote" in noted.read_text()
-    assert "s3cret" not in noted.read_text()
+    noted = (tmp_path / "noted").read_text()
+    assert "ls-remote" in noted
+    assert "s3cret" not in noted
 
 
 def test_git_uses_the_proxy_of_a_source_and_sends_it_no_credentials(
@@ -152,26 +154,11 @@ def test_git_uses_the_proxy_of_a_source_and_sends_it_no_credentials(
 ) -> None:
     url, heard = asking
     (tmp_path / "credentials").write_bytes(SECRET)
-    program = tmp_path / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nGIT_SSL_CAINFO={tmp_path}/ca.pem exec /usr/bin/git "$@"\n')
-    program.chmod(0o755)
     host, _, port = url.removeprefix("https://").partition(":")
     proxy = ConnectProxy(elsewhere=(host, int(port)))
     with serve_proxy(proxy) as place:
         mine = GitAccess(proxy=place, credentials=tmp_path / "credentials")
-        git = Git(
-            tmp_path / "mirrors",
-            GitProgram(
-                env={
-                    "PATH": f"{program.parent}:/usr/bin:/bin",
-                    "https_proxy": "http://127.0.0.1:1",
-                },
-                allow_file=False,
-                timeout=60,
-                access=lambda _asked: mine,
-            ),
-        )
+        git = noting_git(tmp_path, lambda _asked: mine, https_proxy="http://127.0.0.1:1")
         with pytest.raises(UnavailableError):
             git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])
     basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
@@ -263,11 +250,6 @@ def test_the_longest_matching_prefix_is_rewritten_once() -> None:
 REFS = "/info/refs?service=git-upload-pack"
 
 
-def test_a_redirect_leads_to_another_repository() -> None:
-    moved = repository_at(f"https://git.example.com/b.git{REFS}", where="https://example.com/a")
-    assert moved == "https://git.example.com/b.git"
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -283,6 +265,78 @@ def test_a_redirect_leads_to_another_repository() -> None:
     ids=range(8),
 )
 def test_a_redirect_leads_only_where_a_lock_may(address: str) -> None:
+    moved = repository_at(f"https://git.example.com/b.git{REFS}", where="https://example.com/a")
+    assert moved == "https://git.example.com/b.git"
     with pytest.raises((HttpError, InvalidInputError)) as refused:
         repository_at(address, where="https://example.com/a")
     assert "s3cret" not in str(refused.value)
+
+
+URL = "https://git.example.com/web.git"
+
+
+@pytest.mark.parametrize(
+    ("output", "shown", "hint"),
+    [
+        (
+            "ssh: Could not resolve hostname git.example.com: Name or service not known;"
+            " fatal: Could not read from remote repository.;"
+            " Please make sure you have the correct access rights; and the repository exists.",
+            "Name or service not known",
+            "DNS",
+        ),
+        (f"fatal: unable to access '{URL}/': Could not resolve host: x", "resolve host", "DNS"),
+        ("fatal: Failed to connect to x port 443: Connection refused", "refused", "firewall"),
+        ("git@x: Permission denied (publickey).", "publickey", "check 'ssh_key' and 'credentials'"),
+        ("fatal: repository 'https://x/' not found", "not found", "check the URL"),
+        ("Host key verification failed.", "verification", "known_hosts"),
+        ("something new", "something new", ""),
+    ],
+)
+def test_the_error_of_a_failed_fetch_has_a_cure(output: str, shown: str, hint: str) -> None:
+    for error in (
+        fetch_failure(URL, ["r1"], output, name="web"),
+        ask_failure(URL, output, name="web"),
+    ):
+        assert isinstance(error, UnavailableError)
+        assert error.where == f"source web, {URL}"
+        assert shown in error.what
+        assert "Please make sure" not in error.what
+        assert hint in error.hint
+        assert "tag" not in error.hint
+
+
+def test_a_missing_tag_is_an_error_of_the_input() -> None:
+    error = fetch_failure(URL, ["r9"], "fatal: couldn't find remote ref refs/tags/r9")
+    assert isinstance(error, InvalidInputError)
+    assert str(error).startswith(f"{URL}: has no tag r9 (")
+
+
+def test_one_error_names_a_host_that_is_unreachable_for_many_repositories() -> None:
+    refused = "Failed to connect to git.example.com port 443 after {} ms: Connection refused"
+    urls = [f"https://git.example.com/m{i}.git" for i in range(7)]
+    errors = [
+        fetch_failure(url, [f"v{i}"], f"fatal: unable to access '{url}/': {refused.format(i)}")
+        for i, url in enumerate(urls)
+    ]
+    other = fetch_failure("https://x.example.com/a.git", ["v1"], "fatal: repository 'a' not found")
+    unavailable = [e for e in (*errors, other) if isinstance(e, UnavailableError)]
+    assert len(unavailable) == 8
+    with pytest.raises(UnavailableError) as caught:
+        raise_failures(unavailable)
+    message = str(caught.value)
+    assert message.count("Connection refused") == 1
+    assert message.startswith(
+        f"https://git.example.com: cannot fetch 7 repositories: {refused.format(0)}: {urls[0]}, "
+    )
+    assert "and 2 more (no connection: check the network" in message
+    assert message.endswith(str(other))
+
+
+def test_the_error_of_one_repository_stays_as_it_is() -> None:
+    error = fetch_failure(URL, ["r1"], "fatal: Could not resolve host: git.example.com", name="web")
+    assert isinstance(error, UnavailableError)
+    with pytest.raises(UnavailableError) as caught:
+        raise_failures([error])
+    assert caught.value is error
+    raise_failures([])

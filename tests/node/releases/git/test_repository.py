@@ -1,15 +1,178 @@
 """The contract of `Repository`, for real git repositories and for the double in memory."""
 
+import os
 import re
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.git.git_names import TagObject
+from localpuppet.node.releases.git.git_names import TagObject, judge
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.limits import Budget, Limits
-from tests.node.releases.git.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import MAX_TAG_SUBJECT, Budget, Limits
+from tests.doubles.repository import FakeRepository, FakeServers
+from tests.rigs.forge import Forge
+
+FILES = {
+    "manifest.yaml": b"modulepath: []\n",
+    "web/manifests/init.pp": b"class web {}\n",
+    "files/bytes": bytes(range(256)),
+    "files/dos.txt": b"one\r\ntwo\r\n",
+    "files/empty": b"",
+}
+COMMITTED = 1_795_176_000  # 2026-11-20T12:00:00Z
+
+
+class Host(ABC):
+    """Repositories, and machines with mirrors of them."""
+
+    @abstractmethod
+    def url(self, name: str) -> str:
+        """Return the URL of a repository."""
+
+    @abstractmethod
+    def publish(
+        self,
+        name: str,
+        tag: str,
+        files: Mapping[str, bytes] = FILES,
+        *,
+        annotated: bool = True,
+        signer: str = "",
+    ) -> None:
+        """Commit files and tag the commit; an existing tag moves."""
+
+    @abstractmethod
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        """Add a signature to a published tag, beside the one of its maker."""
+
+    @abstractmethod
+    def go_away(self, name: str) -> None:
+        """Make a repository unreachable."""
+
+    @abstractmethod
+    def signers(self, *names: str) -> Path:
+        """Return a file with the public keys of signers."""
+
+    @abstractmethod
+    def machine(self) -> Git:
+        """Return the empty mirror of a new machine."""
+
+
+class GitHost(Host):
+    """Git repositories on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._forge = Forge(root / "forge")
+        self._machines = 0
+
+    def url(self, name: str) -> str:
+        return f"file://{self._forge.path / name}"
+
+    def publish(
+        self,
+        name: str,
+        tag: str,
+        files: Mapping[str, bytes] = FILES,
+        *,
+        annotated: bool = True,
+        signer: str = "",
+    ) -> None:
+        repo = self._forge.repo(name)
+        for path in repo.path.iterdir():
+            if path.name != ".git":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for file, data in files.items():
+            (repo.path / file).parent.mkdir(parents=True, exist_ok=True)
+            (repo.path / file).write_bytes(data)
+        repo.commit({})
+        key = ["-c", "gpg.format=ssh", "-c", f"user.signingkey={self._key(signer)}"]
+        if signer:
+            repo.git(*key, "tag", "-f", "-s", "-m", tag, tag)
+        elif annotated:
+            repo.git("tag", "-f", "-a", "-m", tag, tag)
+        else:
+            repo.git("tag", "-f", tag)
+
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        repo = self._forge.repo(name)
+        key = ["-c", "gpg.format=ssh", "-c", f"user.signingkey={self._key(signer)}"]
+        text = f"signs\n\nLocalpuppet-Source: {name}"
+        repo.git(*key, "tag", "-f", "-s", "-m", text, f"signatures/{tag}", f"refs/tags/{tag}")
+        made = repo.git("rev-parse", f"refs/tags/signatures/{tag}")
+        repo.git("update-ref", f"refs/signatures/{tag}/{made}", made)
+
+    def _key(self, name: str) -> Path:
+        key = self._root / f"key-{name}"
+        if name and not key.exists():
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)]
+            subprocess.run(words, check=True)
+        return key
+
+    def go_away(self, name: str) -> None:
+        shutil.rmtree(self._forge.path / name)
+
+    def signers(self, *names: str) -> Path:
+        public = {name: self._key(name).with_suffix(".pub").read_text() for name in names}
+        file = self._root / f"signers-{'-'.join(names)}"
+        file.write_text("".join(f"{name} {key}" for name, key in public.items()))
+        return file
+
+    def machine(self) -> Git:
+        self._machines += 1
+        return Git(
+            self._root / f"mirrors-{self._machines}",
+            GitProgram(
+                env={"PATH": os.environ["PATH"], "HOME": str(self._root)},
+                allow_file=True,
+                timeout=60,
+            ),
+        )
+
+
+class MemoryHost(Host):
+    """The double of `tests.doubles.repository`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._servers = FakeServers()
+
+    def url(self, name: str) -> str:
+        return f"https://git.example.net/{name}.git"
+
+    def publish(
+        self,
+        name: str,
+        tag: str,
+        files: Mapping[str, bytes] = FILES,
+        *,
+        annotated: bool = True,
+        signer: str = "",
+    ) -> None:
+        self._servers.publish(
+            self.url(name), tag, files, annotated=annotated, signer=signer, time=COMMITTED
+        )
+
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        self._servers.countersign(self.url(name), tag, signer)
+
+    def go_away(self, name: str) -> None:
+        self._servers.away.add(self.url(name))
+
+    def signers(self, *names: str) -> Path:
+        file = self._root / f"signers-{'-'.join(names)}"
+        file.write_text(" ".join(names))
+        return file
+
+    def machine(self) -> FakeRepository:
+        return FakeRepository(self._servers)
+
 
 UNKNOWN = "1234567890" * 4
 
@@ -46,24 +209,23 @@ class TestRepository:
         ids = {found.id, found.commit, found.tree}
         assert (len(ids), found.annotated, found.subject) == (3, True, "r1")
         assert all(re.fullmatch("[0-9a-f]{40}", one) for one in ids)
-
-    def test_a_lightweight_tag_is_its_commit(self, host: Host) -> None:
-        host.publish("web", "r1", annotated=False)
-        _, found = fetched(host)
+        host.publish("web", "light", annotated=False)
+        _, found = fetched(host, tag="light")
         assert (found.id, found.annotated) == (found.commit, False)
 
-    def test_two_machines_get_the_same_tag(self, host: Host) -> None:
+    def test_two_machines_get_the_same_tag_and_a_tree_depends_only_on_its_files(
+        self, host: Host
+    ) -> None:
         host.publish("web", "r1")
         assert fetched(host)[1] == fetched(host)[1]
-
-    def test_the_id_of_a_tree_depends_only_on_its_files(self, host: Host) -> None:
-        host.publish("web", "r1")
         host.publish("copy", "v2")
         host.publish("other", "r1", {**FILES, "files/empty": b"no"})
         trees = [fetched(host, *which)[1].tree for which in (("web", "r1"), ("copy", "v2"))]
         assert trees[0] == trees[1] != fetched(host, "other")[1].tree
 
-    def test_a_tag_that_was_not_fetched_is_unavailable(self, host: Host) -> None:
+    def test_a_tag_that_was_not_fetched_is_unavailable_and_a_missing_one_is_named(
+        self, host: Host
+    ) -> None:
         host.publish("web", "r1")
         repository = host.machine()
         with pytest.raises(UnavailableError, match="was not downloaded"):
@@ -71,32 +233,26 @@ class TestRepository:
         repository.fetch([(host.url("web"), "r1")], refresh=False)
         with pytest.raises(UnavailableError, match="was not downloaded"):
             repository.tags([(host.url("web"), "r1"), (host.url("web"), "r2")])
+        for refresh in (False, True):
+            with pytest.raises(InvalidInputError, match="r2"):
+                repository.fetch([(host.url("web"), "r2")], refresh=refresh)
 
-    @pytest.mark.parametrize("refresh", [False, True])
-    def test_the_error_of_a_missing_tag_names_it(self, host: Host, refresh: bool) -> None:
-        host.publish("web", "r1")
-        repository = host.machine()
-        with pytest.raises(InvalidInputError, match="r2"):
-            repository.fetch([(host.url("web"), "r2")], refresh=refresh)
-
-    def test_a_fetched_tag_is_not_fetched_again(self, host: Host) -> None:
+    def test_only_a_refresh_finds_a_moved_tag_and_its_earlier_tree_stays(
+        self, host: Host, tmp_path: Path
+    ) -> None:
         host.publish("web", "r1")
         repository, before = fetched(host)
         host.publish("web", "r1", {"moved": b""})
         repository.fetch([(host.url("web"), "r1")], refresh=False)
         assert repository.tag(host.url("web"), "r1") == before
-        host.go_away("web")
-        repository.fetch([(host.url("web"), "r1")], refresh=False)
-
-    def test_a_refresh_finds_a_moved_tag(self, host: Host) -> None:
-        host.publish("web", "r1")
-        repository, before = fetched(host)
-        host.publish("web", "r1", {"moved": b""})
         repository.fetch([(host.url("web"), "r1")], refresh=True)
         after = repository.tag(host.url("web"), "r1")
         assert after.id != before.id
         assert after.commit != before.commit
         assert after.tree != before.tree
+        assert written(host, repository, before.tree, tmp_path / "out") == FILES
+        host.go_away("web")
+        repository.fetch([(host.url("web"), "r1")], refresh=False)
 
     def test_an_unreachable_repository_is_unavailable_and_does_not_affect_others(
         self, host: Host
@@ -167,29 +323,7 @@ class TestRepository:
         whole.close()
         assert set(names) == {""}, "each tree was written once"
 
-    def test_the_earlier_tree_can_be_written_after_its_tag_has_moved(
-        self, host: Host, tmp_path: Path
-    ) -> None:
-        host.publish("web", "r1")
-        repository, before = fetched(host)
-        host.publish("web", "r1", {"moved": b""})
-        repository.fetch([(host.url("web"), "r1")], refresh=True)
-        assert written(host, repository, before.tree, tmp_path / "out") == FILES
-
-    def test_a_missing_tree_is_refused(self, host: Host, tmp_path: Path) -> None:
-        host.publish("web", "r1")
-        repository, _ = fetched(host)
-        with pytest.raises(IntegrityError):
-            list(repository.write([(host.url("web"), UNKNOWN, "tree")], tmp_path, Budget()))
-
     def test_files_at_the_top_are_read_without_missing_ones(self, host: Host) -> None:
-        host.publish("web", "r1")
-        repository, found = fetched(host)
-        files = repository.files(host.url("web"), found.commit, ["manifest.yaml", "manifest.lock"])
-        assert files == {"manifest.yaml": FILES["manifest.yaml"]}
-        assert repository.files(host.url("web"), found.commit, ["manifest.lock"]) == {}
-
-    def test_a_file_that_is_a_directory_or_too_large_is_refused(self, host: Host) -> None:
         limit = 1024 * 1024
         files = {"dir/file": b"", "large": bytes(limit + 1), "largest": bytes(limit)}
         host.publish("web", "r1", files)
@@ -197,10 +331,13 @@ class TestRepository:
         for name in ("dir", "large"):
             with pytest.raises(IntegrityError, match="ordinary file"):
                 repository.files(host.url("web"), found.commit, [name])
-        largest = repository.files(host.url("web"), found.commit, ["largest"])
-        assert len(largest["largest"]) == limit
+        read = repository.files(host.url("web"), found.commit, ["largest", "manifest.lock"])
+        assert {name: len(data) for name, data in read.items()} == {"largest": limit}
+        assert repository.files(host.url("web"), found.commit, ["manifest.lock"]) == {}
 
-    def test_a_commit_has_a_time_and_a_missing_commit_is_refused(self, host: Host) -> None:
+    def test_a_commit_has_a_time_and_a_missing_commit_or_tree_is_refused(
+        self, host: Host, tmp_path: Path
+    ) -> None:
         host.publish("web", "r1")
         repository, found = fetched(host)
         assert repository.commit_time(host.url("web"), found.commit) == COMMITTED
@@ -208,6 +345,8 @@ class TestRepository:
             repository.commit_time(host.url("web"), UNKNOWN)
         with pytest.raises(IntegrityError):
             repository.files(host.url("web"), UNKNOWN, ["manifest.yaml"])
+        with pytest.raises(IntegrityError):
+            list(repository.write([(host.url("web"), UNKNOWN, "tree")], tmp_path, Budget()))
 
     def test_refs_are_listed_without_a_fetch(self, host: Host) -> None:
         host.publish("web", "r1")
@@ -312,3 +451,34 @@ def test_a_lock_of_a_killed_git_does_not_block_the_next_one(tmp_path: Path) -> N
     host.publish("web", "r1", {"moved": b""})
     repository.fetch([(host.url("web"), "r1")], refresh=True)
     assert repository.tag(host.url("web"), "r1") == fetched(host)[1]
+
+
+COMMIT = ("c" * 40, "commit", b"tree t\nauthor a <a> 1 +0000\n\nWork on ntp\n\nmore\n")
+TREE = ("d" * 40, "tree", b"")
+HEAD = f"object {COMMIT[0]}\ntype commit\ntag r1\ntagger a <a> 7 +0000\n\n".encode()
+
+
+def subject(message: bytes) -> str:
+    found = ("a" * 40, "tag", HEAD + message)
+    return judge("r1", found[0], found, COMMIT, TREE, where="here").subject
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (b"ntp is faster\n\nand more\n", "ntp is faster"),
+        (b"", ""),
+        (b"-----BEGIN SSH SIGNATURE-----\nxx\n", ""),
+        (b"a\x1b[31mred\xe2\x80\xae\xff\n", None),
+        (b"x" * 10_000_000, "x" * MAX_TAG_SUBJECT),
+    ],
+)
+def test_the_subject_of_a_tag_is_one_printable_line(message: bytes, shown: str | None) -> None:
+    found = subject(message)
+    assert found.isprintable()
+    assert shown is None or found == shown
+
+
+def test_without_a_tag_object_the_subject_is_that_of_the_commit() -> None:
+    found = judge("r1", COMMIT[0], COMMIT, COMMIT, TREE, where="here")
+    assert (found.subject, found.annotated) == ("Work on ntp", False)

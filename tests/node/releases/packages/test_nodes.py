@@ -34,14 +34,6 @@ def test_a_node_with_only_the_package_stages_it(
     assert bare.run("stage", PATH=path).code == 0, "a staged release needs no package"
 
 
-def test_apply_stages_from_the_package(site: Node, bare: Node, scratch: Scratch) -> None:
-    scratch.install(build(site, "deb", site.root / "out"))
-    done = bare.run("apply", PATH=without_git(bare))
-    assert done.code == 0, done.err
-    for text in ("web r1", "ntp v1", "dist r7"):
-        assert f"Notice: {text}" in done.out
-
-
 def wrapped(node: Node, scratch: Scratch) -> str:
     """Put a dpkg and an rpm on PATH that use only the scratch root."""
     dpkg, rpm = shutil.which("dpkg"), shutil.which("rpm")
@@ -192,18 +184,6 @@ def test_another_package_of_the_same_tag_is_an_alarm(
     assert alarm.code == 3
     assert "is another r1" in alarm.err
     assert bare.run("stage", "--accept-moved", PATH=path).code == 0
-
-
-def test_a_source_that_requires_signatures_refuses_a_package(
-    site: Node, bare: Node, scratch: Scratch, forge: Forge
-) -> None:
-    pack = build(site, "tar", site.root / "out")
-    bare.write("keys", "release@example.net ssh-ed25519 AAAA\n")
-    source = {"git": forge.repo("web").url, "require_signed": True, "signers": "keys"}
-    bare.settings(allow_file_urls=True, sources={"web": source})
-    done = bare.run("stage", "--pack", str(pack), PATH=without_git(bare))
-    assert done.code == 3
-    assert "requires signed tags" in done.err
 
 
 def test_with_tags_only_a_pack_with_a_commit_is_refused(

@@ -105,21 +105,17 @@ def claim(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def small(**limits: int) -> Limits:
-    return Limits(**limits)
-
-
 BOMBS: dict[str, tuple[Callable[[], bytes], Limits]] = {
     "a huge file": (lambda: claim(f"{ID}/x", 10**12), LIMITS),
     "a huge name": (lambda: claim("x", 10**9, tarfile.GNUTYPE_LONGNAME), LIMITS),
     "a negative size": (lambda: claim(f"{ID}/x", -512), LIMITS),
     "many files of little": (
         lambda: b"".join(claim(f"{ID}/{n}", 0) for n in range(50)),
-        small(members=20),
+        Limits(members=20),
     ),
     "many files of much": (
         lambda: b"".join(claim(f"{ID}/{n}", 512) + bytes(512) for n in range(50)),
-        small(unpacked=10_000),
+        Limits(unpacked=10_000),
     ),
 }
 
@@ -158,7 +154,7 @@ def test_a_file_that_is_not_a_pack_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError):
             packs.unpack(file, tmp_path / "target")
     with pytest.raises(InvalidInputError, match="too large"):
-        packs.unpack(tmp_path / "good.tar.gz", tmp_path, limits=small(file=100))
+        packs.unpack(tmp_path / "good.tar.gz", tmp_path, limits=Limits(file=100))
 
 
 Change = Callable[[str, bytes], bytes]

@@ -81,24 +81,6 @@ def test_apt_installs_the_package_of_the_release_once(
     assert repository.asked.read_text() == asked, "an installed package is not requested again"
 
 
-def test_a_changed_package_from_apt_is_refused(
-    site: Node, bare: Node, scratch: Scratch, repository: Repository
-) -> None:
-    """localpuppet trusts a repository to deliver packages, but verifies their content."""
-    package = build(site, "deb", site.root / "out")
-    run("dpkg-deb", "--raw-extract", package, site.root / "raw")
-    (changed,) = (site.root / "raw").glob(
-        "usr/share/localpuppet/packages/*/objects/*/web/manifests/init.pp"
-    )
-    changed.chmod(0o644)
-    changed.write_text("class web { notify { 'evil': } }\n")
-    run("dpkg-deb", "--root-owner-group", "-b", site.root / "raw", site.root / package.name)
-    repository.offer(site.root / package.name)
-    done = bare.run("stage", "--no-parse", PATH=without_git(bare))
-    assert done.code == 3, done.err
-    assert not (bare.root / "modules/web/tags/r1").exists()
-
-
 def test_a_configured_command_gets_the_package_name_as_its_last_argument(
     site: Node, bare: Node, scratch: Scratch
 ) -> None:

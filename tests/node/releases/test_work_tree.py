@@ -137,21 +137,6 @@ def test_an_error_names_why_a_work_tree_cannot_be_applied(node: Node, tree: Path
     assert "Puppet cannot use this path" in node.run("try", str(odd)).err
 
 
-def test_a_work_tree_and_its_check_name_what_no_run_uses(node: Node, tree: Path) -> None:
-    (tree / "manifest.yaml").write_text("{}\n")
-    (tree / "data").mkdir()
-    (tree / "data/common.yaml").write_text("profile::x: 1\n")
-    assert make(node, "lock", str(tree)).code == 0
-    node.write("input.yaml", "app: foo/trunk\n")
-    tried, checked = node.run("try", str(tree), "--noop"), make(node, "check", str(tree))
-    for line in (
-        "warning: manifests/site.pp: not used: the manifest has no moduledir",
-        "warning: site-modules: its modules are not used: the manifest has no moduledir",
-        "warning: data: not used: there is no hiera.yaml beside it",
-    ):
-        assert tried.err.count(line) == checked.err.count(line) == 1, tried.err + checked.err
-
-
 def test_trunk_is_applied_with_the_modules_of_its_lock(node: Node, tree: Path) -> None:
     (node.root / "modules" / "control").mkdir()
     tree.rename(node.root / "modules" / "control" / "trunk")
@@ -210,21 +195,3 @@ def test_hiera_reads_the_same_data_in_a_locked_module_in_each_form_of_a_release(
         assert done.out.count("Notice: from a module") == 1, f"{app}: {done.err}"
     (trunk / "added").touch()
     assert "Notice: from a module" in node.run("apply").out, "trunk is used as it is"
-
-
-def test_values_that_puppet_refuses_in_data_of_a_locked_module_are_warnings(
-    node: Node, forge: Forge, tree: Path
-) -> None:
-    data = forge.repo("hieradata")
-    data.commit({"data/common.yaml": "since: 2026-11-01\n"}, "d1")
-    manifest = (tree / "manifest.yaml").read_text()
-    forge.repo("control").write(
-        {
-            "manifest.yaml": f"{manifest}  hieradata: {{git: '{data.url}', tag: d1}}\n",
-            "hiera.yaml": HIERA,
-        }
-    )
-    assert make(node, "lock", str(tree)).code == 0
-    checked = make(node, "check", str(tree))
-    assert checked.code == 0, checked.err
-    assert "modules/hieradata/data/common.yaml: line 1: Puppet refuses the whole" in checked.err
