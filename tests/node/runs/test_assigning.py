@@ -6,7 +6,6 @@ Staging, store, ledger and records are real; Puppet's parser is a program of the
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.runs.preparing import AssignmentService
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.ports import FakeChild, Started
+from tests.node.make import assignment as wants
 from tests.node.releases.test_provider import VERSION, Provided
 from tests.rigs.recorded import Recorded
 from tests.rigs.staged import R1, R2, url
@@ -29,10 +29,6 @@ PARAMETERS = {
     "port": {"type": "Integer", "required": False, "default": "80"},
     "key": {"type": "Sensitive[String]", "required": False, "default": "x"},
 }
-
-
-def wants(release: ReleasePath = R1, serial: int = 1, **more: Any) -> Assignment:
-    return Assignment(release=release, serial=serial, by="choria=alice", **more)
 
 
 class Site(Provided):
@@ -125,12 +121,21 @@ def test_a_release_is_staged_and_then_assigned_with_the_newest_run_before_it(nod
             wants(serial=4),
             "has serial 4, but the assignment in force is web/tags/r1, assigned by choria=alice",
         ),
-        (wants(classes={"web": {"port": "high"}}), "classes.web.port: .* must be Integer"),
-        (wants(classes={"web": {"prot": 1}}), "has no parameter 'prot'.*did you mean 'port'"),
+        (
+            wants(classes={"web": {"port": "high"}}),
+            "classes.web.port: .* must be Integer",
+        ),
+        (
+            wants(classes={"web": {"prot": 1}}),
+            "has no parameter 'prot'.*did you mean 'port'",
+        ),
         (wants(classes={"other": {}}), "the release has no class 'other'"),
-        (wants(classes={"web": {"key": "x"}}), "classes.web.key: is Sensitive, and the bus would"),
+        (
+            wants(classes={"web": {"key": "x"}}),
+            "classes.web.key: is Sensitive, and the bus would",
+        ),
         (wants(layers=("ams",)), "the release has no layer 'ams'"),
-        (wants(release=ReleasePath("dist/tags/r7")), "does not take releases of dist by request"),
+        (wants(ReleasePath("dist/tags/r7")), "does not take releases of dist by request"),
     ],
 )
 def test_a_refused_assignment_changes_nothing(
@@ -220,7 +225,12 @@ def test_going_back_uses_the_newest_good_run_before_the_assignment_of_any_releas
 
 def test_only_the_assignment_in_force_can_be_left_and_only_by_its_author(node: Site) -> None:
     node.assigning.take(wants())
-    for other in (wants(serial=2), wants(R2), wants(rollout="x"), replace(wants(), by="choria=b")):
+    for other in (
+        wants(serial=2),
+        wants(R2),
+        wants(rollout="x"),
+        replace(wants(), by="choria=b"),
+    ):
         node.assigning.go_back(other)
     with pytest.raises(InvalidInputError, match="no good run of a release of 'web'"):
         node.assigning.go_back(wants())

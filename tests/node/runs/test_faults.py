@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node, processes_with
 
 # Runs a command with the socket `log` in the directory $0 as the system log.
@@ -26,14 +25,6 @@ done
 mount --rbind "$0" /dev && exec "$@"
 """
 SLEEP = "exec { '/bin/sleep 60': }"
-BROKEN_ENCS = [
-    ("echo broken pipe to the CMDB >&2; exit 3", "exited 3: broken pipe to the CMDB"),
-    ("exec sleep 600", "timed out after 1 s"),
-    ("kill -9 $$", "was killed by signal 9"),
-    ("echo 'classes: {a: b}'", "classes.a: must be a mapping"),
-    ("head -c 2000000 /dev/zero", "printed more than 1048576 bytes"),
-    (":", "printed nothing"),
-]
 
 
 def heals(node: Node) -> None:
@@ -66,6 +57,7 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node
     status = node.status()
     assert status["outcome"] == "interrupted"
     assert not gone(puppet)
+    assert f"Puppet (pid {puppet}) still runs" in node.run("status").out
     busy = node.run("apply")
     assert busy.code == 75
     assert record["id"] in busy.err
@@ -84,22 +76,19 @@ def test_a_daemon_that_puppet_started_does_not_keep_the_node_locked(node: Node) 
     heals(node)
 
 
-@pytest.mark.parametrize("number", with_sample([signal.SIGKILL, signal.SIGSEGV], signal.SIGKILL))
-def test_a_killed_puppet_is_a_failed_run(node: Node, number: signal.Signals) -> None:
+def test_a_killed_puppet_is_a_failed_run(node: Node) -> None:
     node.app(SLEEP)
     process = node.start("apply")
     record = node.wait_running()
     puppet = record["puppet"]["pid"]
     children = Path(f"/proc/{puppet}/task/{puppet}/children")
     sleeping = node.wait_until(lambda: children.read_text().split())
-    os.kill(puppet, number)
+    os.kill(puppet, signal.SIGKILL)
     done = node.finish(process)
     assert done.code == 1
     status = node.status()
-    assert status["outcome"] == "failed"
-    if number is signal.SIGKILL:  # Ruby turns a SEGV into an ABRT
-        assert (status["signal"], status["exit_code"]) == (9, None)
-    assert f"signal {status['signal']}" in status["reason"]
+    assert (status["outcome"], status["signal"], status["exit_code"]) == ("failed", 9, None)
+    assert "signal 9" in status["reason"]
     node.wait_until(lambda: all(gone(int(pid)) for pid in sleeping))
     heals(node)
 
@@ -118,80 +107,6 @@ def test_a_run_past_its_timeout_is_ended_with_all_its_children(node: Node) -> No
     assert limit in status["reason"]
     assert processes_with(*both) == []
     heals(node)
-
-
-def test_a_puppet_that_ignores_sigterm_is_killed(node: Node) -> None:
-    node.settings(timeouts={"grace": 1})
-    stopped = node.root / "stopped"
-    script = f'trap "" TERM; kill -STOP $PPID; touch {stopped}; sleep 1'
-    node.app(f"$x = generate('/bin/sh', '-c', '{script}')")
-    for seconds in ("8", "60", "300"):  # long enough for Puppet to stop itself
-        done = node.run("apply", "--timeout", seconds)
-        if stopped.exists():
-            break
-    assert done.code == 1
-    status = node.status()
-    assert (status["outcome"], status["signal"]) == ("timed_out", 9)
-    heals(node)
-
-
-def test_a_compile_error_after_a_success_is_a_failed_run(node: Node) -> None:
-    heals(node)
-    node.app("fail('on purpose')")
-    assert node.run("apply").code == 1
-    status = node.status()
-    assert (status["outcome"], status["exit_code"]) == ("failed", 1)
-    assert "Puppet applied nothing" in status["reason"]
-    assert "on purpose" in status["reason"]
-    assert status["resources"] is None
-    assert not (node.state / "runs" / status["id"] / "report.json").exists()
-    assert "on purpose" in node.run("logs").out
-    heals(node)
-
-
-def test_a_failing_resource_is_a_failed_run(node: Node) -> None:
-    node.app("exec { '/bin/false': } notify { 'other': }")
-    assert node.run("apply").code == 1
-    status = node.status()
-    assert (status["outcome"], status["exit_code"]) == ("failed", 6)
-    assert status["resources"]["failed"] == 1
-    assert "1 resource failed" in status["reason"]
-    heals(node)
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    with_sample(BROKEN_ENCS, *BROKEN_ENCS[:2]),
-)
-def test_a_broken_enc_is_a_failed_run_without_a_start_of_puppet(
-    node: Node, script: str, reason: str
-) -> None:
-    heals(node)
-    command = node.write("my-enc", f"#!/bin/sh\n{script}\n", 0o755)
-    node.settings(enc=str(command), timeouts={"enc": 1 if "timed out" in reason else 300})
-    done = node.run("apply")
-    assert done.code == 1
-    assert reason in done.err
-    status = node.status()
-    assert (status["outcome"], status["puppet_started"]) == ("failed", False)
-    assert reason in status["reason"]
-    node.settings()
-    heals(node)
-
-
-def test_the_enc_is_asked_for_this_node_and_the_input_takes_precedence(node: Node) -> None:
-    node.write(
-        "modules/app/trunk/app/manifests/init.pp",
-        'class app ($a, $b) { notify { "${a} ${b}": } }\n',
-    )
-    node.write("modules/app/trunk/manifest.yaml", "")
-    node.write("input.yaml", "app: app/trunk\nclasses: {app: {b: input}}\n")
-    command = node.write("my-enc", '#!/bin/sh\necho "classes: {app: {a: $1, b: enc}}"\n', 0o755)
-    node.settings(enc=str(command))
-    certname = os.uname().nodename.lower()
-    out = node.run("apply").out
-    assert f"Notice: {certname}" in out
-    assert " input" in out
 
 
 def test_one_of_twenty_applies_runs_and_the_others_name_it(node: Node) -> None:
@@ -291,22 +206,3 @@ def test_with_a_read_only_state_directory_a_run_is_refused_before_puppet_starts(
     assert node.run("status").code == 0, "existing records are readable"
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     heals(node)
-
-
-def test_the_error_of_a_missing_puppet_names_it(node: Node) -> None:
-    node.settings(puppet={"command": "/nonexistent/puppet"})
-    done = node.run("apply")
-    assert done.code == 1
-    assert "/nonexistent/puppet: cannot find Puppet" in done.err
-    node.settings()
-    heals(node)
-
-
-def test_large_output_does_not_stop_the_run_or_enlarge_the_supervisor(node: Node) -> None:
-    node.app("exec { '/usr/bin/seq 1 60000': logoutput => true }")
-    process = node.start("apply")
-    node.wait_running()
-    done = node.finish(process)
-    assert done.code == 0
-    assert "returns: 60000" in done.out
-    assert "returns: 60000" in node.run("logs").out

@@ -75,14 +75,6 @@ def test_a_hold_from_the_future_has_a_wrong_deadline(holds: Holds, clock: FakeCl
     assert not wrong.is_misdated(clock.now()), "clocks of two machines differ a little"
 
 
-def test_a_hold_of_the_puppet_agent_has_no_wrong_deadline(
-    holds: Holds, disable_file: Path, clock: FakeClock
-) -> None:
-    disable_file.write_text("{}")
-    (found,) = holds.active()
-    assert not found.is_misdated(clock.now())
-
-
 def test_an_owner_cannot_end_the_hold_of_another(holds: Holds, clock: FakeClock) -> None:
     holds.add(hold("alice", clock))
     clock.advance(1)
@@ -104,35 +96,27 @@ def test_a_disabled_puppet_agent_is_a_hold_that_only_enable_ends(
     assert not disable_file.exists()
 
 
-def test_an_unreadable_disable_file_is_a_hold(holds: Holds, disable_file: Path) -> None:
-    disable_file.write_text("not json")
+@pytest.mark.parametrize("text", ["not json", "{}"])
+def test_a_disable_file_without_a_reason_is_a_hold_without_a_wrong_deadline(
+    holds: Holds, disable_file: Path, clock: FakeClock, text: str
+) -> None:
+    disable_file.write_text(text)
     with pytest.raises(OnHoldError, match="no reason given"):
         holds.check()
+    (found,) = holds.active()
+    assert not found.is_misdated(clock.now())
 
 
-def test_a_damaged_hold_prevents_runs(holds: Holds, clock: FakeClock, tmp_path: Path) -> None:
-    holds.add(hold("alice", clock))
-    path = next((tmp_path / "holds").iterdir())
-    path.write_text("{")
-    with pytest.raises(StateError, match="damaged"):
+@pytest.mark.parametrize(
+    ("place", "problem"), [("holds/damaged.json", "damaged"), ("holds", "Not a directory")]
+)
+def test_holds_that_cannot_be_read_prevent_runs(
+    holds: Holds, tmp_path: Path, place: str, problem: str
+) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("{")
+    with pytest.raises(StateError, match=problem):
         holds.check()
-
-
-def test_unreadable_holds_prevent_runs(holds: Holds, tmp_path: Path) -> None:
-    (tmp_path / "holds").write_text("no directory")
-    with pytest.raises(StateError, match="Not a directory"):
-        holds.check()
-
-
-def test_the_run_lock_is_not_taken_from_a_running_puppet_agent(tmp_path: Path) -> None:
-    path = tmp_path / "agent_catalog_run.lock"
-    processes = FakeProcesses()
-    lock = PuppetRunLock(path, processes)
-    path.write_text("4242")
-    processes.command_lines[4242] = ["/usr/bin/ruby", "/usr/bin/puppet", "agent"]
-    with pytest.raises(BusyError, match="pid 4242"):
-        lock.take()
-    assert path.read_text() == "4242"
 
 
 def test_a_run_of_another_root_is_not_reported_as_a_run_of_a_puppet_agent(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run import Outcome, RunState
 from localpuppet.node.runs.run_records import Records
 from localpuppet.node.runs.run_replies import FILE, NoopReporter
 from tests.doubles.ports import FakeProcesses
+from tests.node import make
 
-RUN = "20261120T140000.000000Z-abcd"
+RUN = make.RUN
 SALT = "5a" * 16
 EVENT = {"property": "mode", "status": "noop", "previous_value": "0644", "desired_value": "0600"}
 RESOURCE = {"resource_type": "File", "title": "/etc/motd", "events": [EVENT]}
@@ -30,13 +31,7 @@ def ended(records: Records, **more: Any) -> None:
     directory = records.directory / RUN
     directory.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"outcome": Outcome.UNCHANGED, "noop": True, **more}
-    status = Status(
-        id=RunId.parse(RUN),
-        state=RunState.FINISHED,
-        release="shop/tags/r7",
-        started_at="2026-11-20T14:00:00Z",
-        **fields,
-    )
+    status = make.status(id=RunId(RUN), state=RunState.FINISHED, **fields)
     (directory / "status.json").write_text(json.dumps(status.to_dict()))
     report = {"resource_statuses": {"File[/etc/motd]": RESOURCE}}
     (directory / "report.json").write_text(json.dumps(report))
@@ -48,10 +43,8 @@ def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
     ended(records)
     reply = NoopReporter(tmp_path, records)(RUN, SALT)
     found = PredictedChanges.read(reply)
-    assert (found.release, [str(one) for one in found.changes]) == (
-        "shop/tags/r7",
-        ["File[/etc/motd] mode"],
-    )
+    assert found.release == "web/tags/r1"
+    assert [str(one) for one in found.changes] == ["File[/etc/motd] mode"]
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     assert NoopReporter(tmp_path, records)(RUN, SALT) == reply, "a second reporter of the same node"
     assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != reply

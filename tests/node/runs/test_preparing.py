@@ -12,23 +12,22 @@ import pytest
 from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.document import ReleaseEnc
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.releases.git.git_modules import Pin
-from localpuppet.node.releases.git.git_names import GitUrl, Tag
-from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
+from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import NodeInput, ReleaseProvider, RunPreparation
+from tests.node import make
 from tests.rigs.supervised import NoFetch
 
-RUN = RunId("20261120T140312.482913Z-7f3a")
+RUN = RunId(make.RUN)
 OPTIONS = RunOptions(noop=False, tags=None, extra=(), timeout=60.0, user="alice", cause="manual")
-NOOP = RunOptions(noop=True, tags=None, extra=(), timeout=60.0, user="alice", cause="manual")
 THEN = {"classes": {"app": {"port": 79}}, "parameters": {}, "environment": "production"}
 
 
@@ -84,18 +83,8 @@ class Site:
         """Put a rollback to r1 in force for the input with this digest."""
         self.ledger.note(ReleasePath("app/tags/r1"))
         self.ledger.note(ReleasePath("app/tags/r2"))
-        self.ledger.roll_back(
-            Rollback(
-                release=ReleasePath("app/tags/r1"),
-                run=RUN,
-                node_document=THEN,
-                input_sha256=sha256,
-                user="bob",
-                since="2026-11-20T14:00:00Z",
-                input_release="app/tags/r2",
-                serial=serial,
-            )
-        )
+        then = {"node_document": THEN, "input_sha256": sha256, "serial": serial}
+        self.ledger.roll_back(make.rollback("app/tags/r1", **then))
 
     def _resolve(self, path: ReleasePath) -> Release:
         self.resolved.append(path)
@@ -162,7 +151,9 @@ def document_of(found: Any) -> Mapping[str, Any]:
 
 def test_preparing_a_run_does_each_step_once(site: Site) -> None:
     sha256 = site.write("app/tags/r1", layers=["ams"])
+    before = sorted(site.root.rglob("*"))
     prepared = site.preparation().prepare(OPTIONS, set_release=site.named.append)
+    assert sorted(site.root.rglob("*")) == before
     assert site.named == ["app/tags/r1"]
     assert (site.resolved, site.computed) == (["app/tags/r1"], 1)
     assert (prepared.loaded.sha256, prepared.release.name) == (sha256, "app/tags/r1")
@@ -180,12 +171,6 @@ def test_with_an_enc_of_the_site_the_document_is_computed_by_the_run(site: Site)
     assert (prepared.document, site.computed, len(site.resolved)) == (None, 0, 1)
 
 
-def test_preparing_writes_nothing(site: Site) -> None:
-    before = sorted(site.root.rglob("*"))
-    site.preparation().prepare(OPTIONS)
-    assert sorted(site.root.rglob("*")) == before
-
-
 def test_another_input_can_be_named(site: Site) -> None:
     other = site.root / "other.yaml"
     other.write_text('{"app": "app/tags/r9"}')
@@ -200,24 +185,18 @@ def test_an_input_behind_a_url_is_fetched_once(site: Site) -> None:
     class Fetch:
         def get(self, url: str, *, limit: int) -> bytes:
             asked.append(url)
+            if len(asked) == 1:
+                raise UnavailableError("did not answer", where=url)
             return b'{"app": "app/tags/r3"}'
 
     site.fetch = Fetch()
     url = "https://config.example.net/web01?token=secret"
-    prepared = site.preparation().prepare(OPTIONS, source=url)
-    assert (asked, prepared.release.name) == ([url], "app/tags/r3")
-    assert "secret" not in prepared.loaded.name
-
-
-def test_a_server_that_does_not_answer_prepares_nothing(site: Site) -> None:
-    class Away:
-        def get(self, url: str, *, limit: int) -> bytes:
-            raise UnavailableError("did not answer", where=url)
-
-    site.fetch = Away()
     with pytest.raises(UnavailableError):
-        site.preparation().prepare(OPTIONS, source="https://config.example.net/web01")
+        site.preparation().prepare(OPTIONS, source=url)
     assert site.resolved == []
+    prepared = site.preparation().prepare(OPTIONS, source=url)
+    assert (asked, prepared.release.name) == ([url] * 2, "app/tags/r3")
+    assert "secret" not in prepared.loaded.name
 
 
 @pytest.mark.parametrize(
@@ -236,17 +215,12 @@ def test_a_layer_that_the_release_does_not_have_is_refused(site: Site) -> None:
         site.preparation().prepare(OPTIONS)
 
 
-def test_an_older_release_is_refused_before_it_is_resolved(site: Site) -> None:
+def test_an_older_release_is_refused_before_it_is_resolved_unless_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
     with pytest.raises(InvalidInputError, match="r1 is older than app/tags/r2"):
         site.preparation().prepare(OPTIONS)
     assert site.resolved == []
-
-
-def test_an_older_release_can_be_allowed(site: Site) -> None:
-    for app in ("app/tags/r1", "app/tags/r2"):
-        site.ledger.note(ReleasePath(app))
     prepared = site.preparation().prepare(OPTIONS, allow_older=True)
     assert prepared.release.name == "app/tags/r1"
 
@@ -259,10 +233,10 @@ def test_a_newer_mutable_or_unrelated_release_is_accepted(site: Site, app: str) 
     assert site.preparation().prepare(OPTIONS).release.name == app
 
 
-def test_a_rollback_takes_precedence_over_the_input_with_the_earlier_document(site: Site) -> None:
+def test_a_rollback_with_its_document_takes_precedence_over_input_and_enc(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2", layers=["ams"]))
-    for _ in range(2):  # the rollback stays in force
-        prepared = site.preparation().prepare(OPTIONS)
+    for asks_enc in (False, True):  # the rollback stays in force
+        prepared = site.preparation(asks_enc=asks_enc).prepare(OPTIONS)
         assert (prepared.release.name, prepared.loaded.input.app) == ("app/tags/r1", "app/tags/r1")
         assert document_of(prepared.document) == THEN
         assert prepared.options.document == prepared.document, "so that the ledger does not move"
@@ -271,33 +245,24 @@ def test_a_rollback_takes_precedence_over_the_input_with_the_earlier_document(si
     assert site.notes[0].startswith(f"rolled back to app/tags/r1 by bob (run {RUN})")
 
 
-def test_a_rollback_takes_precedence_over_the_enc_of_the_site(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("app", "noop", "allow_older", "ends"),
+    [
+        pytest.param("app/tags/r3", False, False, True, id="a changed input"),
+        pytest.param("app/tags/r3", True, False, False, id="a changed input, noop"),
+        pytest.param("app/tags/r2", False, True, True, id="allow older"),
+    ],
+)
+def test_a_run_ends_a_rollback(
+    site: Site, app: str, noop: bool, allow_older: bool, ends: bool
+) -> None:
     site.rolled_back(site.write("app/tags/r2"))
-    assert document_of(site.preparation(asks_enc=True).prepare(OPTIONS).document) == THEN
-
-
-def test_a_run_with_a_changed_input_ends_a_rollback(site: Site) -> None:
-    site.rolled_back(site.write("app/tags/r2"))
-    site.write("app/tags/r3")
-    prepared = site.preparation().prepare(OPTIONS)
-    assert (prepared.release.name, prepared.options.document) == ("app/tags/r3", None)
-    assert (prepared.ends_rollback, site.notes) == (True, [])
-    assert site.ledger.rollback() is not None, (
-        "the rollback stays until the record of the run is open"
-    )
-
-
-def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) -> None:
-    site.rolled_back(site.write("app/tags/r2"))
-    site.write("app/tags/r3")
-    prepared = site.preparation().prepare(NOOP)
-    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r3", False)
-
-
-def test_a_run_with_allow_older_ends_a_rollback(site: Site) -> None:
-    site.rolled_back(site.write("app/tags/r2"))
-    prepared = site.preparation().prepare(OPTIONS, allow_older=True)
-    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
+    site.write(app)
+    options = replace(OPTIONS, noop=noop)
+    prepared = site.preparation().prepare(options, allow_older=allow_older)
+    assert (prepared.release.name, prepared.options.document) == (app, None)
+    assert (prepared.ends_rollback, site.notes) == (ends, [])
+    assert site.ledger.rollback() is not None, "until the record of the run is open"
 
 
 def test_a_rollback_does_not_affect_another_input(site: Site) -> None:
@@ -346,13 +311,7 @@ def test_the_bus_is_not_asked_if_the_ledger_or_an_option_decides(site: Site) -> 
 
 
 def tag_time(site: Site, app: ReleasePath, time: int) -> None:
-    pin = Pin(
-        url=GitUrl("https://git.example.com/app.git"),
-        tag=Tag(app.rpartition("/")[2]),
-        tag_object="a" * 40,
-        commit="b" * 40,
-        tree_sha256="c" * 64,
-    )
+    pin = make.pin("app", app.rpartition("/")[2])
     memory = TagMemory(site.root / "var")
     memory.note_pin(app, pin)
     memory.note_time(pin.tag_object, time)
@@ -374,3 +333,44 @@ def test_gc_is_refused_until_the_run_is_on_record_or_its_preparation_failed(site
     with pytest.raises(InvalidInputError):
         site.preparation().prepare(OPTIONS)
     store.locks.take_for_removal().release()
+
+
+def assigned(release: str, serial: int, **more: Any) -> Assignment:
+    return make.assignment(release, serial, at="2026-11-22T11:00:00.000000Z", **more)
+
+
+def test_an_assigned_release_is_prepared_and_the_record_names_its_author(site: Site) -> None:
+    site.write("app/assigned")
+    site.assigned = assigned("app/tags/r2", 7, classes={"app": {"port": 81}}, layers=("ams",))
+    prepared = site.preparation().prepare(OPTIONS, set_release=site.named.append)
+    assert site.named == [prepared.release.name] == ["app/tags/r2"]
+    document = document_of(prepared.document)
+    assert document["classes"]["app"] == {"port": 81}
+    assert document["parameters"] == {"dc": "ams"}
+    request = prepared.request(RUN, parse_time("2026-11-22T12:00:00Z"), command=(), document={})
+    assert request.to_dict()["assignment"] == site.assigned.to_public()
+
+
+def test_a_new_assignment_ends_a_rollback_as_a_new_input_does(site: Site) -> None:
+    sha256 = site.write("app/assigned")
+    site.assigned = assigned("app/tags/r2", 7)
+    site.rolled_back(sha256, serial=7)
+    prepared = site.preparation().prepare(OPTIONS)
+    assert (prepared.release.name, prepared.loaded.assignment) == ("app/tags/r1", None)
+    in_force = site.ledger.in_force(site.root / "input.yaml", serial=7)
+    assert in_force is not None
+    assert site.ledger.in_force(site.root / "input.yaml", serial=8) is None
+    site.assigned = assigned("app/tags/r2", 8)
+    prepared = site.preparation().prepare(OPTIONS)
+    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
+
+
+def test_an_assignment_of_an_older_release_needs_allow_older(site: Site) -> None:
+    site.write("app/assigned")
+    for app in ("app/tags/r1", "app/tags/r2"):
+        site.ledger.note(ReleasePath(app))
+    site.assigned = assigned("app/tags/r1", 7)
+    with pytest.raises(InvalidInputError, match="older than app/tags/r2"):
+        site.preparation().prepare(OPTIONS)
+    site.assigned = assigned("app/tags/r1", 8, allow_older=True)
+    assert site.preparation().prepare(OPTIONS).release.name == "app/tags/r1"

@@ -2,18 +2,25 @@
 
 import json
 import threading
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.puppet.launching import LaunchedPuppet
+from localpuppet.node.runs.options import RunRequest
 from localpuppet.node.runs.run import FailureStreak, Outcome, RunState, Status
 from localpuppet.node.runs.run_records import Records
-from tests.doubles.ports import FakeProcesses
+from localpuppet.node.runs.supervisor import OpenRecord
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict
+from tests.doubles.ports import FakeChild, FakeProcesses
 from tests.rigs.recorded import PUPPET, SUPERVISOR, Recorded, in_the_way
 
 
@@ -46,15 +53,6 @@ def test_a_new_id_is_newer_than_all_others_even_if_the_clock_was_set_back(site: 
     third = site.begin()
     assert site.records.ids() == [third.id, second.id, first.id]
     assert second.id.time == first.id.time + timedelta(microseconds=1)
-
-
-def test_a_created_run_is_not_listed_until_it_is_opened(site: Recorded) -> None:
-    run = site.records.create(site.clock)
-    assert (site.records.ids(), run.is_open) == ([], False)
-    run.open(site.request(run), site.status(run))
-    assert (site.records.ids(), run.is_open) == ([run.id], True)
-    assert run.path.stat().st_mode & 0o777 == 0o700
-    assert json.loads(run.request.read_text())["user"] == "alice"
 
 
 def test_an_unreadable_directory_of_runs_is_an_error_and_not_empty(site: Recorded) -> None:
@@ -156,12 +154,15 @@ def test_a_run_is_found_by_its_cause(site: Recorded) -> None:
     assert (found.id, found.state) == (run.id, RunState.RUNNING)
 
 
-def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
-    run = site.begin()
+def test_a_run_whose_supervisor_died_reads_interrupted_with_its_recorded_fields(
+    site: Recorded,
+) -> None:
+    run = site.begin(noop=True)
     site.supervisors_die()
     found = site.records.status(run)
-    assert (found.state, found.outcome) == (RunState.FINISHED, Outcome.INTERRUPTED)
-    assert found.reason == "the supervisor died before the run ended (killed, or a reboot)"
+    reason = "the supervisor died before the run ended (killed, or a reboot)"
+    expected = replace(site.status(run, noop=True), state=RunState.FINISHED, reason=reason)
+    assert found == replace(expected, outcome=Outcome.INTERRUPTED)
     assert not site.records.orphaned(found)
     assert json.loads(run.status.read_text())["state"] == "running", (
         "reading does not change the file"
@@ -195,17 +196,6 @@ def test_a_record_that_is_closed_during_the_check_is_not_reported_as_interrupted
     assert records.status(run).outcome is Outcome.CHANGED
 
 
-DAMAGE: dict[str, bytes | None] = {
-    "missing": None,
-    "empty": b"",
-    "half": b'{"schema": 1, "state": "fini',
-    "not json": b"\xff\xfe",
-    "a list": b"[]",
-    "another schema": b'{"schema": 2}',
-    "too deep": b"[" * 100_000,
-}
-
-
 def test_the_failure_streak_is_computed_again_only_after_another_run(site: Recorded) -> None:
     good = site.finish(site.begin())
     assert site.records.streak(site.records.status(good)) == FailureStreak()
@@ -219,42 +209,45 @@ def test_the_failure_streak_is_computed_again_only_after_another_run(site: Recor
     assert site.records.streak(newest).runs == 4
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_record_reads_interrupted_and_does_not_affect_others(
-    site: Recorded, name: str
-) -> None:
+def test_a_damaged_record_reads_interrupted_and_does_not_affect_others(site: Recorded) -> None:
     good = site.finish(site.begin())
-    run = site.begin()
-    data = DAMAGE[name]
-    if data is None:
-        run.status.unlink()
-    else:
+    run = site.finish(site.begin())
+    whole = run.status.read_bytes()
+    cut = (whole[:length] for length in range(len(whole.rstrip())))
+    for data in (*cut, b"\xff\xfe", b"[]", b'{"schema": 2}', b"[" * 100_000):
         run.status.write_bytes(data)
-    found = site.records.status(run)
-    assert (found.outcome, found.release, found.id) == (Outcome.INTERRUPTED, "?", run.id)
-    assert found.reason.startswith("status.json ")
+        found = site.records.status(run)
+        assert (found.outcome, found.release, found.id) == (Outcome.INTERRUPTED, "?", run.id)
+        assert found.reason.startswith("status.json ")
+    run.status.unlink()
+    assert site.records.status(run).outcome is Outcome.INTERRUPTED
     assert [status.id for status in site.records.history()] == [run.id, good.id]
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "change",
     [
-        ("release", 7),
-        ("noop", "no"),
-        ("seconds", "long"),
-        ("started_at", "yesterday"),
-        ("started_at", "2026-11-20T14:00:00"),
-        ("supervisor", [1]),
-        ("resources", {"total": "nine"}),
-        ("outcome", "changed"),
-        ("unknown", 1),
+        {"release": 7},
+        {"noop": "no"},
+        {"seconds": "long"},
+        {"started_at": "yesterday"},
+        {"started_at": "2026-11-20T14:00:00"},
+        {"supervisor": [1]},
+        {"resources": {"total": "nine"}},
+        {"schema": 2},
+        {"id": "../../etc"},
+        {"outcome": "changed"},
+        {"state": "finished"},
+        {"state": "done", "outcome": "changed"},
+        {"state": "finished", "outcome": "perfect"},
+        {"unknown": 1},
     ],
 )
 def test_a_record_with_an_invalid_field_reads_interrupted(
-    site: Recorded, field: str, value: object
+    site: Recorded, change: dict[str, object]
 ) -> None:
     run = site.begin()
-    run.status.write_text(json.dumps({**json.loads(run.status.read_text()), field: value}))
+    run.status.write_text(json.dumps({**json.loads(run.status.read_text()), **change}))
     found = site.records.status(run)
     assert (found.outcome, found.release) == (Outcome.INTERRUPTED, "?")
 
@@ -267,18 +260,93 @@ def test_a_record_without_a_valid_supervisor_reads_interrupted(
     assert site.records.status(run).outcome is Outcome.INTERRUPTED
 
 
-def test_an_interrupted_status_keeps_the_recorded_fields(site: Recorded) -> None:
-    run = site.begin(noop=True)
-    site.supervisors_die()
-    found = site.records.status(run)
-    reason = found.reason
-    expected = replace(site.status(run, noop=True), state=RunState.FINISHED, reason=reason)
-    assert found == replace(expected, outcome=Outcome.INTERRUPTED)
+OTHER = ProcessId(pid=9, boot_id="b", started=5)
+GOOD = RunVerdict(outcome=Outcome.UNCHANGED, reason="")
+ENDING = PuppetEnd(code=0, signal=None, stopped=None, report=None, report_problem="")
 
 
-def test_a_record_with_an_invalid_id_reads_interrupted(tmp_path: Path) -> None:
-    site = Recorded(tmp_path)
-    run = site.begin()
-    text = json.loads(run.status.read_text())
-    run.status.write_text(json.dumps({**text, "id": "../../etc"}))
-    assert site.records.status(run).outcome is Outcome.INTERRUPTED
+def opened(site: Recorded) -> OpenRecord:
+    run = site.records.create(site.clock)
+    queued = site.status(run, state=RunState.QUEUED, puppet=None)
+    record = OpenRecord(run, queued, clock=site.clock)
+    record.directory.open(site.request(run), record.status)
+    return record
+
+
+def on_disk(site: Recorded, record: OpenRecord) -> Status:
+    site.processes.living.append(OTHER)
+    return site.records.status(record.directory)
+
+
+@dataclass
+class SlowRequest:
+    """A request that lists the runs while its record is being written."""
+
+    site: Recorded
+    runs: list[RunId] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Json]:
+        (draft,) = self.site.records.directory.iterdir()
+        assert draft.is_dir()
+        self.runs += self.site.records.ids()
+        return {"user": "alice"}
+
+
+def test_a_record_is_visible_only_when_it_is_complete(site: Recorded) -> None:
+    """Otherwise, other nodes would read `interrupted` for a moment."""
+    run = site.records.create(site.clock)
+    assert (site.records.ids(), run.is_open) == ([], False)
+    request = SlowRequest(site)
+    run.open(cast("RunRequest", request), site.status(run))
+    assert request.runs == []
+    assert (site.records.ids(), run.is_open) == ([run.id], True)
+    assert [path.name for path in site.records.directory.iterdir()] == [run.id]
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert json.loads(run.request.read_text()) == {"user": "alice"}
+
+
+def test_a_supervisor_that_died_before_its_record_was_complete_leaves_nothing(
+    site: Recorded,
+) -> None:
+    site.ran("app/trunk")
+    draft = site.records.directory / ".20261120T140312.482913Z-7f3a"
+    draft.mkdir()
+    (draft / "request.json").write_text("{")
+    assert len(site.records.ids()) == 1
+    site.records.settle()
+    assert not draft.exists()
+    assert len(site.records.ids()) == 1
+
+
+def test_a_step_is_on_disk_only_after_it_is_written(site: Recorded) -> None:
+    record = opened(site)
+    record.set_supervisor(OTHER)
+    record.set_puppet(LaunchedPuppet(child=FakeChild(), cold_reason="it is old"))
+    assert (on_disk(site, record).state, on_disk(site, record).supervisor) == (
+        RunState.QUEUED,
+        asdict(SUPERVISOR),
+    )
+    record.directory.write_status(record.status)
+    found = on_disk(site, record)
+    assert (found.state, found.supervisor) == (RunState.RUNNING, asdict(OTHER))
+    assert (found.puppet_started, found.warm, found.cold_reason) == (True, False, "it is old")
+
+
+def test_the_duration_of_a_run_counts_from_the_creation_of_its_record(site: Recorded) -> None:
+    record = opened(site)
+    site.clock.advance(7)
+    assert record.close(GOOD, ENDING).seconds == 7
+    assert on_disk(site, record).outcome is Outcome.UNCHANGED
+    assert not record.directory.is_open
+
+
+def test_after_a_failed_write_another_result_can_be_recorded(site: Recorded) -> None:
+    record = opened(site)
+    in_the_way(record.directory.status)
+    with pytest.raises(StateError):
+        record.close(GOOD, ENDING)
+    assert record.status.state is RunState.QUEUED
+    (record.directory.status / "in the way").rmdir()
+    record.directory.status.rmdir()
+    record.close(RunVerdict(outcome=Outcome.FAILED, reason="cannot supervise the run"), ENDING)
+    assert on_disk(site, record).outcome is Outcome.FAILED

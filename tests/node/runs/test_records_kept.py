@@ -21,7 +21,7 @@ def site(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path)
 
 
-def test_settling_closes_only_records_of_dead_supervisors(site: Recorded) -> None:
+def test_settling_closes_only_records_of_dead_supervisors_and_damaged_ones(site: Recorded) -> None:
     dead, living, good = site.begin(supervisor=asdict(PUPPET)), site.begin(), site.begin()
     site.finish(good, Outcome.FAILED)
     before = (living.status.read_bytes(), good.status.read_bytes())
@@ -29,14 +29,10 @@ def test_settling_closes_only_records_of_dead_supervisors(site: Recorded) -> Non
     assert json.loads(dead.status.read_text())["outcome"] == "interrupted"
     assert [run.is_open for run in (dead, living, good)] == [False, True, False]
     assert (living.status.read_bytes(), good.status.read_bytes()) == before
-
-
-def test_settling_repairs_a_damaged_record_that_is_open(site: Recorded) -> None:
-    run = site.begin()
-    run.status.write_text("{")
+    living.status.write_text("{")
     site.records.settle()
-    found = json.loads(run.status.read_text())
-    assert (found["outcome"], found["id"], run.is_open) == ("interrupted", run.id, False)
+    found = json.loads(living.status.read_text())
+    assert (found["outcome"], found["id"], living.is_open) == ("interrupted", living.id, False)
 
 
 def days(site: Recorded, count: int) -> list[RunId]:
@@ -132,24 +128,24 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     assert not dead.path.exists()
 
 
-def test_without_a_name_the_newest_run_is_returned(site: Recorded) -> None:
-    ids = days(site, 3)
-    assert site.records.get(None).id == ids[0]
-
-
-def test_a_run_is_found_by_a_unique_prefix_of_its_id(site: Recorded) -> None:
-    ids = days(site, 3)  # on the 21st, 22nd and 23rd
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(None, 0), ("-1", 1), ("-2", 2), ("aaa1", 2), ("20261120", 2), ("20261122T", 0)],
+)
+def test_a_run_is_named_by_prefix_suffix_or_position(
+    site: Recorded, name: str | None, index: int
+) -> None:
+    ids = [f"202611{day}T140312.482913Z-{end}" for day, end in ((22, "ccc3"), (21, "bbb1"))]
+    ids.append("20261120T140312.482913Z-aaa1")
+    for run in ids:
+        (site.records.directory / run).mkdir(parents=True)
+    assert site.records.get(name).id == ids[index]
     assert site.records.get(ids[1]).id == ids[1]
-    assert site.records.get("20261122").id == ids[1]
-    for name, problem in (
-        ("2026", "means 3 runs"),
-        ("20271122", "is not a run"),
-        ("", "is not a run"),
-        ("..", "is not a run"),
-        ("1122", "is not a run"),
-    ):
-        with pytest.raises(InvalidInputError, match=problem):
-            site.records.get(name)
+    with pytest.raises(InvalidInputError, match="means 3 runs"):
+        site.records.get("2026")
+    for wrong in ("1", "20271122", "1122", "-3", "-0", "", "..", "xyz"):
+        with pytest.raises(InvalidInputError, match=r"is not a run|means"):
+            site.records.get(wrong)
 
 
 def test_a_release_is_in_use_while_its_puppet_runs(site: Recorded) -> None:
@@ -169,11 +165,8 @@ def test_a_release_is_in_use_while_its_puppet_runs(site: Recorded) -> None:
             puppet=asdict(orphan),
         )
     )
-    assert {app for app, _ in site.records.in_use()} == {
-        "app/tags/going",
-        "app/tags/orphaned",
-        "app/tags/undying",
-    }
+    used = {"app/tags/going", "app/tags/orphaned", "app/tags/undying"}
+    assert {app for app, _ in site.records.in_use()} == used
 
 
 def test_a_damaged_request_of_an_active_run_is_an_error_that_prevents_removals(
@@ -212,10 +205,6 @@ def test_waiting_ends_when_the_run_does(site: Recorded) -> None:
     status, ticks = waiting(site, run, timeout=None, then=lambda: site.finish(run))
     assert status.outcome is Outcome.CHANGED
     assert (len(ticks), ticks[0]) == (10, 0)
-
-
-def test_waiting_for_a_finished_run_returns_immediately(site: Recorded) -> None:
-    run = site.finish(site.begin())
     status, ticks = waiting(site, run, timeout=None, then=lambda: None)
     assert (status.outcome, ticks) == (Outcome.CHANGED, [])
 
@@ -227,17 +216,11 @@ def test_waiting_ends_at_its_timeout_with_the_current_status(site: Recorded) -> 
     assert 4.8 <= ticks[-1] < 5
 
 
-def test_waiting_ends_when_the_supervisor_dies(site: Recorded) -> None:
+def test_waiting_ends_when_the_supervisor_and_its_puppet_have_died(site: Recorded) -> None:
     run = site.begin()
     status, ticks = waiting(site, run, timeout=None, then=site.supervisors_die)
     assert (status.outcome, len(ticks)) == (Outcome.INTERRUPTED, 10)
-
-
-def test_waiting_continues_while_a_puppet_outlives_its_supervisor(site: Recorded) -> None:
     site.processes.living.append(PUPPET)
-    run = site.begin()
-    site.supervisors_die()
-    status, ticks = waiting(
-        site, run, timeout=None, then=lambda: site.processes.living.remove(PUPPET)
-    )
+    ended = lambda: site.processes.living.remove(PUPPET)  # noqa: E731 - a name for its effect
+    status, ticks = waiting(site, run, timeout=None, then=ended)
     assert (status.outcome, len(ticks)) == (Outcome.INTERRUPTED, 10)

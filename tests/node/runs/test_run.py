@@ -1,22 +1,26 @@
 """The verdict on the end of a run, the steps to stop it, and its status from the record."""
 
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.names import RunId
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_duration, show_duration
-from localpuppet.base.machine.files import write_json
-from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.puppet.command_line import with_names
 from localpuppet.node.puppet.report import PuppetReport, Resources
-from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
-from localpuppet.node.runs.run_records import Records, RunDirectory
-from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, StopDecision, StopStep, decide
-from tests.doubles.ports import FakeProcesses
-
-ID = RunId("20261120T140312.482913Z-7f3a")
+from localpuppet.node.runs.run import Outcome, Status
+from localpuppet.node.runs.verdict import (
+    MAX_LOG,
+    PuppetEnd,
+    RunLog,
+    RunVerdict,
+    StopDecision,
+    StopStep,
+    decide,
+)
+from tests.node import make
 
 
 def report(
@@ -97,160 +101,66 @@ def test_a_second_signal_does_not_wait_for_the_grace() -> None:
     assert stopping.verdict == RunVerdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
 
 
-def test_run_ids_sort_by_time_even_when_the_clock_is_set_back() -> None:
-    now = datetime(2026, 11, 20, 14, 3, 12, tzinfo=UTC)
-    first = new_run_id(now, "ffff", None)
-    second = new_run_id(now - timedelta(days=1), "0000", first)
-    assert first < second
-    assert RunId.parse(second) == second
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("1.5", 1.5), ("30m", 1800), ("1h30m", 5400), ("2d", 172800)]
-)
-def test_durations_are_parsed(text: str, seconds: float) -> None:
-    assert parse_duration(text, what="timeout") == seconds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-5", "0", "nan", "inf", "1e3", "5x", "5 m", "1h30", "99999w"]
-)
-def test_invalid_durations_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="timeout"):
-        parse_duration(text, what="timeout")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.41, "0.4s"),
-        (5.0, "5s"),
-        (12.3, "12s"),
-        (200, "3m 20s"),
-        (1800, "30m"),
-        (7500, "2h 5m"),
-        (90000, "1d 1h"),
-    ],
-)
-def test_durations_are_shown_with_units(seconds: float, text: str) -> None:
-    assert show_duration(seconds) == text
-
-
-def status(**more: object) -> Status:
-    fields: dict[str, object] = {
-        "id": ID,
-        "state": RunState.RUNNING,
-        "release": "foo/trunk",
-        "started_at": "2026-11-20T14:03:12.482913Z",
-        **more,
-    }
-    return Status(**fields)  # type: ignore[arg-type]
-
-
-def make_run(
-    tmp_path: Path, processes: FakeProcesses, found: Status
-) -> tuple[Records, RunDirectory]:
-    records = Records(tmp_path, processes)
-    run = RunDirectory(tmp_path / ID)
-    run.path.mkdir()
-    write_json(run.status, found.to_dict())
-    return records, run
-
-
-LIVE = {"pid": 7, "boot_id": "b", "started": 3}
-
-
-@pytest.mark.parametrize(
-    "supervisor",
-    [{**LIVE, "pid": 8}, {**LIVE, "boot_id": "before the reboot"}, {**LIVE, "started": 4}, None],
-)
-def test_a_record_of_a_dead_supervisor_reads_interrupted(
-    tmp_path: Path, supervisor: dict[str, object] | None
-) -> None:
-    processes = FakeProcesses(living=[ProcessId(pid=7, boot_id="b", started=3)])
-    records, run = make_run(tmp_path, processes, status(supervisor=supervisor))
-    found = records.status(run)
-    assert found.outcome is Outcome.INTERRUPTED
-    assert "died" in found.reason
-
-
-def test_a_record_of_a_live_supervisor_reads_running(tmp_path: Path) -> None:
-    processes = FakeProcesses(living=[ProcessId(pid=7, boot_id="b", started=3)])
-    records, run = make_run(tmp_path, processes, status(supervisor=LIVE))
-    assert records.status(run).state is RunState.RUNNING
-
-
-def test_a_truncated_record_is_never_a_success(tmp_path: Path) -> None:
-    closed = status(state=RunState.FINISHED, outcome=Outcome.CHANGED, resources=Resources(total=2))
-    records, run = make_run(tmp_path, FakeProcesses(), closed)
-    whole = run.status.read_bytes()
-    assert records.status(run).outcome is Outcome.CHANGED
-    for length in range(len(whole.rstrip())):
-        run.status.write_bytes(whole[:length])
-        found = records.status(run)
-        assert found.outcome is Outcome.INTERRUPTED
-        assert "status.json" in found.reason
-    run.status.unlink()
-    assert records.status(run).outcome is Outcome.INTERRUPTED
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": 2},
-        {"state": "finished"},
-        {"outcome": "changed"},
-        {"state": "done", "outcome": "changed"},
-        {"outcome": "perfect", "state": "finished"},
-        {"id": "../../etc"},
-        {"extra": 1},
-    ],
-)
-def test_a_record_that_contradicts_itself_is_damaged(change: dict[str, object]) -> None:
-    with pytest.raises(StateError):
-        Status.from_dict({**status().to_dict(), **change})
+def test_durations_are_parsed_and_shown_with_units() -> None:
+    parsed = {"90": 90, "1.5": 1.5, "30m": 1800, "1h30m": 5400, "2d": 172800}
+    assert {text: parse_duration(text, what="timeout") for text in parsed} == parsed
+    for text in ("", "-5", "0", "nan", "inf", "1e3", "5x", "5 m", "1h30", "99999w"):
+        with pytest.raises(InvalidInputError, match="timeout"):
+            parse_duration(text, what="timeout")
+    shown = {0.41: "0.4s", 5: "5s", 12.3: "12s", 200: "3m 20s"}
+    shown |= {1800: "30m", 7500: "2h 5m", 90000: "1d 1h"}
+    assert {seconds: show_duration(seconds) for seconds in shown} == shown
 
 
 def test_a_written_record_reads_back_as_equal() -> None:
-    found = status(state=RunState.FINISHED, outcome=Outcome.FAILED, resources=Resources(failed=1))
+    found = make.status(Outcome.FAILED, resources=Resources(failed=1))
     assert Status.from_dict(found.to_dict()) == found
 
 
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [(None, 0), ("-1", 1), ("-2", 2), ("aaa1", 2), ("20261120", 2), ("20261122T", 0)],
-)
-def test_a_run_is_named_by_prefix_suffix_or_position(
-    tmp_path: Path, name: str | None, index: int
-) -> None:
-    ids = [
-        "20261122T140312.482913Z-ccc3",
-        "20261121T140312.482913Z-bbb1",
-        "20261120T140312.482913Z-aaa1",
-    ]
-    for run in ids:
-        (tmp_path / run).mkdir()
-    records = Records(tmp_path, FakeProcesses())
-    assert records.get(name).id == ids[index]
-    for wrong in ("1", "2026", "-3", "-0", "", "xyz"):
-        with pytest.raises(InvalidInputError, match=r"is not a run|means"):
-            records.get(wrong)
+def test_a_log_has_complete_lines_with_visible_escapes(tmp_path: Path) -> None:
+    lines: list[str] = []
+    log = RunLog(tmp_path / "log")
+    for piece in (b"one\ntw", b"o\n\x1b[31mred\n", "é\n".encode()[:1], "é\n".encode()[1:]):
+        log.take(piece, lines.append)
+    log.take(b"Error: no class\nthe rest", lines.append)
+    assert lines == ["one", "two", "\\x1b[31mred", "é", "Error: no class"]
+    log.take(b"", lines.append, end=True)
+    log.close()
+    assert lines[-1] == "the rest"
+    assert (tmp_path / "log").read_text().splitlines() == lines
+    assert (log.first_error, log.cut, log.full) == ("no class", "", False)
 
 
-def test_pruning_by_count_and_age_keeps_open_records(tmp_path: Path) -> None:
-    now = datetime(2026, 11, 20, tzinfo=UTC)
-    live = ProcessId(pid=7, boot_id="b", started=3)
-    records = Records(tmp_path, FakeProcesses(living=[live]))
-    for age in range(10):
-        run = RunDirectory(tmp_path / new_run_id(now - timedelta(days=10 * age), "0000", None))
-        run.path.mkdir()
-        open_run = age == 8
-        found = status(
-            id=run.id,
-            supervisor=LIVE,
-            **({} if open_run else {"state": RunState.FINISHED, "outcome": Outcome.CHANGED}),
-        )
-        write_json(run.status, found.to_dict())
-    ids = records.ids()
-    records.prune(runs=8, days=25, keep=ids[0], before=lambda _: None)
-    assert records.ids() == [*ids[:6], ids[8]]
+def test_a_long_error_keeps_its_place_and_files_have_their_release_names(tmp_path: Path) -> None:
+    named = partial(with_names, directories={"/var/objects/1": "dist/", "/var/releases/2": ""})
+    log = RunLog(tmp_path / "log", named)
+    lines: list[str] = []
+    log.take(b"Error: " + b"x " * 400 + b"(file: /var/releases/2/a/b.pp, line: 3)\n", lines.append)
+    log.take(b"Warning: old (file: /var/objects/1/c.pp) /var/objects/1/c.pp\n", lines.append)
+    log.close()
+    assert lines[1] == "Warning: old (file: dist/c.pp) /var/objects/1/c.pp"
+    assert log.first_error.endswith("x (file: a/b.pp, line: 3)")
+    short = without_middle(log.first_error, most=300)
+    assert (len(short), short[:4]) == (300, "x x ")
+    assert short.endswith("(file: a/b.pp, line: 3)")
+
+
+def test_a_log_is_truncated_at_its_limit_but_all_lines_are_shown(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log")
+    seen: list[int] = []
+    line = b"x" * (1024 * 1024 - 1) + b"\n"
+    for _ in range(MAX_LOG // len(line) + 3):
+        log.take(line, lambda text: seen.append(len(text)))
+    assert log.full
+    assert log.cut == "the log is truncated: more than 64 MiB"
+    assert MAX_LOG < (tmp_path / "log").stat().st_size <= MAX_LOG + len(line)
+    assert sum(seen) > (tmp_path / "log").stat().st_size
+    log.close()
+
+
+def test_a_log_on_a_full_disk_is_truncated_with_a_reason() -> None:
+    log = RunLog(Path("/dev/full"))
+    seen: list[str] = []
+    log.take(b"one\ntwo\n", seen.append)
+    log.close()
+    assert (seen, log.cut) == (["one", "two"], "the log is truncated: No space left on device")

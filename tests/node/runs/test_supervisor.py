@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, StateError
-from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.prometheus import parse_samples
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd, ProcessId
-from localpuppet.node.releases.ledger import Ledger, Rollback
-from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.runs import metrics_file
 from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.ports import FakeChild, Started
+from tests.node import make
+from tests.rigs.recorded import Recorded
 from tests.rigs.supervised import APP, DOCUMENT, Site, metric, said
 
 
@@ -99,8 +102,10 @@ def test_the_record_and_both_locks_name_a_running_puppet(site: Site) -> None:
     assert seen == [("running", pid, pid, pid)]
 
 
-def test_puppet_gets_the_lock_the_run_id_and_the_node_document(site: Site) -> None:
-    site.supervisor().apply(site.prepared())
+def test_puppet_gets_the_lock_the_run_id_and_the_checked_node_document(site: Site) -> None:
+    prepared = site.prepared(extra=("--show_diff",))
+    site.supervisor().apply(prepared)
+    assert site.fits_asked == [(DOCUMENT, prepared.release, ("--show_diff",))]
     (started,) = site.processes.started
     run = site.run_directory()
     assert started.group == f"localpuppet-{run.id}"
@@ -184,13 +189,6 @@ def test_a_document_that_does_not_fit_the_release_is_refused_without_a_record(si
     assert not (site.root / "node.yaml").exists(), "the ENC never prints a refused document"
 
 
-def test_the_document_is_checked_with_its_release_and_the_options_for_puppet(site: Site) -> None:
-    prepared = site.prepared(extra=("--show_diff",))
-    site.supervisor().apply(prepared)
-    release: Release = prepared.release
-    assert site.fits_asked == [(DOCUMENT, release, ("--show_diff",))]
-
-
 def test_puppet_is_not_started_if_the_record_cannot_be_written(site: Site) -> None:
     def in_the_way(*_asked: object) -> None:
         (site.state / "runs").rmdir()
@@ -234,18 +232,7 @@ def test_a_run_that_starts_ends_a_rollback_but_a_refused_one_does_not(
     site: Site, refused: bool
 ) -> None:
     ledger = Ledger(site.state)
-    ledger.roll_back(
-        Rollback(
-            release=ReleasePath(APP),
-            run=RunId("20261120T140312.482913Z-7f3a"),
-            node_document={"classes": {"app": {"port": 80}}},
-            input_sha256="0" * 64,
-            user="bob",
-            since="2026-11-20T14:00:00Z",
-            input_release="app/tags/r2",
-            serial=0,
-        )
-    )
+    ledger.roll_back(make.rollback(APP))
     site.change(min_free=2**62 if refused else 0)
     prepared = replace(site.prepared(), ends_rollback=True)
     with pytest.raises(StateError) if refused else nullcontext():
@@ -291,11 +278,16 @@ def test_metrics_show_the_run_and_keep_the_last_success(site: Site) -> None:
     assert metric(text, 'localpuppet_last_run_resources{state="failed"}') == 1
 
 
-def test_a_failure_to_write_metrics_does_not_affect_the_run(site: Site) -> None:
+def test_a_failure_to_write_metrics_or_to_prune_does_not_affect_the_run(site: Site) -> None:
     site.change(metrics=site.root / "nowhere" / "metrics.prom")
-    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
-    assert site.recorded()["outcome"] == "changed"
-    assert ["cannot write the metrics" in note for note in site.observer.notes] == [True]
+    stuck = site.state / "runs/20251120T140312.482913Z-7f3a"
+    (stuck / "status.json/in the way").mkdir(parents=True)
+    (stuck / ".reserve").touch()
+    status = site.supervisor().apply(site.prepared())
+    assert status.outcome is Outcome.CHANGED
+    assert said(site.state / "runs" / status.id / "status.json")["outcome"] == "changed"
+    for problem in ("cannot write the metrics", "cannot remove old records"):
+        assert [problem in note for note in site.observer.notes].count(True) == 1
 
 
 def test_old_records_are_removed_after_the_end_of_the_run(site: Site) -> None:
@@ -341,9 +333,23 @@ def test_a_run_removes_the_temporary_files_of_killed_writers(site: Site) -> None
     assert not old.exists()
 
 
-def test_a_failure_to_prune_does_not_affect_the_run(site: Site) -> None:
-    stuck = site.state / "runs/20251120T140312.482913Z-7f3a"
-    (stuck / "status.json/in the way").mkdir(parents=True)
-    (stuck / ".reserve").touch()
-    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
-    assert ["cannot remove old records" in note for note in site.observer.notes] == [True]
+NAME = "localpuppet_confirmation_overdue"
+
+
+def test_the_metric_of_an_overdue_confirmation_survives_a_run_until_it_is_settled(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "metrics.prom"
+    metrics_file.note_confirmation(path, late=False)
+    assert not path.exists()  # most nodes never have this metric
+    metrics_file.note_confirmation(path, late=True)
+    recorded = Recorded(tmp_path)
+    run = recorded.records.create(recorded.clock)
+    status = recorded.status(run, state=RunState.FINISHED, outcome=Outcome.CHANGED)
+    metrics_file.update(path, status, holds=1, rollback=None, now=recorded.clock.now())
+    samples = parse_samples(path.read_text())
+    assert (samples[NAME], samples["localpuppet_last_run_success"]) == ("1", "1")
+    assert (samples["localpuppet_holds"], path.stat().st_mode & 0o777) == ("1", 0o644)
+    assert f"# TYPE {NAME} gauge" in path.read_text()
+    metrics_file.note_confirmation(path, late=False)
+    assert parse_samples(path.read_text())[NAME] == "0"

@@ -97,16 +97,25 @@ def test_all_processes_of_a_killed_puppet_are_ended(site: Site) -> None:
     assert site.processes.children[-1].signals == [], "processes of a good run keep running"
 
 
-def test_a_run_past_its_timeout_gets_sigterm_and_the_result_timed_out(site: Site) -> None:
-    child = FakeChild(lasts=None)
+@pytest.mark.parametrize(
+    ("dies_of", "seconds"),
+    [
+        pytest.param([TERM, KILL], 10, id="SIGKILL is for its remaining processes"),
+        pytest.param([KILL], 40, id="a Puppet that ignores SIGTERM is killed after the grace"),
+    ],
+)
+def test_a_run_past_its_timeout_gets_signals_and_the_result_timed_out(
+    site: Site, dies_of: list[int], seconds: int
+) -> None:
+    child = FakeChild(lasts=None, dies_of=dies_of)
     site.life = lives(child)
     begun = site.clock.monotonic()
     status = site.supervisor().apply(site.prepared(timeout=10.0))
-    assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, TERM)
+    assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, dies_of[0])
     assert status.reason == "ran longer than its timeout of 10s"
-    assert child.signals == [TERM, KILL], "SIGKILL is for its remaining processes"
+    assert child.signals[:2] == [TERM, KILL]
     assert status.seconds is not None
-    assert 10 <= status.seconds <= 11
+    assert seconds <= status.seconds <= seconds + 1
     assert status.seconds == pytest.approx(site.clock.monotonic() - begun, abs=0.01)
     assert site.free
 
@@ -118,17 +127,6 @@ def test_the_timeout_includes_the_enc_of_the_site(site: Site) -> None:
     site.life = lives(FakeChild(lasts=5.0))
     status = site.supervisor().apply(site.prepared(asks_enc=True, timeout=10.0))
     assert status.outcome is Outcome.TIMED_OUT
-
-
-def test_a_puppet_that_ignores_sigterm_is_killed_after_the_grace(site: Site) -> None:
-    child = FakeChild(lasts=None, dies_of=[KILL])
-    site.life = lives(child)
-    begun = site.clock.monotonic()
-    status = site.supervisor().apply(site.prepared(timeout=10.0))
-    assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, KILL)
-    assert child.signals[:2] == [TERM, KILL]
-    assert 40 <= site.clock.monotonic() - begun <= 41
-    assert site.free
 
 
 def test_a_success_after_the_timeout_counts_as_timed_out(site: Site) -> None:
@@ -260,12 +258,20 @@ def test_a_puppet_that_cannot_be_started_is_a_failed_run(site: Site) -> None:
     assert (site.applied(), site.free) == ([], True)
 
 
-def test_if_the_ledger_cannot_be_written_puppet_is_ended_and_the_run_fails(site: Site) -> None:
+def test_if_the_ledger_cannot_be_written_puppet_is_ended_and_then_the_run_fails(site: Site) -> None:
     (site.state / "applied.json/in the way").mkdir(parents=True)
-    child = FakeChild(lasts=None)
+    seen: list[str] = []
+
+    class Watched(FakeChild):
+        def end(self, *, kill: bool) -> None:
+            seen.append(site.recorded()["state"])
+            super().end(kill=kill)
+
+    child = Watched(lasts=None)
     site.life = lives(child)
     with pytest.raises(StateError):
         site.supervisor().apply(site.prepared())
+    assert seen == ["running"]
     recorded = site.recorded()
     assert (recorded["state"], recorded["outcome"]) == ("finished", "failed")
     assert "cannot supervise the run" in recorded["reason"]
@@ -333,18 +339,3 @@ def test_a_puppet_that_survives_sigkill_keeps_the_lock_even_after_a_disk_failure
     assert Flock.take(site.state / "lock") is None, (
         "a second run must not start beside a running Puppet"
     )
-
-
-def test_a_record_is_closed_after_the_end_of_its_puppet(site: Site) -> None:
-    (site.state / "applied.json/in the way").mkdir(parents=True)
-    seen: list[str] = []
-
-    class Watched(FakeChild):
-        def end(self, *, kill: bool) -> None:
-            seen.append(site.recorded()["state"])
-            super().end(kill=kill)
-
-    site.life = lambda _site, _run, _started: Watched(lasts=None)
-    with pytest.raises(StateError):
-        site.supervisor().apply(site.prepared())
-    assert seen == ["running"]
