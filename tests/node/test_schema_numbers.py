@@ -19,8 +19,7 @@ from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.run import Attempt, Status
 from localpuppet.node.runs.run_records import GoodRun, RunDirectory
 from tests.doubles.ports import FakeClock
-
-RUN = "20261120T140000.000000Z-abcd"
+from tests.node import make
 
 
 def read_file(raw: Any, file: Path, read: Callable[[Path], object]) -> object:
@@ -40,10 +39,10 @@ READERS: dict[Callable[[Any, Path], object], int] = {
     lambda raw, _: StagedBranch.from_dict(raw): 1,
     lambda raw, _: Interface.from_dict(raw, modulepath=()): 3,
     lambda raw, path: read_file(
-        raw, path / RUN / "request.json", lambda run: RunDirectory(run).read_request()
+        raw, path / make.RUN / "request.json", lambda run: RunDirectory(run).read_request()
     ): 1,
     lambda raw, path: read_file(
-        raw, path / RUN / "queries.json", lambda run: read_queries(RunDirectory(run))
+        raw, path / make.RUN / "queries.json", lambda run: read_queries(RunDirectory(run))
     ): 1,
     lambda raw, path: read_file(
         raw, path / "rollback.json", lambda state: Ledger(state).rollback()

@@ -18,7 +18,7 @@ import pytest
 from localpuppet.fleet.inventory.outbox import Outbox
 from tests.node.enc.instance import metadata
 from tests.node.enc.instance.cloud_init import CloudInit
-from tests.node.enc.instance.test_lease import DHCLIENT, leased
+from tests.node.enc.instance.test_services import DHCLIENT, leased
 from tests.rigs.node import REPOSITORY, Done, Node, shell
 
 LINK_LOCAL, OWN, ROUTER = "169.254.169.254", "10.1.1.57", "10.1.1.1"

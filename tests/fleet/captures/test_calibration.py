@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.node.preview.stored_results import request_of
 from tests.fleet.captures.calibrating import CalibratedNode, differences, make_calibrated
-from tests.node.preview.engine_rig import compile_all, make_engine
+from tests.node.preview.rig import compile_all, make_engine
 from tests.rigs.fleet import Fleet
 from tests.rigs.long import with_sample
 

@@ -1,7 +1,6 @@
 """Commands that run no Puppet, as a user calls them."""
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -114,10 +113,6 @@ def test_an_invalid_command_line_gets_one_line_and_exit_code_2(
     assert node.runs() == []
 
 
-def test_version(node: Node) -> None:
-    assert re.match(r"localpuppet, version \d+\.\d+\.\d+\n", node.run("--version").out)
-
-
 def test_enc_prints_the_document_and_serves_other_nodes_from_inputs(node: Node) -> None:
     expected: dict[str, object] = {"classes": {"foo": {}, "platform": {}}, "parameters": {}}
     assert node.run("enc").out == json.dumps({**expected, "environment": "production"}) + "\n"
@@ -207,14 +202,6 @@ def test_an_error_names_the_invalid_part_of_a_manifest(
     assert done.code == 2
     assert message in done.err
     assert "manifest.yaml" in done.err
-
-
-def test_a_locked_release_with_a_mutable_dependency_is_refused(node: Node) -> None:
-    node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
-    node.write("modules/foo/tags/r1/manifest.lock", "version: 1\n")
-    done = node.run("check")
-    assert done.code == 2
-    assert "dist/trunk is mutable" in done.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

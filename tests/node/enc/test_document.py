@@ -36,15 +36,10 @@ def test_later_layers_take_precedence_for_each_parameter() -> None:
     }
 
 
-def test_null_removes_the_value_of_an_earlier_layer_so_that_the_default_applies() -> None:
-    document = classify(
-        [data(classes={"web": {"port": 80}}), data(classes={"web": {"port": None}})]
-    )
-    assert document.classes == {"web": {}}
-
-
-def test_null_top_scope_parameters_stay() -> None:
-    assert classify([data(parameters={"x": None})]).parameters == {"x": None}
+def test_null_removes_a_value_of_an_earlier_layer_and_stays_in_the_top_scope() -> None:
+    unset = data(classes={"web": {"port": None}}, parameters={"x": None})
+    document = classify([data(classes={"web": {"port": 80}}), unset])
+    assert (document.classes, document.parameters) == ({"web": {}}, {"x": None})
 
 
 def test_references_are_resolved_among_the_merged_parameters() -> None:
@@ -56,11 +51,8 @@ def test_references_are_resolved_among_the_merged_parameters() -> None:
     )
     assert document.classes["web"]["name_of"] == ["web-ams.x.net", {"k": "3"}]
     assert document.parameters["host"] == "web-ams"
-
-
-def test_a_literal_percent_sign_is_written_as_in_hiera() -> None:
-    document = classify([data(classes={"web": {"log": "%{literal('%')}{Referer}i 100%"}})])
-    assert document.classes["web"]["log"] == "%{Referer}i 100%"
+    literal = classify([data(classes={"web": {"log": "%{literal('%')}{Referer}i 100%"}})])
+    assert literal.classes["web"]["log"] == "%{Referer}i 100%"
 
 
 @pytest.mark.parametrize(

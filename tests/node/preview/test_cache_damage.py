@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -71,11 +72,7 @@ def test_a_truncated_file_causes_no_wrong_result(rig: PreviewRig) -> None:
     for size in (0, 1, 100, 4096, *(chance.randrange(len(whole)) for _ in range(20))):
         path.write_bytes(whole[:size])
         assert rig.shown() == expected
-
-
-def test_text_in_place_of_a_database_causes_no_wrong_result(rig: PreviewRig) -> None:
-    expected = rig.shown()
-    file_of(rig).write_text("no database\n" * 1000)
+    path.write_text("no database\n" * 1000)
     assert rig.shown() == expected
 
 
@@ -120,8 +117,6 @@ def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
 
 
 def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
-    import zlib
-
     expected = rig.shown()
     bomb = zlib.compress(bytes(200 * 1024 * 1024))
     with closing(sqlite3.connect(file_of(rig))) as connection, connection:
@@ -130,33 +125,22 @@ def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
     assert rig.shown() == expected
 
 
-def test_a_cache_that_others_can_write_is_rejected(rig: PreviewRig) -> None:
-    file = file_of(rig)
-    for path, mode in ((rig.directory / "cache", 0o777), (file, 0o666), (file, 0o660)):
+def test_a_cache_that_another_user_could_have_written_is_rejected(rig: PreviewRig) -> None:
+    cache, file = rig.directory / "cache", file_of(rig)
+    for path, mode in ((cache, 0o777), (file, 0o666), (file, 0o660)):
         before = path.stat().st_mode
         path.chmod(mode)
         with pytest.raises(InvalidInputError, match="another user could have written this cache"):
             rig.cache()
         path.chmod(before)
     rig.cache().close()
-
-
-def test_a_link_to_a_cache_is_rejected(rig: PreviewRig) -> None:
-    moved = rig.directory / "elsewhere"
-    (rig.directory / "cache").rename(moved)
-    (rig.directory / "cache").symlink_to(moved)
+    moved = cache.rename(rig.directory / "elsewhere")
+    cache.symlink_to(moved)
     with pytest.raises(InvalidInputError, match="is a link"):
         rig.cache()
-
-
-def test_a_cache_of_another_user_is_rejected(rig: PreviewRig) -> None:
-    if os.geteuid() == 0:
-        os.chown(rig.directory / "cache", 12345, 12345)
-        with pytest.raises(InvalidInputError, match="owner 12345"):
-            rig.cache()
-    else:
-        with pytest.raises(InvalidInputError, match="owner 0"):
-            PreviewCache(Path("/etc"), platform="test")
+    os.chown(moved, 12345, 12345)
+    with pytest.raises(InvalidInputError, match="owner 12345"):
+        PreviewCache(moved, platform="test")
 
 
 def test_a_preview_on_another_platform_uses_no_stored_result(rig: PreviewRig) -> None:

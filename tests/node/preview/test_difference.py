@@ -1,18 +1,25 @@
 """The difference between two catalogs has all changes that matter to Puppet, and no others."""
 
+import json
 import random
+import subprocess
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,
     REMOVED,
     Action,
     CatalogDifference,
+    ForbiddenChange,
     ParameterChange,
     ResourceChange,
     ResourcePattern,
@@ -20,6 +27,7 @@ from localpuppet.node.preview.difference import (
     same,
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
+from tests.rigs.node import PATIENCE
 
 NAMES = ("a", "b", "c", "web1", "é")
 scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(0, 2) | st.sampled_from(NAMES)
@@ -181,7 +189,7 @@ def catalog(*resources: dict[str, Any], **more: Any) -> CanonicalCatalog:
     return CanonicalCatalog.of({**raw, "resources": [*resources], **more})
 
 
-def file(title: str, **parameters: Any) -> dict[str, Any]:
+def a_file(title: str, **parameters: Any) -> dict[str, Any]:
     return {"type": "File", "title": title, "tags": [], "parameters": parameters}
 
 
@@ -189,7 +197,7 @@ def test_a_text_of_several_lines_is_shown_as_a_unified_diff() -> None:
     lines = [f"line {number}\n" for number in range(20)]
     before, after = "".join(lines), "".join([*lines[:10], "new\n", *lines[11:]])
     (change,) = difference(
-        catalog(file("/a", content=before)), catalog(file("/a", content=after))
+        catalog(a_file("/a", content=before)), catalog(a_file("/a", content=after))
     ).resources
     (parameter,) = change.parameters
     assert parameter.text is not None
@@ -201,30 +209,24 @@ def test_a_text_of_several_lines_is_shown_as_a_unified_diff() -> None:
 
 
 def test_two_notations_of_a_relationship_are_equal() -> None:
-    both = file("/a"), file("/b")
-    required = catalog(both[0], file("/b", require="File[/a]"))
-    listed = catalog(both[0], file("/b", require=["File[/a]"]))
-    before = catalog(file("/a", before=["File[/b]"]), both[1])
+    both = a_file("/a"), a_file("/b")
+    required = catalog(both[0], a_file("/b", require="File[/a]"))
+    listed = catalog(both[0], a_file("/b", require=["File[/a]"]))
+    before = catalog(a_file("/a", before=["File[/b]"]), both[1])
     assert not difference(required, listed)
     assert not difference(required, before)
     (relation,) = difference(catalog(*both), before).relationships
-    assert (relation.action, relation.source, relation.relationship, relation.target) == (
-        ADDED,
-        "File[/a]",
-        "before",
-        "File[/b]",
-    )
-    notified = catalog(file("/a", notify="File[/b]"), both[1])
-    assert [item.relationship for item in difference(before, notified).relationships] == [
-        "notifies",
-        "before",
-    ]
+    assert (relation.action, relation.relationship) == (ADDED, "before")
+    assert (relation.source, relation.target) == ("File[/a]", "File[/b]")
+    notified = catalog(a_file("/a", notify="File[/b]"), both[1])
+    changes = difference(before, notified).relationships
+    assert [item.relationship for item in changes] == ["notifies", "before"]
 
 
 def test_relationships_of_an_added_resource_are_listed_with_it() -> None:
     changes = difference(
-        catalog(file("/a")),
-        catalog(file("/a"), file("/b", require="File[/a]", mode="0600")),
+        catalog(a_file("/a")),
+        catalog(a_file("/a"), a_file("/b", require="File[/a]", mode="0600")),
     )
     assert changes == CatalogDifference(
         resources=(
@@ -246,13 +248,13 @@ def test_values_of_different_types_differ() -> None:
     for one in kinds:
         for two in kinds:
             assert same(one, two) == (one is two)
-            changes = difference(catalog(file("/a", x=one)), catalog(file("/a", x=two)))
+            changes = difference(catalog(a_file("/a", x=one)), catalog(a_file("/a", x=two)))
             assert bool(changes) == (one is not two)
 
 
 def test_secrets_differ_by_their_marks() -> None:
     first, second, again = (
-        file("/a", content={"__ptype": "Sensitive", "mark": mark * 16})
+        a_file("/a", content={"__ptype": "Sensitive", "mark": mark * 16})
         for mark in ("0a", "0b", "0a")
     )
     (change,) = difference(catalog(first), catalog(second)).resources
@@ -261,11 +263,11 @@ def test_secrets_differ_by_their_marks() -> None:
 
 
 def test_an_exported_resource_keeps_its_relationships() -> None:
-    plain = {**file("/a"), "exported": True, "virtual": True}
-    related = {**file("/a", require="File[/b]"), "exported": True, "virtual": True}
+    plain = {**a_file("/a"), "exported": True, "virtual": True}
+    related = {**a_file("/a", require="File[/b]"), "exported": True, "virtual": True}
     (change,) = difference(catalog(plain), catalog(related)).resources
     assert [item.name for item in change.parameters] == ["require"]
-    (change,) = difference(catalog(file("/a")), catalog(plain)).resources
+    (change,) = difference(catalog(a_file("/a")), catalog(plain)).resources
     assert [item.name for item in change.parameters] == ["(exported)"]
 
 
@@ -281,7 +283,7 @@ def test_a_class_is_listed_by_name_and_its_parameters_as_a_resource() -> None:
 
 
 def test_served_contents_join_the_difference_of_their_resource() -> None:
-    changes = difference(catalog(file("/a", mode="1")), catalog(file("/a", mode="2")))
+    changes = difference(catalog(a_file("/a", mode="1")), catalog(a_file("/a", mode="2")))
     served = ParameterChange(name="content of source", before="old\n", after="new\n")
     with_contents = changes.with_resources(
         ResourceChange(action=CHANGED, type="File", title=title, parameters=(served,))
@@ -291,3 +293,136 @@ def test_served_contents_join_the_difference_of_their_resource() -> None:
         (item.reference, [parameter.name for parameter in item.parameters])
         for item in with_contents.resources
     ] == [("File[/a]", ["content of source", "mode"]), ("File[/b]", ["content of source"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("Service", ResourcePattern(type="Service")),
+        ("File[*]::mtime", ResourcePattern(type="File", title="*", parameter="mtime")),
+        ("File::mtime", ResourcePattern(type="File", parameter="mtime")),
+        ("Concat::Fragment[a]", ResourcePattern(type="Concat::Fragment", title="a")),
+        ("Exec[[ -f /x ]::y]", ResourcePattern(type="Exec", title="[ -f /x ]::y")),
+        ("*[/etc/*]", ResourcePattern(type="*", title="/etc/*")),
+        ("A[]", ResourcePattern(type="A", title="")),
+    ],
+)
+def test_a_pattern_has_a_type_a_title_and_a_parameter(text: str, pattern: ResourcePattern) -> None:
+    assert ResourcePattern.parse(text) == pattern
+
+
+@pytest.mark.parametrize("text", ["", "file", "File[", "[x]", "File[a]::", "x:File", "A" * 2000])
+def test_an_invalid_pattern_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"--ignore: .*'File\[\*\]::mtime'"):
+        ResourcePattern.parse(text)
+
+
+def test_stars_match_any_text_and_brackets_match_literally() -> None:
+    pattern = ResourcePattern.parse("File[/etc/[a]*.d/?]")
+    assert pattern.fits("File", "/etc/[a]\n/x.d/y")
+    assert not pattern.fits("File", "/etc/a.d/y")
+    assert not pattern.fits("Filebucket", "/etc/[a].d/y")
+    assert ResourcePattern.parse("Nginx::*").fits("Nginx::Vhost", "x")
+
+
+@given(st.text("ab*?", max_size=8), st.text("ab", max_size=8))
+def test_stars_match_as_in_a_shell(pattern: str, text: str) -> None:
+    fits = ResourcePattern(type="File", title=pattern).fits("File", text)
+    assert fits == fnmatchcase(text, pattern)
+
+
+def test_a_pattern_with_many_stars_is_fast() -> None:
+    pattern = ResourcePattern.parse(f"File[{'*a' * 100}*b]")
+    assert not pattern.fits("File", "a" * 1_000_000)
+
+
+def test_a_forbidden_change_starts_with_an_action() -> None:
+    change = ForbiddenChange.parse("removed:Service[nginx]")
+    assert (change.action, change.pattern) == (
+        "removed",
+        ResourcePattern(type="Service", title="nginx"),
+    )
+    for text in ("Service[nginx]", "gone:Service", ":Service", "removed"):
+        with pytest.raises(InvalidInputError, match=r"--fail-on: .*'removed:Service\[nginx\]'"):
+            ForbiddenChange.parse(text)
+
+
+BEFORE = """
+class web($port = 80) {
+  file { '/etc/web.conf': content => "Listen ${port}\\nName ${facts['networking']['fqdn']}\\n" }
+  service { 'web': ensure => running, require => File['/etc/web.conf'] }
+  exec { 'old': command => '/bin/true' }
+  file { '/etc/key': content => Sensitive('one'), mode => '0600' }
+}
+class old { notify { 'old': } }
+include web
+include old
+"""
+AFTER = """
+class web($port = 80) {
+  file { '/etc/key': mode => '0600', content => Sensitive('one') }
+  file { '/etc/web.conf':
+    content => "Listen 8080\\nName ${facts['networking']['fqdn']}\\n",
+    tag     => 'x',
+  }
+  ~> service { 'web': ensure => running }
+  package { ['web', 'web-doc']: require => File['/etc/key'] }
+}
+include web
+"""
+
+
+def compiled(directory: Path, manifest: str) -> CanonicalCatalog:
+    directory.mkdir()
+    file = directory / "site.pp"
+    file.write_text(manifest)
+    done = subprocess.run(
+        [
+            *("puppet", "catalog", "compile", "web1", "--render-as", "json"),
+            *("--manifest", str(file), "--confdir", str(directory), "--vardir", str(directory)),
+            *("--log_level", "err"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    return CanonicalCatalog.of(json.loads(done.stdout[done.stdout.index("{") :]))
+
+
+def lines(changes: CatalogDifference) -> list[str]:
+    return [
+        *(f"- class {name}" for name in changes.classes_removed),
+        *(f"+ class {name}" for name in changes.classes_added),
+        *(
+            " ".join([item.action, item.reference, *(change.name for change in item.parameters)])
+            for item in changes.resources
+        ),
+        *(
+            f"{item.action} {item.source} {item.relationship} {item.target}"
+            for item in changes.relationships
+        ),
+    ]
+
+
+@pytest.mark.puppet
+def test_the_difference_of_two_compiled_catalogs(tmp_path: Path) -> None:
+    before = compiled(tmp_path / "before", BEFORE)
+    after = compiled(tmp_path / "after", AFTER)
+    changes = difference(before, after)
+    assert lines(changes) == [
+        "- class old",
+        "removed Exec[old] command",
+        "changed File[/etc/web.conf] content",
+        "removed Notify[old]",
+        "added Package[web] require",
+        "added Package[web-doc] require",
+        "added File[/etc/web.conf] notifies Service[web]",
+        "removed File[/etc/web.conf] before Service[web]",
+    ]
+    (content,) = next(
+        item for item in changes.resources if item.title == "/etc/web.conf"
+    ).parameters
+    assert content.text is not None
+    assert content.text.splitlines()[1:3] == ["-Listen 80", "+Listen 8080"]
+    assert not difference(before, compiled(tmp_path / "again", BEFORE))

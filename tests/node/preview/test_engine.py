@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.compile_request import CapturedQuery, CompileResult
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.node.preview.rig import compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet
 
@@ -128,14 +128,6 @@ def test_a_collector_and_a_lease_get_the_answers_of_the_capture(tmp_path: Path) 
         "own",
     ]
     assert [item.exported for item in alone.resources if item.title == "own"] == [True]
-
-
-def test_a_collector_without_an_answer_collects_no_resource(tmp_path: Path) -> None:
-    release = write(tmp_path / "r", {"site.pp": "@@notify { 'out': } Notify <<| |>>"})
-    (result,) = compile_all(make_engine(tmp_path / "e"), release, [request()]).values()
-    assert result.catalog is not None
-    (notify,) = [item for item in result.catalog.resources if item.type == "Notify"]
-    assert notify.exported
 
 
 # What Ruby code asks Facter → the answer. The machine of the tests is no Rocky.

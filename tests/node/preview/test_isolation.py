@@ -21,8 +21,7 @@ from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
-from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
-from tests.node.preview.rig import release_in
+from tests.node.preview.rig import PATH, compile_all, make_engine, release_in, request, write
 from tests.rigs.puppet_wrapper import OTHER_VERSION, make_wrapper, probe
 from tests.rigs.waiting import wait_until
 

@@ -19,8 +19,7 @@ from localpuppet.node.preview.release_index import (
     key_digests,
     missing_digests,
 )
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
-from tests.node.preview.rig import write_release
+from tests.node.preview.rig import compile_all, make_engine, request, write, write_release
 
 BASE: dict[str, Json] = {
     "name": "x-m",

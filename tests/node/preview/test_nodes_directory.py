@@ -184,14 +184,6 @@ def test_an_empty_or_missing_directory_names_the_cure(tmp_path: Path) -> None:
     assert "cannot be read: No such file or directory" in problem(tmp_path / "none")
 
 
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "web1.json").write_text('{"facts": {"a": "' + "x" * 100 + '"}}')
-    (node,) = NodesDirectory(tmp_path, limit=100).nodes(TreeStates())
-    with pytest.raises(InvalidInputError) as caught:
-        node.load()
-    assert str(caught.value) == f"{tmp_path}/web1.json: is too large: the limit is 100 bytes"
-
-
 class _Known(TreeStates):
     """Keeps states in memory."""
 

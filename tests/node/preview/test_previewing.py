@@ -111,20 +111,34 @@ def test_untrusted_revisions_displace_no_trusted_result(rig: PreviewRig) -> None
     assert rig.engine.compiled != [], "the oldest of the untrusted ones is gone"
 
 
-def test_a_changed_key_that_no_node_looked_up_compiles_nothing(rig: PreviewRig) -> None:
-    base, head = releases(rig, **{"data/common.yaml": "motd: hello\nother: 2\nnew: 1\n"})
-    rig.preview(base, base)
-    assert rig.preview(base, head).statistics.compiled == 0
-
-
-def test_a_new_file_compiles_the_node_that_found_none(rig: PreviewRig) -> None:
-    base, head = releases(rig, **{"data/nodes/n2.example.com.yaml": "own: hi\n"})
+@pytest.mark.parametrize(
+    ("file", "text", "compiled", "changed"),
+    [
+        pytest.param(
+            "data/common.yaml",
+            "motd: hello\nother: 2\nnew: 1\n",
+            "",
+            [],
+            id="a key that no node read",
+        ),
+        pytest.param(
+            "data/nodes/n2.example.com.yaml", "own: hi\n", "2", ["File[/etc/own]"], id="a new file"
+        ),
+        pytest.param(
+            "enc.yaml", "parameters: {a: 1}\n", "", [], id="a parameter that no node read"
+        ),
+        pytest.param("enc.yaml", "classes: {ntp: {}}\n", "0123", [], id="a class of the release"),
+    ],
+)
+def test_a_changed_file_compiles_the_nodes_that_read_it(
+    rig: PreviewRig, file: str, text: str, compiled: str, changed: list[str]
+) -> None:
+    base, head = releases(rig, **{file: text})
     rig.preview(base, base)
     result = rig.preview(base, head)
-    assert rig.engine.compiled == ["n2.example.com"]
-    assert [change.reference for change in result.groups[0].difference.resources] == [
-        "File[/etc/own]"
-    ]
+    assert rig.engine.compiled == [f"n{number}.example.com" for number in compiled]
+    resources = [change for group in result.groups for change in group.difference.resources]
+    assert [change.reference for change in resources] == changed
 
 
 def test_a_new_capture_compiles_only_nodes_that_read_a_changed_fact(rig: PreviewRig) -> None:
@@ -134,14 +148,6 @@ def test_a_new_capture_compiles_only_nodes_that_read_a_changed_fact(rig: Preview
     write_capture(rig.nodes, "n2.example.com", {"role": "web", "uptime": 2, "hostname": "n2"})
     rig.preview(base, base)
     assert rig.engine.compiled == ["n2.example.com"]
-
-
-def test_a_change_of_layers_or_classes_of_the_release_compiles_nodes_again(rig: PreviewRig) -> None:
-    base, head = releases(rig, **{"enc.yaml": "parameters: {a: 1}\n"})
-    rig.preview(base, base)
-    assert rig.preview(base, head).statistics.compiled == 0  # no node read the parameter
-    _, head = releases(rig, **{"enc.yaml": "classes: {ntp: {}}\n"})
-    assert rig.preview(base, head).statistics.compiled == 4
 
 
 def test_failures_are_named_by_side(rig: PreviewRig) -> None:
@@ -209,12 +215,9 @@ def test_contents_that_modules_serve_are_compared_as_files(rig: PreviewRig) -> N
     assert len(group.nodes) == 4
     (change,) = group.difference.resources
     assert change.reference == "File[/etc/served]"
-    assert change.parameters[0].to_dict() == {
-        "name": "content of puppet:///modules/x/motd",
-        "before": "served\n",
-        "after": "changed\n",
-        "text": None,
-    }
+    (content,) = change.parameters
+    assert (content.name, content.text) == ("content of puppet:///modules/x/motd", None)
+    assert (content.before, content.after) == ("served\n", "changed\n")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from localpuppet.node.preview.compile_request import ALL, CompileResult, RawReads
 from localpuppet.node.preview.release_index import MODULE
-from tests.node.preview.control_release import FILES
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.node.preview.rig import FILES, compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet
 

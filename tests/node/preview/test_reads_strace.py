@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.node.preview.compile_request import CompileRequest, RawReads
-from tests.node.preview.control_release import FILES
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.node.preview.rig import FILES, compile_all, make_engine, request, write
 from tests.rigs.long import LONG
 from tests.rigs.node import PATIENCE
 

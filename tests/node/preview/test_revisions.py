@@ -139,6 +139,7 @@ def test_a_missing_revision_is_refused(repository: Repository, text: str) -> Non
 
 def in_clone(repository: Repository, *words: str) -> Repository:
     """Return a clone of the branch `main`, as a pipeline makes it."""
+    (repository.top.parent / "job").mkdir()
     clone = Repository(repository.top.parent / "job")
     clone.git("remote", "add", "origin", repository.top.as_uri())
     clone.git("fetch", "-q", *words, "origin", "main:refs/remotes/origin/main")
@@ -148,7 +149,6 @@ def in_clone(repository: Repository, *words: str) -> Repository:
 
 def test_a_branch_that_is_only_on_the_remote_is_named(repository: Repository) -> None:
     repository.commit(a="1")
-    (repository.top.parent / "job").mkdir()
     clone = in_clone(repository)
     with pytest.raises(InvalidInputError, match=r"no commit 'main'.*write 'origin/main'"):
         clone.trees("main...HEAD")
@@ -161,7 +161,6 @@ def test_a_branch_that_is_only_on_the_remote_is_named(repository: Repository) ->
 def test_a_shallow_clone_needs_the_whole_history(repository: Repository) -> None:
     repository.commit(a="1")
     repository.commit(a="2")
-    (repository.top.parent / "job").mkdir()
     clone = in_clone(repository, "--depth", "1")
     with pytest.raises(InvalidInputError, match=r"no commit 'HEAD\^'.*fetch the whole history"):
         clone.trees("HEAD^..HEAD")
@@ -193,22 +192,9 @@ def test_a_directory_that_is_not_the_top_of_a_work_tree_is_refused(tmp_path: Pat
     inner.mkdir()
     (inner / "x").write_text("")
     repository.commit(a="1")
-    other = Checkouts(
-        work_tree=inner,
-        directory=repository.checkouts.directory,
-        git=repository.checkouts.git,
-        states=repository.cache,
-        budget=Budget,
-    )
+    other = replace(repository.checkouts, work_tree=inner)
     with pytest.raises(InvalidInputError, match="not the top directory"):
         other.trees(RevisionRange.parse("HEAD..HEAD"))
-
-
-def test_a_link_that_leads_out_of_the_work_tree_is_rejected(repository: Repository) -> None:
-    repository.commit(a="1")
-    (repository.top / "out").symlink_to("/etc")
-    with pytest.raises(InvalidInputError, match="leads out of its tree"):
-        repository.trees("main")
 
 
 @pytest.mark.parametrize("depth", range(1, 12))
@@ -242,6 +228,10 @@ def test_a_link_to_a_link_of_a_commit_that_leaves_is_rejected(repository: Reposi
 
 def test_a_copy_has_no_file_of_the_job(repository: Repository) -> None:
     repository.commit(a="1")
+    (repository.top / "out").symlink_to("/etc")
+    with pytest.raises(InvalidInputError, match="leads out of its tree"):
+        repository.trees("main")
+    (repository.top / "out").unlink()
     os.mkfifo(repository.top / "fifo")
     with pytest.raises(InvalidInputError, match="fifo: is not a regular file"):
         repository.trees("main")
@@ -271,12 +261,6 @@ def test_a_linked_work_tree_and_a_branch_with_a_slash_are_accepted(
 ) -> None:
     repository.commit(a="1")
     repository.git("worktree", "add", "-q", "-b", "feature/x", str(tmp_path / "other"))
-    other = Checkouts(
-        work_tree=tmp_path / "other",
-        directory=repository.checkouts.directory,
-        git=repository.checkouts.git,
-        states=repository.cache,
-        budget=Budget,
-    )
+    other = replace(repository.checkouts, work_tree=tmp_path / "other")
     base, head = other.trees(RevisionRange.parse("main..feature/x"))
     assert base.directory == head.directory

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.node.preview.rig import compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet
 

@@ -28,32 +28,29 @@ def test_the_failure_cause_of_a_message_has_no_values(case: dict[str, Any]) -> N
     assert "hunter2" not in json.dumps(fault.to_dict())
 
 
-def test_the_same_error_on_many_nodes_has_one_failure_cause() -> None:
-    text = (
-        "Evaluation Error: Error while evaluating a Function Call, Could not find class ::{0} for"
-        " {1} (file: /var/lib/localpuppet/store/{2}/site/web/manifests/init.pp, line: 7, column: 3)"
-        " on node {1}"
-    )
-    faults = {
-        FailureCause.of_message(text.format("nginx", f"web{number}.example.com", f"{number:064x}"))
-        for number in range(300)
-    }
-    assert faults == {
-        FailureCause(error="Could not find class … for …", place="web/manifests/init.pp:7")
-    }
-
-
-def test_an_error_in_a_defined_type_has_one_failure_cause_for_all_its_users() -> None:
-    text = (
-        "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
-        " while evaluating a Function Call, Could not find class ::{0} for {0} (file:"
-        " /etc/puppet/modules/shop/manifests/vhost.pp, line: 12, column: 5) (file:"
-        " /etc/puppet/modules/profile/manifests/{0}.pp, line: {1}) on node {0}"
-    )
-    faults = {FailureCause.of_message(text.format(f"n{number}", number)) for number in range(1, 4)}
-    assert faults == {
-        FailureCause(error="Could not find class … for …", place="shop/manifests/vhost.pp:12")
-    }
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        pytest.param(
+            "Evaluation Error: Error while evaluating a Function Call, Could not find class ::nginx"
+            " for n{0} (file: /var/lib/localpuppet/store/{0:064x}/site/web/manifests/init.pp,"
+            " line: 7, column: 3) on node n{0}",
+            "web/manifests/init.pp:7",
+            id="on all nodes",
+        ),
+        pytest.param(
+            "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
+            " while evaluating a Function Call, Could not find class ::n{0} for n{0} (file:"
+            " /etc/puppet/modules/shop/manifests/vhost.pp, line: 12, column: 5) (file:"
+            " /etc/puppet/modules/profile/manifests/n{0}.pp, line: {0}) on node n{0}",
+            "shop/manifests/vhost.pp:12",
+            id="for all users of a defined type",
+        ),
+    ],
+)
+def test_an_error_has_one_failure_cause(text: str, place: str) -> None:
+    faults = {FailureCause.of_message(text.format(number)) for number in range(1, 300)}
+    assert faults == {FailureCause(error="Could not find class … for …", place=place)}
 
 
 def test_the_place_of_a_duplicate_declaration_is_the_second_declaration() -> None:

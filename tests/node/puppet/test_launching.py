@@ -10,7 +10,7 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.ports import Child
 from localpuppet.node.puppet.environment import LeanStart
-from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.puppet.installation import Installation, ruby_state
 from localpuppet.node.puppet.launching import LIMITS, PuppetLaunch, launch, server_command
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 
@@ -138,3 +138,17 @@ def test_the_server_is_the_puppet_command_with_the_fork_file_after_the_lean_star
 def test_no_server_is_started_if_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
     with pytest.raises(UnavailableError, match="RUBYOPT"):
         _command(lean, script)
+
+
+def test_the_state_changes_with_the_ruby_and_with_the_version_of_a_gem(tmp_path: Path) -> None:
+    ruby, gems = tmp_path / "ruby3.1", tmp_path / "gems"
+    ruby.write_text("3.1")
+    specifications = gems / "3.1.0/specifications"
+    specifications.mkdir(parents=True)
+    (specifications / "hocon-1.3.gemspec").touch()
+    before = ruby_state(ruby, [str(gems)])
+    assert ruby_state(ruby, [str(gems)]) == before
+    (specifications / "hocon-1.3.gemspec").rename(specifications / "hocon-1.4.gemspec")
+    newer_gem = ruby_state(ruby, [str(gems)])
+    ruby.write_text("3.1.2")
+    assert len({before, newer_gem, ruby_state(ruby, [str(gems)])}) == 3

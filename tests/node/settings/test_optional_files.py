@@ -62,14 +62,6 @@ def test_the_error_of_a_missing_input_suggests_its_content(node: Node, verb: str
     assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
 
 
-def test_a_damaged_order_of_releases_is_an_error_with_its_file(node: Node) -> None:
-    node.write("var/applied.json", '{"schema": 1, "order": {"foo": 5}}', 0o600)
-    node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
-    done = node.run("apply")
-    assert done.code == 1, done.err
-    assert "applied.json: is damaged" in done.err
-
-
 def test_commands_show_a_record_with_an_invalid_timestamp(node: Node) -> None:
     node.app("")
     assert node.run("apply").code == 0

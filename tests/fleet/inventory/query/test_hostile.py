@@ -128,7 +128,7 @@ def test_the_corpus_stays_within_the_limits() -> None:
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.puppet.report import parse_facts
 from tests.fleet.inventory.query.test_fact_filter import MINE as QUERIES, answer
-from tests.node.puppet.test_facts import MINE as FACTS, content
+from tests.node.puppet.test_report import MINE as FACTS, content
 
 refused = 0
 for ask, cases in (

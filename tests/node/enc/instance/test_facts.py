@@ -46,6 +46,7 @@ def test_facts_are_read_from_lines_of_the_predecessor_and_of_a_script() -> None:
         "empty": "",
     }
     assert set(found.left_out) == {"path"}
+    assert facts_of(data(b"role=web\r\ntier=front\r\n")).facts["role"] == "web"
 
 
 @pytest.mark.parametrize(
@@ -53,10 +54,6 @@ def test_facts_are_read_from_lines_of_the_predecessor_and_of_a_script() -> None:
 )
 def test_user_data_without_facts_leaves_only_the_instance_id(user_data: bytes) -> None:
     assert facts_of(data(user_data)).facts == {"instance_id": "i-0a1b"}
-
-
-def test_carriage_returns_are_not_part_of_values() -> None:
-    assert facts_of(data(b"role=web\r\ntier=front\r\n")).facts["role"] == "web"
 
 
 def test_user_data_cannot_set_the_instance_id() -> None:
@@ -134,15 +131,12 @@ def _facter(*arguments: str) -> str:
     return done.stdout  # it exits with 1 if a fact cannot be read, as in a container
 
 
-@pytest.mark.parametrize("name", [*sorted(RESERVED_PARAMETERS), "certname", "puppetversion"])
-def test_names_that_puppet_sets_are_reserved(name: str) -> None:
-    found = facts_of(data(f"{name}=evil\n".encode()))
-    assert found.facts == {"instance_id": "i-0a1b"}
-
-
-@pytest.mark.parametrize("name", ["role", "tier", "datacenter", "processor_kind", "db_network"])
-def test_other_names_are_accepted(name: str) -> None:
-    assert facts_of(data(f"{name}=x\n".encode())).facts[name] == "x"
+def test_only_names_that_puppet_sets_are_reserved() -> None:
+    for name in (*RESERVED_PARAMETERS, "certname", "puppetversion"):
+        found = facts_of(data(f"{name}=evil\n".encode()))
+        assert found.facts == {"instance_id": "i-0a1b"}, name
+    for name in ("role", "tier", "datacenter", "processor_kind", "db_network"):
+        assert facts_of(data(f"{name}=x\n".encode())).facts[name] == "x"
 
 
 def test_only_the_role_is_published_by_default() -> None:

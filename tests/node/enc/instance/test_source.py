@@ -9,7 +9,13 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.node.enc.instance.instance_data import CloudInitFiles, InstanceData, Service
-from localpuppet.node.enc.instance.instance_facts import InstanceSource, write_facts
+from localpuppet.node.enc.instance.instance_facts import (
+    InstanceSource,
+    facts_of,
+    read_cloud_init,
+    write_facts,
+)
+from tests.node.enc.instance.cloud_init import CloudInit
 
 USER_DATA = b"role=web\npassword=hunter2\n"
 
@@ -78,19 +84,15 @@ def test_without_a_configured_service_none_is_asked(site: Site) -> None:
     assert not site.memory.parent.exists()
 
 
-def test_a_service_is_asked_once_per_boot(site: Site) -> None:
+def test_a_service_is_asked_once_per_boot_and_another_one_again(site: Site) -> None:
     for _ in range(3):
         assert site.source().facts()["role"] == "web"
     assert site.asked == ["ec2"]
     site.boot = "boot-2"
     assert site.source().facts()["role"] == "web"
     assert site.asked == ["ec2", "ec2"]
-
-
-def test_a_stored_answer_does_not_count_for_another_service(site: Site) -> None:
-    _ = site.source(Service.EC2).data
     assert site.source(Service.OPENSTACK).facts()["role"] == "web"
-    assert site.asked == ["ec2", "openstack"]
+    assert site.asked == ["ec2", "ec2", "openstack"]
 
 
 def test_a_failed_question_is_not_stored(site: Site) -> None:
@@ -103,16 +105,12 @@ def test_a_failed_question_is_not_stored(site: Site) -> None:
     assert site.source().facts()["role"] == "web"
 
 
-def test_a_stored_answer_is_used_while_the_service_is_unavailable(site: Site) -> None:
+def test_while_the_service_is_unavailable_only_an_answer_of_this_boot_is_used(site: Site) -> None:
+    """The image may have booted as another machine since."""
     _ = site.source().data
     site.away = True
     assert site.source().facts()["role"] == "web"
-
-
-def test_an_answer_from_an_earlier_boot_is_not_used(site: Site) -> None:
-    """The image may have booted as another machine since."""
-    _ = site.source().data
-    site.boot, site.away = "boot-2", True
+    site.boot = "boot-2"
     with pytest.raises(UnavailableError):
         site.source().facts()
 
@@ -135,18 +133,14 @@ def test_a_damaged_stored_answer_is_asked_for_again(site: Site, damage: bytes) -
     assert site.asked == ["ec2"]
 
 
-def test_a_forgotten_answer_is_asked_for_again(site: Site) -> None:
-    _ = site.source().data
-    site.user_data = b"role=db\n"
-    site.source().forget()
-    assert site.source().facts()["role"] == "db"
-
-
-def test_only_root_can_read_the_stored_answer(site: Site) -> None:
+def test_only_root_can_read_the_stored_answer_until_it_is_forgotten(site: Site) -> None:
     _ = site.source().data
     assert stat.S_IMODE(site.memory.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.memory.parent.stat().st_mode) == 0o700
     assert b"hunter2" not in site.memory.read_bytes()  # base64, so that grep does not find it
+    site.user_data = b"role=db\n"
+    site.source().forget()
+    assert site.source().facts()["role"] == "db"
 
 
 def test_cloud_init_takes_precedence_and_is_read_each_time(site: Site) -> None:
@@ -207,9 +201,6 @@ def test_other_user_data_is_not_an_input(site: Site, user_data: bytes) -> None:
     with pytest.raises(InvalidInputError, match="is not an input") as refused:
         site.source().input()
     assert "hunter2" not in str(refused.value)
-
-
-def test_without_instance_data_there_is_no_input(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="no service is set"):
         site.source(None).input()
 
@@ -221,3 +212,37 @@ def test_the_file_of_facts_is_written_for_puppet_and_removed_without_facts(tmp_p
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert write_facts({}, tmp_path) is None
     assert not path.exists()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> CloudInit:
+    return CloudInit(tmp_path)
+
+
+def files_of(machine: CloudInit) -> CloudInitFiles:
+    return CloudInitFiles(**{name: Path(path) for name, path in machine.places.items()})
+
+
+def test_instance_id_and_user_data_are_read_from_cloud_init(machine: CloudInit) -> None:
+    machine.boot(b"#!/bin/sh\nrole=web\n")
+    found = read_cloud_init(files_of(machine))
+    assert found is not None
+    assert (found.source, found.user_data) == ("cloud-init", b"#!/bin/sh\nrole=web\n")
+    assert facts_of(found).facts == {"instance_id": "i-0a1b2c3d", "role": "web"}
+
+
+def test_the_user_data_belongs_to_the_last_booted_instance(machine: CloudInit) -> None:
+    machine.boot(b"role=web\n")
+    machine.boot(b"role=db\n", instance_id="i-second")
+    found = read_cloud_init(files_of(machine))
+    assert found is not None
+    assert (found.instance_id, found.user_data) == ("i-second", b"role=db\n")
+
+
+@pytest.mark.parametrize("user_data", [b"", b"\x1f\x8b\x08\x00binary\xff"])
+def test_empty_or_binary_user_data_arrives_unchanged(machine: CloudInit, user_data: bytes) -> None:
+    machine.boot(user_data)
+    found = read_cloud_init(files_of(machine))
+    assert found is not None
+    assert found.user_data == user_data
+    assert set(facts_of(found).facts) == {"instance_id"}

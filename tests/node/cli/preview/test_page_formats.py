@@ -1,18 +1,53 @@
-"""A preview as Markdown: bounded, and safe for any title."""
+"""A preview as Markdown and as one HTML file: bounded, and safe for text of a pull request."""
 
+import base64
+import hashlib
 import re
+from collections import Counter
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from localpuppet.node.cli.preview.pages import MAX_BYTES, preview_markdown
+from localpuppet.node.cli.preview.pages import MAX_BYTES, preview_html, preview_markdown
 from localpuppet.node.preview.difference import CatalogDifference
 from localpuppet.node.preview.result import NEW, NodeFailure, PreviewResult, PreviewRevision
-from tests.node.cli.preview.markup import ParsedMarkup
 from tests.node.cli.preview.results import HOSTILE, changed, group, hostile, large, usual
+
+_VOID = ("br", "hr", "img", "input", "link", "meta")
+
+
+class ParsedMarkup(HTMLParser):
+    """The elements and attributes of HTML.
+
+    Args:
+        text: HTML in which each element is closed.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
 
 OWN = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary", "b", "pre"}
 
@@ -99,3 +134,42 @@ def test_a_mention_occurs_only_in_code() -> None:
     outside = re.sub(r"<code>.*?</code>|(`+)(?!`).*?(?<!`)\1(?!`)", "", preview_markdown(hostile()))
     assert "@admins" in HOSTILE
     assert "@admins" not in re.sub(r"```+diff.*?\n```+\n", "", outside, flags=re.DOTALL)
+
+
+def test_the_page_has_all_parts() -> None:
+    page = ParsedMarkup(preview_html(usual()))
+    assert not page.open
+    assert page.elements["section"] == 8
+    for text in (
+        "1,204 nodes: 1,167 unaffected",
+        "2 nodes fail to compile with the change",
+        "web26.example.com",
+        "Service[nginx-exporter]",
+        "37 catalogs compiled",
+    ):
+        assert text in page.text
+
+
+def test_text_of_the_repository_adds_no_html_element() -> None:
+    text = preview_html(hostile())
+    page, other = ParsedMarkup(text), ParsedMarkup(preview_html(usual()))
+    assert set(page.elements) <= set(other.elements)
+    assert page.elements["script"] == page.elements["style"] == 1
+    assert page.attributes <= other.attributes
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert "$title" in page.text
+
+
+def test_the_policy_allows_the_page_s_own_style_and_script_only() -> None:
+    text = preview_html(usual())
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)[0]
+    assert policy.startswith("default-src 'none'; ")
+    for kind in ("style", "script"):
+        (inner,) = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert not re.findall(r"(?:src|href|action)=|url\(|@import", text)
+
+
+def test_a_large_page_stays_bounded() -> None:
+    assert len(preview_html(large(nodes=2_000, groups=100))) < 4_000_000
