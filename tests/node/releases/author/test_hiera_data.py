@@ -114,14 +114,6 @@ def test_many_unused_files_are_counted(tmp_path: Path) -> None:
     assert found.warnings[-1] == "hiera.yaml: no level reads 7 more files"
 
 
-def test_a_hierarchy_of_version_three_is_reported(tmp_path: Path) -> None:
-    found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ())
-    assert found.warnings == (
-        "hiera.yaml: is not of version 5: Puppet 7 reads its datadir on the node, not in the"
-        " release; Puppet 8 does not read it (convert it to version 5)",
-    )
-
-
 def test_entries_that_the_import_left_are_reported(tmp_path: Path) -> None:
     tree(
         tmp_path,
@@ -169,17 +161,21 @@ def test_a_pin_that_differs_from_the_manifest_is_reported(
         assert "at another version in the manifest (run '" in warnings[0]
 
 
+def touch(root: Path, *names: str) -> Path:
+    return tree(root, **dict.fromkeys(names, ""))
+
+
 def test_directories_of_modules_outside_the_modulepath_are_reported(tmp_path: Path) -> None:
-    files = {
-        "sites/role/manifests/init.pp": "",
-        "site/a/manifests/init.pp": "",
-        "site/a/spec/fixtures/modules/b/manifests/init.pp": "",
-        "spec/fixtures/modules/b/manifests/init.pp": "",
-        "puppet/more/c/lib/facter/c.rb": "",
-        "alone/types/t.pp": "",
-        "kept/r10k/manifests/init.pp": "",
-    }
-    tree(tmp_path, **files)
+    touch(
+        tmp_path,
+        "sites/role/manifests/init.pp",
+        "site/a/manifests/init.pp",
+        "site/a/spec/fixtures/modules/b/manifests/init.pp",
+        "spec/fixtures/modules/b/manifests/init.pp",
+        "puppet/more/c/lib/facter/c.rb",
+        "alone/types/t.pp",
+        "kept/r10k/manifests/init.pp",
+    )
     found = unused_code(tmp_path, CONTROL, ReleaseLayout(modulepath=("site",)), but=("kept",))
     cure = "it is not on the modulepath (name it in environment.conf)"
     assert found == [
@@ -191,10 +187,10 @@ def test_directories_of_modules_outside_the_modulepath_are_reported(tmp_path: Pa
 
 
 def test_a_release_without_a_moduledir_has_its_modules_at_the_top(tmp_path: Path) -> None:
-    tree(tmp_path, **{"web/manifests/init.pp": "", "web/files/a/manifests/b.pp": ""})
+    touch(tmp_path, "web/manifests/init.pp", "web/files/a/manifests/b.pp")
     assert unused_code(tmp_path, NO_MODULES, ReleaseLayout(modulepath=("",))) == []
-    tree(tmp_path, **{"site/role/manifests/init.pp": "", "manifests/site.pp": ""})
-    tree(tmp_path, **{"functions/f.pp": "", "lib/puppet/functions/g.rb": ""})
+    touch(tmp_path, "site/role/manifests/init.pp", "manifests/site.pp")
+    touch(tmp_path, "functions/f.pp", "lib/puppet/functions/g.rb")
     cure = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
     assert unused_code(tmp_path, NO_MODULES, ReleaseLayout(modulepath=("",))) == [
         f"site: its modules are not used: {cure}",
@@ -204,29 +200,21 @@ def test_a_release_without_a_moduledir_has_its_modules_at_the_top(tmp_path: Path
 
 
 def test_code_beside_modules_that_puppet_does_not_load_is_reported(tmp_path: Path) -> None:
-    files = {
-        "functions/f.pp": "",
-        "lib/puppet/functions/g.rb": "",
-        "lib/puppet/type/t.rb": "",
-        "lib/facter/f.rb": "",
-        "facts.d/f.txt": "",
-        "templates/t.epp": "",
-        "manifests/site.pp": "",
-        "manifests/nodes.pp": "",
-        "modules/.keep": "",
-    }
-    files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules under another name
+    touch(tmp_path, "functions/f.pp", "lib/puppet/functions/g.rb", "lib/puppet/type/t.rb")
+    touch(tmp_path, "lib/facter/f.rb", "facts.d/f.txt", "templates/t.epp", "modules/.keep")
+    touch(tmp_path, "manifests/site.pp", "manifests/nodes.pp")
+    touch(tmp_path, "files/ntp/lib/facter/n.rb")  # a directory of modules under another name
     used = ReleaseLayout(
         modulepath=("files",), code=("functions", "lib", "types"), site_manifest="manifests/site.pp"
     )
-    assert unused_code(tree(tmp_path, **files), CONTROL, used) == [
+    assert unused_code(tmp_path, CONTROL, used) == [
         "manifests/nodes.pp: not used: the site manifest is manifests/site.pp",
         "facts.d/f.txt, lib/facter/f.rb, lib/puppet/type/t.rb, templates/t.epp: not used: Puppet"
         " takes such files from modules alone (move them into one)",
     ]
 
 
-def test_data_without_a_hierarchy_is_reported(tmp_path: Path) -> None:
+def test_data_without_a_usable_hierarchy_is_reported(tmp_path: Path) -> None:
     files = {"data/common.yaml": "a: 1\n", "hieradata/old.eyaml": "a: 1\n", "data/x.md": ""}
     tree(tmp_path, **files, **{"site/ntp/data/common.yaml": "ntp::a: 1\n"})
     found = check_data(tmp_path, [tmp_path / "site/ntp"])
@@ -238,6 +226,11 @@ def test_data_without_a_hierarchy_is_reported(tmp_path: Path) -> None:
     tree(tmp_path, **{"hiera.yaml": "version: 5\ndefaults: {datadir: ./data/}\n"})
     found = check_data(tmp_path, ())
     assert found.warnings == ("hieradata: not used: no level of hiera.yaml reads it",)
+    found = check_data(tree(tmp_path / "old", **{"hiera.yaml": ":backends: [yaml]\n"}), ())
+    assert found.warnings == (
+        "hiera.yaml: is not of version 5: Puppet 7 reads its datadir on the node, not in the"
+        " release; Puppet 8 does not read it (convert it to version 5)",
+    )
 
 
 @pytest.mark.parametrize("conf", ["", "modulepath = modules\n"])

@@ -34,6 +34,7 @@ def one(text: str) -> PuppetfileEntry:
         f"\ufeffmod 'ntp', git: '{URL}', tag: 'v1'",
         f"=begin\nmod 'x'\n=end\nmod 'ntp', git: '{URL}', tag: 'v1'\n__END__\nmod 'y'\n",
         f"mod 'ntp', git: '{URL}', tag: 'v1'; forge 'x'",
+        f"mod 'ntp', git: '{URL}', tag: 'v1', install_path: nil",
         f"forge 'https://forge.example.net'\nmoduledir 'ext'\nmod 'ntp',\n"
         f"  :git => '{URL}',\n  :tag => 'v1',\nmoduledir 'x' # again",
     ],
@@ -58,20 +59,12 @@ def test_versions_of_the_forge_are_read(text: str, version: str) -> None:
     assert one(text).version == version
 
 
-def test_comments_above_a_module_belong_to_it() -> None:
-    text = "# header\n\n# why\n# it is\nmod 'a', 'x'\nmod 'b', 'y' # not this\n"
-    assert [entry.comment for entry in parse(text).entries] == ["why\nit is", ""]
-
-
-def test_the_forge_and_the_moduledir_above_each_entry_are_kept() -> None:
-    text = "forge 'https://forge.example.net'\nmod 'a'\nmoduledir 'x'\nmod 'b'\n"
-    found = parse(f"{text}moduledir ''\nmod 'c'\n")
+def test_forge_moduledir_and_comment_above_each_entry_are_kept() -> None:
+    text = "forge 'https://forge.example.net'\nmod 'a'\nmoduledir 'x'\n# header\n\n# why\n# it is\n"
+    found = parse(f"{text}mod 'b'\nmoduledir ''\nmod 'c', 'y' # not this\n")
     assert found.forge == "https://forge.example.net"
     assert [entry.moduledir for entry in found.entries] == [None, "x", ""]
-
-
-def test_an_option_of_nil_is_left_out() -> None:
-    assert one(f"mod 'ntp', git: '{URL}', install_path: nil").options == {"git": URL}
+    assert [entry.comment for entry in found.entries] == ["", "why\nit is", ""]
 
 
 @pytest.mark.parametrize(

@@ -57,18 +57,12 @@ def refused(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str
     return str(caught.value)
 
 
-def test_a_signature_of_the_pinned_key_of_either_kind_is_accepted(
+def test_only_a_signature_of_the_pinned_key_of_either_kind_is_accepted(
     signing: Signing, repo: Repo
 ) -> None:
     text = payload(repo, "r1", WORDS)
     verify(signing, repo, text + signing.ssh_sign("ssh", text), signing.ssh_signers("ssh"))
     verify(signing, repo, text + signing.pgp_sign("pgp", text), signing.pgp_signers("pgp"))
-
-
-def test_a_signature_of_another_key_of_the_same_kind_is_refused(
-    signing: Signing, repo: Repo
-) -> None:
-    text = payload(repo, "r1", WORDS)
     refused(signing, repo, text + signing.ssh_sign("other-ssh", text), signing.ssh_signers("ssh"))
     refused(signing, repo, text + signing.pgp_sign("other-pgp", text), signing.pgp_signers("pgp"))
 
@@ -199,11 +193,8 @@ def test_people_are_counted_instead_of_signatures() -> None:
     assert people([signer("alice", "k1"), signer("alice", "k1")]) == ["alice"]
     assert people([signer("alice", "k1"), signer("alice", "k2")]) == ["alice"], "two keys"
     assert people([signer("alice", "k1"), signer("bob", "k1")]) == ["alice"], "one key"
-
-
-def test_a_signer_with_marks_of_two_people_makes_them_one_person() -> None:
     joined = [signer("alice", "k1"), signer("bob", "k2"), signer("al", "k1", "k2"), signer("eve")]
-    assert people(joined) == ["alice", "eve"]
+    assert people(joined) == ["alice", "eve"], "a signer with marks of two people"
 
 
 def test_a_key_has_the_names_of_all_its_lines() -> None:
