@@ -37,8 +37,6 @@ _LABEL = re.compile(r'(?:^|[{,])(\w+)="')
 _PREFIX = re.compile(r"/[a-z_/]+\Z")
 _METRIC = re.compile(r"localpuppet_\w+\Z")
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)\)(?: STRICT|;)", re.DOTALL)
-# Methods of `Fields` whose first argument is a key.
-_READS = ("parsed", "text", "integer", "number", "boolean", "inner", "mapping", "values", "seconds")
 # Names of functions that return the form of a record, and of functions that write or print one.
 _FORMS = ("to_dict", "to_payload", "to_public")
 _WRITERS = ("emit_json", "emit_json_line", "write_json", "write_listed")
@@ -91,9 +89,9 @@ def collect_keys(reference: str, package: Path = PACKAGE) -> set[str]:
 
     Without a kind, NAME is a class (its fields, or the members of an enumeration), a function (the
     keys of its dict literals) or a constant (the keys of a dict, or the texts of a tuple).
-    Kinds: `dicts` (the keys of all dict literals in a class), `reads` (the keys that a function
-    reads of `Fields`), `labels` and `metrics`, `tables` (columns of a constant in SQL), `schema`
-    (properties of a JSON Schema), `prefixes` (the parts of keys on the bus), `texts` (all texts).
+    Kinds: `dicts` (the keys of all dict literals in a class), `labels` and `metrics`, `tables`
+    (columns of a constant in SQL), `schema` (properties of a JSON Schema), `prefixes`
+    (the parts of keys on the bus), `texts` (all texts).
 
     Args:
         reference: The code; see above.
@@ -169,13 +167,6 @@ def _dict_keys(node: ast.AST) -> Iterator[str]:
                     yield str(target.slice.value)
 
 
-def _read_keys(node: ast.AST) -> Iterator[str]:
-    for call in _calls(node):
-        first = call.args[0] if call.args else None
-        if _called_name(call).startswith(_READS) and isinstance(first, ast.Constant):
-            yield str(first.value)
-
-
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
     return (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
 
@@ -225,7 +216,6 @@ def _plain_keys(node: ast.AST) -> Iterator[str]:
 _READERS: Mapping[str, Callable[[ast.AST], Iterable[str]]] = {
     "": _plain_keys,
     "dicts": _dict_keys,
-    "reads": _read_keys,
     "labels": lambda node: (label for text in _texts(node) for label in _LABEL.findall(text)),
     "metrics": lambda node: filter(_METRIC.match, _texts(node)),
     "prefixes": lambda node: filter(_PREFIX.match, _texts(node)),

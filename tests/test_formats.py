@@ -126,7 +126,6 @@ def test_added_and_removed_keys_are_listed() -> None:
         ("x.py:add", "def add():\n    raw = {**old, 'a': 1}\n    raw['b'] = 2\n", {"a", "b"}),
         ("x.py:LATE", "SOON, LATE = 'soon', 'late'\n", {"soon", "late"}),
         ("x.py:ALL", "if deep:\n    ALL: Final = ('a', 'b')\n", {"a", "b"}),
-        ("reads x.py", "fields.text('a', default='b')\nfields.close('c')\n", {"a"}),
         ("labels x.py", 'show(f\'up{{node="{n}",app="{a}"}} 1\')\n', {"node", "app"}),
         ("texts x.py:NAMES", "NAMES = {Row: 'row', Line: 'line'}\n", {"row", "line"}),
         ("metrics x.py", "NAMES = ('localpuppet_up', 'other_up')\n", {"localpuppet_up"}),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.machine.files import is_file
 from localpuppet.fleet.captures import CaptureKeeper, remove_answers
 from localpuppet.fleet.exports.collect_policy import servers_of
 from localpuppet.fleet.exports.recording import offer_exports, read_collected
@@ -23,6 +24,7 @@ from localpuppet.fleet.inventory.entry import (
     CatalogQuery,
     CatalogSummary,
     InventoryEntry,
+    NotedComponent,
     read_components,
 )
 from localpuppet.fleet.inventory.facts import PublishedRun, class_names, entry_of
@@ -210,7 +212,7 @@ def _good_run(node: NodeName, memory: TagMemory, run: RunDirectory, status: Stat
         classes=class_names(read_classes(run.public)),
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=_kick_texts(run.public),
-        components=read_components(read_noted(run.public, COMPONENTS)),
+        components=read_components(read_noted(run.public, COMPONENTS, NotedComponent)),
         tagged_at=memory.tagged_at(ReleasePath(status.release)),
         commit=pin.commit if pin is not None else None,
         queries=tuple(
@@ -226,9 +228,9 @@ def _good_run(node: NodeName, memory: TagMemory, run: RunDirectory, status: Stat
 
 def _kick_texts(public: Path) -> tuple[str, ...]:
     """Return the queries, without duplicates, for the nodes that a run's catalog kicks."""
-    kicks = read_noted(public, KICKS)
-    if not kicks:
+    if not is_file(public / KICKS):
         return ()
-    from localpuppet.fleet.edges.kicks import Kick
+    from localpuppet.fleet.edges.kicks import NotedKick
 
-    return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
+    kicks = read_noted(public, KICKS, NotedKick)
+    return tuple(dict.fromkeys(text for kick in kicks for text in kick.texts))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.agent.confirmation import Confirmation
 from localpuppet.fleet.edges.kicks import HeldKick, kicked_by
@@ -45,8 +44,8 @@ READERS: list[Callable[[Any, Path], object]] = [
     lambda raw, _: Tombstone.parse(json.dumps(raw).encode()),
     lambda raw, _: InventoryEntry.from_dict(raw),
     lambda raw, _: form_problem(raw),
-    lambda raw, _: parse_resources(Fields(raw, where="exports")),
-    lambda raw, _: HeldKick.parse(Fields(raw, where="kick")),
+    lambda raw, _: parse_resources(raw, where="exports"),
+    lambda raw, _: HeldKick.from_dict(raw),
     lambda raw, _: Confirmation.from_dict(raw),
     lambda raw, _: ReactionState.from_dict(raw),
     read_kicked,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.converter import Message
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.puppet.report import KICKS, read_noted
 from localpuppet.node.releases.branches import StagedBranch
@@ -27,6 +28,10 @@ def read_file(raw: Any, file: Path, read: Callable[[Path], object]) -> object:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{json.dumps(raw)}\n")
     return read(file.parent)
+
+
+class Note(Message):
+    SCHEMA = 1
 
 
 # Reader → the number that it reads.
@@ -50,7 +55,9 @@ READERS: dict[Callable[[Any, Path], object], int] = {
     lambda raw, path: read_file(
         raw, path / "1.json", lambda holds: Holds(holds, None, FakeClock()).active()
     ): 1,
-    lambda raw, path: read_file(raw, path / KICKS, lambda public: read_noted(public, KICKS)): 1,
+    lambda raw, path: read_file(
+        raw, path / KICKS, lambda public: read_noted(public, KICKS, Note)
+    ): 1,
 }
 
 

@@ -113,11 +113,11 @@ async def test_a_listing_that_never_ends_is_an_error(place: Path) -> None:
 @pytest.mark.parametrize("count", [2**60, 1000], ids=["too many", "too large"])
 async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
-        said(writer, watching=True)
+        said(writer)
         said(writer, listing=1, count=count, more=False)
         put = {"key": "/a/b", "value": "A" * 683_000, "revision": 1}
         while True:
-            said(writer, put=put)
+            said(writer, entry=put)
             await writer.drain()
 
     async with answering(place, answer):

@@ -17,6 +17,7 @@ Example:
     {'node': 'a.example'}
 """
 
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
@@ -43,7 +44,7 @@ from localpuppet.base.formats.schema_number import check_schema, damage_errors, 
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import breadcrumb_key
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.base.formats.values import Json, at, wrong_type
+from localpuppet.base.formats.values import Json, at, type_names, wrong_type
 from localpuppet.base.value import Value, default_of
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Key(str):
 
 
 class AllowedRange(Value):
-    """The bounds of an integer, or of the length of a list."""
+    """The bounds of a number, or of the length of a list."""
 
     minimum: int | None = None
     maximum: int | None = None
@@ -67,7 +68,7 @@ class AllowedRange(Value):
         lowest = "" if self.minimum is None else f" from {self.minimum}"
         return lowest if self.maximum is None else f"{lowest} to {self.maximum}"
 
-    def __contains__(self, number: int) -> bool:
+    def __contains__(self, number: float) -> bool:
         return (self.minimum is None or self.minimum <= number) and (
             self.maximum is None or number <= self.maximum
         )
@@ -316,8 +317,8 @@ def form_of(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
         return _union(args)
     if origin is tuple and args[1:] == (Ellipsis,):
         return _list(tuple, args[0])
-    if origin is frozenset:
-        return _list(frozenset, args[0])
+    if origin in (list, frozenset):
+        return _list(origin, args[0])
     if origin in (dict, Mapping):
         return _mapping(*args)
     if issubclass(form, str):
@@ -335,23 +336,24 @@ def _annotated(form: Any, *marks: object) -> JsonForm:  # noqa: ANN401 - a type 
         if isinstance(mark, JsonForm):
             return mark
         if isinstance(mark, AllowedRange):
-            return _limited_integer(mark) if form is int else _limited_list(form_of(form), mark)
+            number = form in (int, float)
+            return _limited_number(form, mark) if number else _limited_list(form_of(form), mark)
         if callable(mark):
             return text_form(mark)
     return form_of(form)
 
 
-def _limited_integer(bounds: AllowedRange) -> JsonForm:
-    wanted = f"an integer{bounds}"
-    read_integer = _exactly(wanted, int).read
+def _limited_number(form: type, bounds: AllowedRange) -> JsonForm:
+    wanted = f"{'an integer' if form is int else 'a number'}{bounds}"
+    read_number = _exactly(wanted, int).read if form is int else _number
 
-    def read(raw: object) -> int:
-        number: int = read_integer(raw)
+    def read(raw: object) -> Any:  # noqa: ANN401 - an `int` or a `float`
+        number = read_number(raw)
         if number not in bounds:
             raise InvalidInputError(f"is {number}, must be {wanted}")
         return number
 
-    return JsonForm(read, None, (int,))
+    return JsonForm(read, None, form_of(form).kinds)
 
 
 def _limited_list(form: JsonForm, bounds: AllowedRange) -> JsonForm:
@@ -377,11 +379,16 @@ def _union(forms: tuple[Any, ...]) -> JsonForm:
         )
     accepted = tuple(kind for form in kinds for kind in form.kinds)
     by_kind = {kind: form.read for form in kinds for kind in form.kinds}
+    wanted = " or ".join(
+        "an integer" if kind is int else f"a {type_names[kind]}" for kind in accepted
+    )
+    if type(None) in forms:
+        by_kind[type(None)] = _as_it_is
 
     def read_any(raw: Any) -> Any:  # noqa: ANN401
         if type(raw) in by_kind:
             return by_kind[type(raw)](raw)
-        raise wrong_type(raw, "one of several forms", "")
+        raise wrong_type(raw, wanted, "")
 
     return JsonForm(read_any, None, accepted)
 
@@ -488,7 +495,16 @@ def _number(raw: Any) -> float:  # noqa: ANN401
     return number
 
 
+def _bytes(text: str) -> bytes:
+    """Return the bytes in a text in base64."""
+    try:
+        return a2b_base64(text.encode(), strict_mode=True)
+    except ValueError as error:
+        raise InvalidInputError("is not base64") from error
+
+
 _FORMS: dict[Any, JsonForm] = {
+    bytes: text_form(_bytes, write=lambda data: b2a_base64(data, newline=False).decode("ascii")),
     str: text_form(str),
     int: _exactly("an integer", int),
     bool: _exactly("true or false", bool),

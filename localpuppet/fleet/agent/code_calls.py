@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import (
     InvalidInputError,
@@ -21,9 +21,10 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.json_text import JsonText, members
 from localpuppet.base.formats.names import NodeName, RunId, parse_tag
+from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json, field_values
@@ -35,7 +36,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER_TAGS, MAX_TRIGGER_TTL
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures import note_answer
-from localpuppet.fleet.edges.kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks, Kick
+from localpuppet.fleet.edges.kicks import MAX_RECEIVERS, HeldKicks, Kick
 from localpuppet.fleet.exports.recording import (
     CollectorRecord,
     CollectorService,
@@ -57,7 +58,7 @@ from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_q
 from localpuppet.node.runs.run_records import Records, RunDirectory
 
 MAX_LINE = 1024 * 1024
-MAX_WAIT = 86400
+MAX_WAIT = MAX_LIFE = 86400
 
 
 Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
@@ -65,6 +66,73 @@ Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
 KICK_TTL = 180
 # The number of runs that are searched for the last answer to a query.
 LOOKED_BACK = 50
+
+
+def _engine(text: str) -> str:
+    if text not in ENGINES:
+        raise InvalidInputError(f"the engine {text[:20]!r} is unknown")
+    return text
+
+
+_Ttl = Annotated[int, AllowedRange(minimum=1, maximum=MAX_TRIGGER_TTL)]
+_Tags = Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TRIGGER_TAGS)]
+
+
+class CodeCall(Message):
+    """What each call has; a key that localpuppet does not know is ignored."""
+
+    WHERE, LIMIT, IS_OPEN = "call", MAX_LINE, True
+    verb: str
+    run: RunId | None = None
+
+
+class QueryCall(Message):
+    """A call of a query function."""
+
+    WHERE, IS_OPEN = "call", True
+    function: str
+    arguments: tuple[Json, ...]
+
+
+class CollectCall(Message):
+    """A collector: its type, and its filter in Puppet's JSON form."""
+
+    WHERE, IS_OPEN = "call", True
+    type: Annotated[str, named_type]
+    filter: list[Json] | None = None
+
+
+class TriggerCall(Message):
+    """A trigger to named nodes; see `sending.Outgoing`."""
+
+    WHERE, IS_OPEN = "call", True
+    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_RECEIVERS)]
+    tags: _Tags
+    ttl: _Ttl | None = None
+    keyprefix: Annotated[str, check_key]
+    keyttl: Annotated[int, AllowedRange(minimum=1, maximum=MAX_LIFE)]
+    engine: Annotated[str, _engine] | None = None
+
+
+class KickCall(Kick):
+    """A kick, with the tags and the ttl of its trigger."""
+
+    tags: _Tags
+    ttl: _Ttl | None = None
+
+
+class _LeaseCall(Message):
+    WHERE, IS_OPEN = "call", True
+    name: Annotated[str, layout.parse_lease_name]
+
+
+class _LeaderCall(_LeaseCall):
+    ttl: Annotated[int, AllowedRange(minimum=1, maximum=LONGEST_LEADER)]
+    take: bool = True
+
+
+class _LockCall(_LeaseCall):
+    wait: Annotated[int, AllowedRange(minimum=0, maximum=MAX_WAIT)]
 
 
 class Sender(Value):
@@ -99,8 +167,8 @@ class InventoryCalls:
         self._records = records
         self._clock = clock
 
-    async def answer(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Return the answer to a query with the fields `function` and `arguments`.
+    async def answer(self, call: QueryCall, run: str | None) -> dict[str, Any]:
+        """Return the answer to a query.
 
         Args:
             run: The id of the run that asks, if a supervisor started it.
@@ -108,7 +176,7 @@ class InventoryCalls:
         Raises:
             InvalidInputError: The query is invalid.
         """
-        question = FunctionCall.of(fields.text("function"), fields.values("arguments"))
+        question = FunctionCall.of(call.function, call.arguments)
         directory = self._records.running(run)
         inventory_answer = await self.ask(question, run=None if directory is None else directory.id)
         if isinstance(inventory_answer, UnansweredQuery):
@@ -217,8 +285,8 @@ class ExportCalls:
             raise InvalidInputError("this node has no such run", where="export")
         return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
 
-    async def collect(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Return the resources for a collector with the fields `type` and `filter`.
+    async def collect(self, call: CollectCall, run: str | None) -> dict[str, Any]:
+        """Return the resources for a collector.
 
         Args:
             run: The id of the run that asks, if a supervisor started it.
@@ -226,8 +294,7 @@ class ExportCalls:
         Raises:
             InvalidInputError: The policy stops the run, or the query is invalid.
         """
-        kind = fields.parsed("type", named_type)
-        condition: Json = fields.values_or_none("filter")
+        kind, condition = call.type, call.filter
         search = Search.parse(condition)
         directory = self._records.running(run)
         asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
@@ -287,43 +354,29 @@ class TriggerCalls:
         self._inventory = inventory
         self._held = held
 
-    async def trigger(self, fields: Fields, run: str | None) -> dict[str, Any]:
+    async def trigger(self, call: TriggerCall, run: str | None) -> dict[str, Any]:
         """Send a trigger to named nodes.
 
         Args:
             run: The id of the run that asks, if a supervisor started it.
-
-        Raises:
-            InvalidInputError: A field is invalid.
         """
-        keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LIFE)
-        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TRIGGER_TTL)
-        call = sending.Outgoing(
-            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
-            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS),
-            ttl=min(keyttl, MAX_TRIGGER_TTL) if ttl is None else ttl,
-            keyprefix=check_key(fields.text("keyprefix")),
-            keyttl=keyttl,
+        outgoing = sending.Outgoing(
+            hosts=call.hosts,
+            tags=call.tags,
+            ttl=min(call.keyttl, MAX_TRIGGER_TTL) if call.ttl is None else call.ttl,
+            keyprefix=call.keyprefix,
+            keyttl=call.keyttl,
         )
-        engine = fields.text_or_none("engine")
-        if engine is not None and engine not in ENGINES:
-            raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
-        return await self._send(call, engine, run)
+        return await self._send(outgoing, call.engine, run)
 
-    async def kick(self, fields: Fields, run: str | None) -> dict[str, Any]:
+    async def kick(self, kick: KickCall, run: str | None) -> dict[str, Any]:
         """Send a trigger to the nodes that a kick selects, except this node; see `trigger`.
 
         The kicks of a run in progress are sent when it has ended (`edges.kicks`).
-
-        Raises:
-            InvalidInputError: A field is invalid.
         """
-        kick = Kick.read(fields)
-        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TRIGGER_TTL) or KICK_TTL
-        tags = fields.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS)
-        receivers = await self._receivers(kick)
+        receivers, ttl = await self._receivers(kick), kick.ttl or KICK_TTL
         call = sending.Outgoing(
-            hosts=receivers, tags=tags, ttl=ttl, keyprefix=self._sender.keyprefix, keyttl=ttl
+            hosts=receivers, tags=kick.tags, ttl=ttl, keyprefix=self._sender.keyprefix, keyttl=ttl
         )
         answer: dict[str, Any] = {"ok": True, "receivers": list(receivers), "deferred": False}
         if not receivers:
@@ -395,86 +448,67 @@ class PuppetCalls(Value):
             process: The calling process, if known: its locks are released when it ends.
         """
         try:
-            fields = Fields.parse(line, where="call", limit=MAX_LINE)
-            reply = await self._answer(fields, process)
-            await asyncio.to_thread(self._note, fields, reply)
+            raw = parse_object(line, where=CodeCall.WHERE, limit=MAX_LINE)
+            call = CodeCall.read(raw)
+            reply = await self._answer(call, raw, process)
+            await asyncio.to_thread(self._note, call, raw, reply)
         except LocalpuppetError as error:
             reply = {"ok": False, "error": one_line(str(error))}
         return members(reply, end="\n").encode()
 
-    async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
-        verb = fields.text("verb")
-        if verb == "trigger":
-            return await self.triggers.trigger(fields, _run(fields))
-        if verb == "kick":
-            return await self.triggers.kick(fields, _run(fields))
-        if verb == "query":
-            return await self.inventory.answer(fields, _run(fields))
-        if verb == "export":
-            return await self.exports.export(_run(fields))
-        if verb == "collect":
-            return await self.exports.collect(fields, _run(fields))
+    async def _answer(
+        self, call: CodeCall, raw: Mapping[str, Json], process: ProcessId | None
+    ) -> dict[str, Any]:
+        run = call.run
+        if call.verb == "trigger":
+            return await self.triggers.trigger(TriggerCall.read(raw), run)
+        if call.verb == "kick":
+            return await self.triggers.kick(KickCall.read(raw), run)
+        if call.verb == "query":
+            return await self.inventory.answer(QueryCall.read(raw), run)
+        if call.verb == "export":
+            return await self.exports.export(run)
+        if call.verb == "collect":
+            return await self.exports.collect(CollectCall.read(raw), run)
         if self.keeper is None:
             raise InvalidInputError(
                 "no process on this node would renew the lease",
-                where=verb,
+                where=call.verb,
                 hint="start 'localpuppet agent'",
             )
-        if verb == "leader":
-            return await self._leader(fields, self.keeper)
-        if verb == "lock":
-            return await self._lock(fields, self.keeper, process)
-        if verb == "unlock":
-            return await self._unlock(fields, self.keeper, process)
-        raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
+        user = LockUser(run=run, process=process)
+        if call.verb == "leader":
+            asked = _LeaderCall.read(raw)
+            holder = await self.keeper.leader(asked.name, ttl=asked.ttl, take=asked.take)
+            return {"ok": True, "holder": holder, "mine": holder == self.name}
+        if call.verb == "lock":
+            lock = _LockCall.read(raw)
+            revision = await self.keeper.lock(lock.name, wait=lock.wait, user=user)
+            return {"ok": True, "revision": revision}
+        if call.verb == "unlock":
+            return await self._unlock(_LeaseCall.read(raw).name, self.keeper, user)
+        raise InvalidInputError(f"the verb {call.verb[:40]!r} is unknown", where="call")
 
-    def _note(self, fields: Fields, reply: Mapping[str, Any]) -> None:
+    def _note(self, call: CodeCall, raw: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
         """Note the answer to a catalog that is compiled in a run, for the run's capture."""
-        verb = fields.text("verb")
-        if verb not in ("query", "collect", "leader") or not (
-            run := self.records.running(_run(fields))
-        ):
+        noted = call.verb in ("query", "collect", "leader")
+        if not noted or not (run := self.records.running(call.run)):
             return
-        if verb == "query":
-            arguments = fields.values("arguments")
-            note_answer(run, fields.text("function"), arguments, reply["answer"])
-        elif verb == "collect":
-            arguments = [fields.text("type"), fields.values_or_none("filter")]
-            note_answer(run, verb, arguments, reply["resources"])
+        if call.verb == "query":
+            note_answer(run, raw["function"], raw["arguments"], reply["answer"])
+        elif call.verb == "collect":
+            arguments = [raw["type"], raw.get("filter")]
+            note_answer(run, call.verb, arguments, reply["resources"])
         else:
-            arguments = [fields.text("name"), fields.integer("ttl")]
-            note_answer(run, verb, arguments, reply["holder"])
+            note_answer(run, call.verb, [raw["name"], raw["ttl"]], reply["holder"])
 
-    async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
-        name = layout.parse_lease_name(fields.text("name"))
-        ttl = fields.integer("ttl", minimum=1, maximum=LONGEST_LEADER)
-        take = fields.boolean("take") if "take" in fields else True
-        holder = await keeper.leader(name, ttl=ttl, take=take)
-        return {"ok": True, "holder": holder, "mine": holder == self.name}
-
-    async def _lock(
-        self, fields: Fields, keeper: Keeper, process: ProcessId | None
-    ) -> dict[str, Any]:
-        name = layout.parse_lease_name(fields.text("name"))
-        wait = fields.integer("wait", minimum=0, maximum=MAX_WAIT)
-        user = LockUser(run=_run(fields), process=process)
-        revision = await keeper.lock(name, wait=wait, user=user)
-        return {"ok": True, "revision": revision}
-
-    async def _unlock(
-        self, fields: Fields, keeper: Keeper, process: ProcessId | None
-    ) -> dict[str, Any]:
-        name = layout.parse_lease_name(fields.text("name"))
-        if await keeper.unlock(name, user=LockUser(run=_run(fields), process=process)):
+    async def _unlock(self, name: str, keeper: Keeper, user: LockUser) -> dict[str, Any]:
+        if await keeper.unlock(name, user=user):
             return {"ok": True}
         raise InvalidInputError(
             f"the lease {name} was lost before its lock was released",
             hint="another node may have had it meanwhile; see the agent's log",
         )
-
-
-def _run(fields: Fields) -> str | None:
-    return fields.parsed_or_none("run", RunId.parse)
 
 
 def trigger_line(call: sending.Outgoing) -> bytes:

@@ -29,7 +29,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NewType
+from typing import TYPE_CHECKING, NewType, TypeVar
 
 from localpuppet.base.errors import (
     IntegrityError,
@@ -38,7 +38,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
@@ -121,6 +121,41 @@ def _ids(value: Json, most: int) -> tuple[MessageId, ...]:
             "ids must be different SHA-256 digests in lower-case hex", where=_WHERE
         )
     return tuple(MessageId(item) for item in ids)
+
+
+class _RunSideAnswer(Message):
+    WHERE, LIMIT, IS_OPEN = "answer", 2 * MAX_TOKEN, True
+    ok: bool
+
+
+class _Refused(_RunSideAnswer):
+    error: str
+
+
+class _Hello(_RunSideAnswer):
+    node: NodeName
+    key: str | None = None
+
+
+class _Received(_RunSideAnswer):
+    refused: dict[str, str]
+
+
+class _Reply(Value):
+    caller: str
+    request: str
+    token: str
+
+
+class _Served(_RunSideAnswer):
+    reply: _Reply | None = None
+
+
+class _Token(_RunSideAnswer):
+    token: str
+
+
+_AnswerForm = TypeVar("_AnswerForm", bound=_RunSideAnswer)
 
 
 class Spool:
@@ -236,13 +271,11 @@ class RemoteRunSide:
 
     async def hello(self) -> None:
         """Ask the run side for this node's identity; repeat this after each reconnection."""
-        reply = await self._ask_once(SplitMessage(verb=RequestKind.HELLO))
+        hello = await self._ask_once(SplitMessage(verb=RequestKind.HELLO), _Hello)
+        me, own = hello.node, None
         with _understood():
-            me = reply.parsed("node", NodeName.parse)
-            pem = reply.text_or_none("key")
-            own = None
-            if pem is not None:
-                own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
+            if hello.key is not None:
+                own = (SignerName.parse(me), parse_public(hello.key.encode(), where="run side"))
         if self._me not in (None, me):
             raise RunSideAwayError(
                 f"is that of {me} now", where="run side", hint="restart this process too"
@@ -255,9 +288,8 @@ class RemoteRunSide:
         good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
-                answer = await self._ask_once(SplitMessage(verb=RequestKind.RECEIVE, ids=ids))
-            with _understood():
-                refused = answer.mapping("refused")
+                question = SplitMessage(verb=RequestKind.RECEIVE, ids=ids)
+                refused = (await self._ask_once(question, _Received)).refused
             if refused:  # their content does not matter here: the run side could not read the spool
                 raise RunSideAwayError(
                     f"could not read {len(refused)} messages", where="run side", hint="see its log"
@@ -268,22 +300,18 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            answer = await self._ask_once(SplitMessage(verb=RequestKind.SERVE, ids=ids))
-        with _understood():
-            reply = answer.inner_or_none("reply")
-            if reply is None:
-                return None
-            return reply.text("caller"), reply.text("request"), reply.text("token").encode()
+            question = SplitMessage(verb=RequestKind.SERVE, ids=ids)
+            reply = (await self._ask_once(question, _Served)).reply
+        return None if reply is None else (reply.caller, reply.request, reply.token.encode())
 
     async def describe(self) -> bytes:
         """Return the description of the node, signed by the run side."""
-        reply = await self._ask_once(SplitMessage(verb=RequestKind.DESCRIBE))
-        with _understood():
-            return reply.text("token").encode()
+        question = SplitMessage(verb=RequestKind.DESCRIBE)
+        return (await self._ask_once(question, _Token)).token.encode()
 
     async def contended(self) -> None:
         """See `RunSide`."""
-        await self._ask_once(SplitMessage(verb=RequestKind.CONTENDED))
+        await self._ask_once(SplitMessage(verb=RequestKind.CONTENDED), _RunSideAnswer)
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; see `RunSide`."""
@@ -330,7 +358,7 @@ class RemoteRunSide:
             for identifier in ids:
                 self.spool.remove(identifier)
 
-    async def _ask_once(self, question: SplitMessage) -> Fields:
+    async def _ask_once(self, question: SplitMessage, form: type[_AnswerForm]) -> _AnswerForm:
         """Send a line and return the one line of the answer."""
         try:
             async with aclosing(self.ask(question.line())) as lines:
@@ -338,11 +366,11 @@ class RemoteRunSide:
         except UnavailableError as error:
             raise RunSideAwayError(str(error), where="run side") from error
         with _understood():
-            answer = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
-            refusal = None if answer.boolean("ok") else answer.text("error")
-        if refusal is not None:
-            raise RunSideAwayError(refusal, where="run side")
-        return answer
+            raw = parse_object(line, where=_RunSideAnswer.WHERE, limit=_RunSideAnswer.LIMIT)
+            if _RunSideAnswer.read(raw).ok:
+                return form.read(raw)
+            refusal = _Refused.read(raw).error
+        raise RunSideAwayError(refusal, where="run side")
 
 
 @contextmanager
@@ -389,12 +417,12 @@ class RunSideServer:
             if question.verb is RequestKind.FOLLOW:
                 async with aclosing(self._follow()) as changes:
                     async for _ in changes:
-                        yield _line({"ok": True})
+                        yield _line(_RunSideAnswer(ok=True))
                 return
             reply = await self._answer(question)
         except LocalpuppetError as error:
             self._log.warning(f"refused the network side: {error}", kind=LineKind.SERVICE)
-            reply = {"ok": False, "error": one_line(str(error))}
+            reply = _Refused(ok=False, error=one_line(str(error)))
         yield _line(reply)
 
     async def guard(self) -> None:
@@ -405,17 +433,17 @@ class RunSideServer:
         """
         await self._failed
 
-    async def _answer(self, question: SplitMessage) -> dict[str, Any]:
+    async def _answer(self, question: SplitMessage) -> _RunSideAnswer:
         if question.verb is RequestKind.HELLO:
-            return {"ok": True, "node": str(self._side.me), "key": self._key}
+            return _Hello(ok=True, node=self._side.me, key=self._key)
         if question.verb is RequestKind.DESCRIBE:
-            return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
+            return _Token(ok=True, token=(await self._side.describe()).decode("ascii"))
         if question.verb is RequestKind.CONTENDED:
             await self._side.contended()
-            return {"ok": True}
+            return _RunSideAnswer(ok=True)
         if question.verb is RequestKind.SERVE:
-            return {"ok": True, "reply": await self._serve(question.ids[0])}
-        return {"ok": True, "refused": await self._receive(question.ids)}
+            return _Served(ok=True, reply=await self._serve(question.ids[0]))
+        return _Received(ok=True, refused=await self._receive(question.ids))
 
     async def _receive(self, ids: Sequence[MessageId]) -> dict[str, str]:
         tokens, refused = [], {}
@@ -435,12 +463,12 @@ class RunSideServer:
             raise
         return refused
 
-    async def _serve(self, identifier: MessageId) -> dict[str, str] | None:
+    async def _serve(self, identifier: MessageId) -> _Reply | None:
         answer = await self._side.serve(self._read(identifier))
         if answer is None:
             return None
         caller, request, token = answer
-        return {"caller": caller, "request": request, "token": token.decode("ascii")}
+        return _Reply(caller=caller, request=request, token=token.decode("ascii"))
 
     async def _follow(self) -> AsyncGenerator[None, None]:
         """Yield on each change. A new follower replaces the previous one."""
@@ -453,5 +481,5 @@ class RunSideServer:
             await wait_first(self._changed, seconds=PULSE)
 
 
-def _line(value: object) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+def _line(answer: _RunSideAnswer) -> bytes:
+    return answer.to_payload() + b"\n"

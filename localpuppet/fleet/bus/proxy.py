@@ -12,16 +12,14 @@ it checks their form and bounds their time and memory.
 """
 
 import asyncio
-import base64
-import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.unix_socket import ask
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
@@ -40,6 +38,47 @@ from localpuppet.fleet.bus.key_value import (
 MAX_LINE = 1024 * 1024
 
 
+class _Line(Message):
+    WHERE, LIMIT, IS_OPEN = "relay", MAX_LINE, True
+
+
+class _Call(_Line):
+    """A call: the verb, and what the method of the store takes."""
+
+    verb: str
+    engine: str | None = None
+    key: str = ""
+    prefix: str = ""
+    after: int | None = None
+    largest: int = 0
+    parts: bool = False
+    value: bytes = b""
+    ttl: float | None = None
+    revision: int = 0
+
+
+class _Answer(_Line):
+    """A line of the answer: an error, what the method returns, or a part of a change.
+
+    Attributes:
+        listing: The revision of a listing, whose `count` entries follow, a line each.
+    """
+
+    ok: bool
+    error: str | None = None
+    unreachable: bool | None = None
+    refused: bool = False
+    full: bool = False
+    born: Annotated[float, AllowedRange(minimum=0)] | None = None
+    entry: KeyValueEntry | None = None
+    revision: int | None = None
+    done: bool | None = None
+    removed: KeyRemoval | None = None
+    listing: int | None = None
+    count: int = 0
+    more: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ProxyServer:
     """Executes the run side's calls to the bus.
@@ -53,105 +92,66 @@ class ProxyServer:
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answer to a line, as lines."""
         try:
-            fields = read(line)
-            lent = self.store(fields.text_or_none("engine"))
-            async with lent as kv, aclosing(_change_lines(kv, fields)) as lines:
-                async for received in lines:
-                    yield encode(received)
+            call = _Call.parse(line)
+            async with self.store(call.engine) as kv, aclosing(_answers(kv, call)) as answers:
+                async for answer in answers:
+                    yield _encoded(answer)
         except LocalpuppetError as error:
-            yield encode(
-                {
-                    "ok": False,
-                    "unreachable": isinstance(error, UnavailableError),
-                    "refused": isinstance(error, RefusedError),
-                    "full": isinstance(error, FullError),
-                    "error": one_line(str(error)),
-                }
+            yield _encoded(
+                _Answer(
+                    ok=False,
+                    unreachable=isinstance(error, UnavailableError),
+                    refused=isinstance(error, RefusedError),
+                    full=isinstance(error, FullError),
+                    error=one_line(str(error)),
+                )
             )
 
 
-async def _change_lines(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
-    if fields.text("verb") == "watch":
-        yield {"ok": True, "watching": True}  # at once: the first change may take long
-        changes = kv.watch(
-            fields.text("prefix"),
-            after=fields.integer_or_none("after"),
-            largest=fields.integer("largest"),
-            parts=fields.boolean("parts"),
-        )
+async def _answers(kv: KeyValue, call: _Call) -> AsyncGenerator[_Answer, None]:
+    if call.verb == "watch":
+        yield _Answer(ok=True)  # at once: the first change may take long
+        changes = kv.watch(call.prefix, after=call.after, largest=call.largest, parts=call.parts)
         async with aclosing(changes):
             async for change in changes:
-                for line in change_lines(change):
+                for line in _change_lines(change):
                     yield line
-    elif fields.text("verb") == "list":
-        listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
-        for line in change_lines(listing):
+    elif call.verb == "list":
+        for line in _change_lines(await kv.list(call.prefix, largest=call.largest)):
             yield line
-    elif fields.text("verb") == "born":
-        yield {"ok": True, "born": await kv.born(fields.text("prefix")) or None}
+    elif call.verb == "born":
+        yield _Answer(ok=True, born=await kv.born(call.prefix))
+    elif call.verb == "get":
+        yield _Answer(ok=True, entry=await kv.get(call.key))
+    elif call.verb == "remove_if_revision":
+        yield _Answer(ok=True, done=await kv.remove_if_revision(call.key, call.revision))
     else:
-        yield await _do(kv, fields)
+        yield _Answer(ok=True, revision=await _write(kv, call))
 
 
-async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
-    verb, key = fields.text("verb"), fields.text("key")
-    if verb == "get":
-        entry = await kv.get(key)
-        return {"ok": True, "entry": None if entry is None else entry_to_dict(entry)}
-    if verb == "remove_if_revision":
-        return {"ok": True, "done": await kv.remove_if_revision(key, fields.integer("revision"))}
-    value, ttl = fields.parsed("value", _bytes), fields.seconds_or_none("ttl")
-    if verb == "put":
-        return {"ok": True, "revision": await kv.put(key, value, ttl=ttl)}
-    if verb == "add_if_new":
-        return {"ok": True, "revision": await kv.add_if_new(key, value, ttl=ttl)}
-    if verb == "set_if_revision":
-        before = fields.integer("revision")
-        return {"ok": True, "revision": await kv.set_if_revision(key, value, before, ttl=ttl)}
-    raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="relay")
+async def _write(kv: KeyValue, call: _Call) -> int | None:
+    if call.verb == "put":
+        return await kv.put(call.key, call.value, ttl=call.ttl)
+    if call.verb == "add_if_new":
+        return await kv.add_if_new(call.key, call.value, ttl=call.ttl)
+    if call.verb == "set_if_revision":
+        return await kv.set_if_revision(call.key, call.value, call.revision, ttl=call.ttl)
+    raise InvalidInputError(f"the verb {call.verb[:40]!r} is unknown", where=_Line.WHERE)
 
 
-def change_lines(change: Change) -> list[dict[str, Any]]:
-    """Return the lines of a change: a listing is a head and one line for each entry."""
+def _change_lines(change: Change) -> list[_Answer]:
     if isinstance(change, KeyListing):
         count = len(change.entries)
-        head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
-        return [head, *({"ok": True, "put": entry_to_dict(entry)} for entry in change.entries)]
+        head = _Answer(ok=True, listing=change.revision, count=count, more=change.more)
+        return [head, *(_Answer(ok=True, entry=entry) for entry in change.entries)]
     if isinstance(change, KeyRemoval):
-        return [{"ok": True, "removed": change.key, "revision": change.revision}]
-    return [{"ok": True, "put": entry_to_dict(change.entry)}]
+        return [_Answer(ok=True, removed=change)]
+    return [_Answer(ok=True, entry=change.entry)]
 
 
-def entry_to_dict(entry: KeyValueEntry) -> dict[str, Any]:
-    """Return an entry in the form of a line."""
-    value = base64.b64encode(entry.value).decode("ascii")
-    return {"key": entry.key, "value": value, "revision": entry.revision}
-
-
-def encode(value: Mapping[str, Any]) -> bytes:
+def _encoded(line: _Line) -> bytes:
     """Return a line, with its newline."""
-    return json.dumps(value).encode() + b"\n"
-
-
-def entry_from(fields: Fields) -> KeyValueEntry:
-    """Return the entry in a line."""
-    return KeyValueEntry(
-        key=fields.text("key"),
-        value=fields.parsed("value", _bytes),
-        revision=fields.integer("revision"),
-    )
-
-
-def read(line: bytes) -> Fields:
-    """Return the fields of a line."""
-    return Fields.parse(line, where="relay", limit=MAX_LINE)
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text.encode(), validate=True)
-    except ValueError as error:
-        raise InvalidInputError("is not base64") from error
+    return line.to_payload() + b"\n"
 
 
 _WHERE = "network side"  # in messages
@@ -195,24 +195,19 @@ class ProxyKeyValue(CheckedStore):
         self._closed = True
 
     async def _born(self, prefix: str) -> float:
-        answer = await self._first_answer("born", prefix=prefix)
-        with self._understood():
-            return answer.seconds_or_none("born") or 0.0
+        return (await self._first_answer("born", prefix=prefix)).born or 0.0
 
     async def _get(self, key: str) -> KeyValueEntry | None:
-        answer = await self._first_answer("get", key=key)
-        with self._understood():
-            fields = answer.inner_or_none("entry")
-            return None if fields is None else entry_from(fields)
+        return (await self._first_answer("get", key=key)).entry
 
     async def _list(self, prefix: str, largest: int) -> KeyListing:
         deadline = self.timeout + self._margin
         try:
             async with (
                 asyncio.timeout(deadline),
-                aclosing(self._ask("list", prefix=prefix, largest=largest)) as lines,
+                aclosing(self._ask("list", prefix=prefix, largest=largest)) as answers,
             ):
-                async for change in self._changes(lines):
+                async for change in self._changes(answers):
                     if isinstance(change, KeyListing):
                         return change
         except TimeoutError as error:
@@ -224,109 +219,82 @@ class ProxyKeyValue(CheckedStore):
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        text = base64.b64encode(value).decode("ascii")
-        if expected:
-            answer = await self._first_answer(
-                "set_if_revision", key=key, value=text, ttl=ttl, revision=expected
-            )
-        else:
-            verb = "put" if expected is None else "add_if_new"
-            answer = await self._first_answer(verb, key=key, value=text, ttl=ttl)
-        with self._understood():
-            revision = answer.integer_or_none("revision")
-        if revision is None and expected is None:
+        verb = "put" if expected is None else "set_if_revision" if expected else "add_if_new"
+        answer = await self._first_answer(
+            verb, key=key, value=value, ttl=ttl, revision=expected or 0
+        )
+        if answer.revision is None and expected is None:
             raise self._rubbish()
-        return revision
+        return answer.revision
 
     async def _remove(self, key: str, revision: int) -> bool:
         answer = await self._first_answer("remove_if_revision", key=key, revision=revision)
-        with self._understood():
-            return answer.boolean("done")
+        if answer.done is None:
+            raise self._rubbish()
+        return answer.done
 
     async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
-        async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
-            with self._understood():
-                (await anext(lines)).boolean("watching")  # changes follow later
-            async for change in self._changes(lines):
+        async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as answers:
+            await anext(answers)  # changes follow later
+            async for change in self._changes(answers):
                 yield change
 
-    async def _first_answer(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
-        async with aclosing(self._ask(verb, **fields)) as lines:
-            return await anext(lines)
+    async def _first_answer(self, verb: str, **arguments: Any) -> _Answer:  # noqa: ANN401
+        async with aclosing(self._ask(verb, **arguments)) as answers:
+            return await anext(answers)
 
-    async def _ask(self, verb: str, **fields: Any) -> AsyncGenerator[Fields, None]:  # noqa: ANN401
+    async def _ask(self, verb: str, **arguments: Any) -> AsyncGenerator[_Answer, None]:  # noqa: ANN401
         """Yield the lines of the answer; raise the first that is an error."""
         if self._closed:
             raise UnavailableError("was closed", where="bus")
-        question = encode({"verb": verb, "engine": self._engine, **fields})
+        question = _encoded(_Call(verb=verb, engine=self._engine, **arguments))
         patience = self.timeout + self._margin
-        answers = ask(self._socket, question, patience=patience, owner=self._owner)
-        async with aclosing(answers) as lines:
+        lines = ask(self._socket, question, patience=patience, owner=self._owner)
+        async with aclosing(lines):
             async for line in lines:
-                with self._understood():
-                    reply_fields = read(line)
-                    refusal = None if reply_fields.boolean("ok") else _refusal(reply_fields)
-                if refusal is not None:
-                    raise refusal
-                yield reply_fields
+                try:
+                    answer = _Answer.parse(line)
+                except InvalidInputError as error:
+                    raise self._rubbish(f": {error}") from error
+                if not answer.ok:
+                    raise self._refusal(answer)
+                yield answer
 
-    async def _changes(self, lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
+    async def _changes(
+        self, answers: AsyncGenerator[_Answer, None]
+    ) -> AsyncGenerator[Change, None]:
         """Assemble the changes of a watch from lines: a listing has several."""
-        async for line in lines:
-            with self._understood():
-                change = _change(line)
-            if isinstance(change, int):
-                entries: list[KeyValueEntry] = []
-                size = 0
-                while len(entries) < change:
-                    following = await anext(lines)
-                    with self._understood():
-                        entry = entry_from(following.inner("put"))
-                    size += len(entry.key) + len(entry.value)
-                    if change > MAX_ENTRIES or size > MAX_BYTES:
-                        raise UnavailableError(
-                            "lists more entries than the limit allows", where=_WHERE
-                        )
-                    entries.append(entry)
-                yield KeyListing(
-                    entries=tuple(entries),
-                    revision=line.integer("listing"),
-                    more=line.boolean("more"),
-                )
-            else:
-                yield change
+        async for head in answers:
+            if head.listing is None:
+                yield head.removed or KeyWrite(entry=self._entry(head))
+                continue
+            entries: list[KeyValueEntry] = []
+            size = 0
+            while len(entries) < head.count:
+                entry = self._entry(await anext(answers))
+                size += len(entry.key) + len(entry.value)
+                if head.count > MAX_ENTRIES or size > MAX_BYTES:
+                    raise UnavailableError("lists more entries than the limit allows", where=_WHERE)
+                entries.append(entry)
+            yield KeyListing(entries=tuple(entries), revision=head.listing, more=head.more)
 
-    @contextmanager
-    def _understood(self) -> Iterator[None]:
-        """Turn an answer of another form into `UnavailableError`."""
-        try:
-            yield
-        except InvalidInputError as error:
-            raise UnavailableError(
-                f"sent an invalid answer: {error}",
-                where=_WHERE,
-                hint="run the same version on both sides",
-            ) from error
+    def _entry(self, answer: _Answer) -> KeyValueEntry:
+        if answer.entry is None:
+            raise self._rubbish()
+        return answer.entry
 
-    def _rubbish(self) -> UnavailableError:
-        return UnavailableError("sent an invalid answer", where=_WHERE)
+    def _refusal(self, answer: _Answer) -> UnavailableError | InvalidInputError:
+        if answer.error is None or answer.unreachable is None:
+            return self._rubbish()
+        if not answer.unreachable:
+            return InvalidInputError(answer.error)
+        if answer.full:
+            return FullError(answer.error)
+        return RefusedError(answer.error) if answer.refused else UnavailableError(answer.error)
 
-
-def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
-    error = line.text("error")
-    if not line.boolean("unreachable"):
-        return InvalidInputError(error)
-    if line.boolean("full"):
-        return FullError(error)
-    return RefusedError(error) if line.boolean("refused") else UnavailableError(error)
-
-
-def _change(line: Fields) -> KeyWrite | KeyRemoval | int:
-    """Return the change in a line; for the head of a listing, the number of lines that follow."""
-    if "listing" in line:
-        line.integer("listing")
-        line.boolean("more")
-        return line.integer("count")
-    if "removed" in line:
-        return KeyRemoval(key=line.text("removed"), revision=line.integer("revision"))
-    return KeyWrite(entry=entry_from(line.inner("put")))
+    def _rubbish(self, problem: str = "") -> UnavailableError:
+        return UnavailableError(
+            f"sent an invalid answer{problem}",
+            where=_WHERE,
+            hint="run the same version on both sides",
+        )

@@ -19,70 +19,58 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.names import NodeName, RunId, parse_tag, parse_uuid
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord, Message
+from localpuppet.base.formats.json_file import read_record
+from localpuppet.base.formats.names import NodeName, RunId, parse_uuid
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_ROLES, MAX_TRIGGER_TAGS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import ours
 from localpuppet.fleet.inventory.entry import parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.triggers.sending import SendResult, send
+from localpuppet.fleet.triggers.sending import Outgoing, SendResult, paths_of, send
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.run import RunState
 from localpuppet.node.runs.run_records import Records, RunDirectory
 
-if TYPE_CHECKING:
-    from localpuppet.fleet.triggers.sending import Outgoing
-
-
 _QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
 
 
-class Kick(Value):
+class Kick(Message):
     """The receivers of a kick.
 
     Attributes:
         roles: Roles; each node that has one of them is a receiver.
-        query: An expression; empty if there are roles.
+        query: An expression; `None` if there are roles.
+
+    Raises:
+        InvalidInputError: There are both or neither.
     """
 
-    roles: tuple[str, ...] = ()
-    query: str = ""
+    WHERE, IS_OPEN = "kick", True
+    roles: Annotated[tuple[Annotated[str, parse_role], ...], AllowedRange(maximum=MAX_ROLES)]
+    query: str | None = None
 
-    @classmethod
-    def read(cls, fields: Fields) -> "Kick":
-        """Return the kick in the fields `roles` and `query`, which the Puppet modules write.
-
-        Raises:
-            InvalidInputError: Both or neither are given, or a role is invalid, or there are too
-                many.
-        """
-        query = fields.text_or_none("query") or ""
-        roles = fields.parsed_list("roles", parse_role, maximum=MAX_ROLES)
-        if bool(roles) == bool(query.strip()):
+    def __post_init__(self) -> None:
+        if bool(self.roles) == bool((self.query or "").strip()):
             raise InvalidInputError(
-                "has roles and a query" if roles else "has neither roles nor a query",
-                where="kick",
+                "has roles and a query" if self.roles else "has neither roles nor a query",
                 hint="kick { 'haproxy': roles => ['haproxy'] }",
             )
-        return cls(roles=tuple(dict.fromkeys(roles)), query=query)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Return the queries that find the receivers."""
         if self.query:
             return (self.query,)
-        return tuple(f'role="{_QUOTED.sub(_ESCAPED, role)}"' for role in self.roles)
+        roles = dict.fromkeys(self.roles)
+        return tuple(f'role="{_QUOTED.sub(_ESCAPED, role)}"' for role in roles)
 
     @property
     def question(self) -> FunctionCall:
@@ -90,15 +78,19 @@ class Kick(Value):
         return FunctionCall.of("query_nodes", [" or ".join(self.texts)])
 
 
-SCHEMA = 1
+class NotedKick(Kick):
+    """A kick as the Puppet modules record it."""
+
+    SCHEMA: ClassVar = 1
+
+
 GIVE_UP = 3600.0
 # Seconds for a running supervisor to release the kicks after it closed a record.
 SETTLING = 30.0
 MAX_RECEIVERS = 10_000
-MAX_LIFE = 86400
 
 
-class HeldKick(Value):
+class HeldKick(JsonRecord):
     """The kick of one run.
 
     Attributes:
@@ -106,47 +98,14 @@ class HeldKick(Value):
         released_at: When the run was over and had published its entry; `None` before.
     """
 
+    SCHEMA: ClassVar = 1
     run: RunId
-    uuid: str
+    uuid: Annotated[str, parse_uuid]
     at: float
-    call: "Outgoing"
+    call: Outgoing
     released_at: float | None = None
 
-    @classmethod
-    def parse(cls, raw: Fields) -> "HeldKick":
-        """Return the value that `to_dict` wrote."""
-        from localpuppet.fleet.triggers.sending import (
-            Outgoing,  # 20 ms that a run without kicks saves
-        )
-
-        raw.schema(SCHEMA)
-        released = raw.number("released_at")
-        return cls(
-            run=raw.parsed("run", RunId.parse),
-            uuid=raw.parsed("uuid", parse_uuid),
-            at=raw.number("at"),
-            call=Outgoing(
-                hosts=raw.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
-                tags=raw.parsed_list("tags", parse_tag, maximum=MAX_TRIGGER_TAGS),
-                ttl=raw.integer("ttl", minimum=1),
-                keyprefix=raw.text("keyprefix"),
-                keyttl=raw.integer("keyttl", minimum=1, maximum=MAX_LIFE),
-            ),
-            released_at=released or None,
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
-        return {
-            "schema": SCHEMA,
-            "run": str(self.run),
-            "uuid": self.uuid,
-            "at": self.at,
-            "released_at": self.released_at or 0,
-            **field_values(self.call),
-        }
-
-    def with_more(self, call: "Outgoing") -> "HeldKick":
+    def with_more(self, call: Outgoing) -> "HeldKick":
         """Return the kick with the receivers of another one of the same run added."""
         mine = self.call
         hosts = tuple(dict.fromkeys((*mine.hosts, *call.hosts)))
@@ -158,6 +117,11 @@ class HeldKick(Value):
         longest = max(mine.ttl, call.ttl)
         together = replace(mine, hosts=hosts, tags=tags, ttl=longest, keyttl=longest)
         return replace(self, call=together)
+
+
+class _KickedNodes(JsonRecord):
+    SCHEMA: ClassVar = 1
+    nodes: tuple[NodeName, ...]
 
 
 class HeldKicks:
@@ -177,7 +141,7 @@ class HeldKicks:
         """Return whether a run's record is open, so that its supervisor will release its kicks."""
         return RunDirectory(self._records.directory / run).is_open
 
-    def hold(self, run: RunId, call: "Outgoing", *, uuid: str) -> None:
+    def hold(self, run: RunId, call: Outgoing, *, uuid: str) -> None:
         """Store a kick until its run is over.
 
         Args:
@@ -196,10 +160,9 @@ class HeldKicks:
         make_private(self._directory)
         write_json(self._file(run), kick.to_dict())
         # The record second: it must not name receivers of a kick that is not stored.
-        hosts = [*map(str, kick.call.hosts)]
         record = _record(self._records, run)
         if record.parent.is_dir():  # the record of a forgotten run is gone
-            write_json(record, {"schema": SCHEMA, "nodes": hosts})
+            write_json(record, _KickedNodes(nodes=kick.call.hosts).to_dict())
 
     def release(self, run: RunId) -> bool:
         """Release a finished run's kicks; return whether there are any.
@@ -247,8 +210,6 @@ class HeldKicks:
 
     def paths(self, kick: HeldKick) -> list[tuple[NodeName, ...]]:
         """Return the paths along which a kick is sent; see `paths_of`."""
-        from localpuppet.fleet.triggers.sending import paths_of
-
         return paths_of(self._records, kick.run)
 
     def _is_dead(self, run: RunId) -> bool:
@@ -260,15 +221,7 @@ class HeldKicks:
         return ended is None or self._now() - parse_time(ended).timestamp() > SETTLING
 
     def _read(self, run: RunId) -> HeldKick | None:
-        path = self._file(run)
-        try:
-            return HeldKick.parse(Fields(read_json(path), where=str(path)))
-        except FileNotFoundError:
-            return None
-        except InvalidInputError as error:
-            raise StateError(
-                f"is damaged: {error.what}", where=str(path), hint="remove it"
-            ) from error
+        return read_record(self._file(run), HeldKick.from_dict, hint="remove it")
 
     def _file(self, run: RunId) -> Path:
         return self._directory / f"{run}.json"
@@ -279,15 +232,8 @@ class HeldKicks:
 
 def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
     """Return the nodes that a run kicked, or was about to kick when its node crashed."""
-    path = _record(records, run)
-    try:
-        raw = Fields(read_json(path), where=str(path))
-        raw.schema(SCHEMA)
-        return raw.parsed_list("nodes", NodeName.parse, maximum=MAX_RECEIVERS)
-    except FileNotFoundError:
-        return ()
-    except InvalidInputError as error:
-        raise StateError(f"is damaged: {error.what}", where=str(path)) from error
+    kicked = read_record(_record(records, run), _KickedNodes.from_dict)
+    return () if kicked is None else kicked.nodes
 
 
 def _record(records: Records, run: RunId) -> Path:

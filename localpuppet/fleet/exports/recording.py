@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.converter import JsonRecord
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.text import one_line
@@ -218,7 +217,7 @@ def read_exports(run: RunDirectory) -> tuple[ExportedResource, ...]:
     except FileNotFoundError:
         return ()
     try:
-        return parse_resources(Fields(raw, where=str(path)))
+        return parse_resources(raw, where=str(path))
     except InvalidInputError as error:
         raise StateError(f"is damaged: {error}", where=str(path)) from error
 

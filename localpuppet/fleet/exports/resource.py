@@ -24,14 +24,14 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line, parse_line
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.formats.values import Json, mapping_of, wrong_type
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.chunks import digest_of
@@ -40,7 +40,6 @@ from localpuppet.node.puppet.types import METAPARAMETERS
 BINARY = "Binary"
 _TYPE = re.compile(r"[A-Z][a-z0-9_]*(?:::[A-Z][a-z0-9_]*)*\Z")
 _PARAMETER = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
-_FIELDS = ("type", "title", "tags", "file", "line", "parameters", "since")
 _SHOWN = 60
 # Shell globs that match parameter names.
 GUARDED = (
@@ -104,91 +103,6 @@ _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
 
 
-class ExportedResource(Value):
-    """A resource that a node exports.
-
-    Attributes:
-        type: The type as Puppet writes it, `Concat::Fragment`.
-        tags: The tags, sorted, in lower case.
-        file: The manifest on the exporting node; `None` if unknown.
-        line: The line of the manifest; `None` if unknown.
-        parameters: Values by name, without the title.
-        since: When its node first exported it: seconds since 1970, UTC.
-    """
-
-    type: str
-    title: str
-    tags: tuple[str, ...]
-    file: str | None
-    line: int | None
-    parameters: Mapping[str, Json]
-    since: float = 0.0
-
-    @classmethod
-    def parse(cls, fields: Fields) -> "ExportedResource":
-        """Return the resource in JSON fields."""
-        fields.only(_FIELDS)
-        named = fields.parsed("type", parse_type), fields.parsed("title", parse_title)
-        with errors_at(reference(*named)):
-            return cls(
-                type=named[0],
-                title=named[1],
-                tags=tuple(
-                    sorted(set(fields.parsed_list("tags", _tag, maximum=limits.MAX_RESOURCE_TAGS)))
-                ),
-                file=fields.parsed_or_none("file", _file),
-                line=fields.integer_or_none("line", minimum=0),
-                parameters=_parameters(fields.mapping("parameters")),
-                since=fields.number("since") if "since" in fields else 0.0,
-            ).checked()
-
-    @classmethod
-    def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
-        """Return a resource that `parse` accepted before, in a tenth of its time."""
-        try:
-            return cls(**{**raw, "tags": tuple(raw["tags"])})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a resource: {error}") from error
-
-    @property
-    def ref(self) -> str:
-        """Return its reference: `File[/etc/motd]`."""
-        return reference(self.type, self.title)
-
-    @property
-    def place(self) -> str:
-        """Return where it is declared: `/etc/puppet/modules/a/init.pp:3`; empty if unknown."""
-        if self.file is None:
-            return ""
-        return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
-
-    def checked(self) -> "ExportedResource":
-        """Return the resource; raise `InvalidInputError` if it is too large."""
-        size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
-        if size > limits.MAX_EXPORTED_RESOURCE:
-            raise InvalidInputError(
-                f"is too large: {size} bytes, the limit is {limits.MAX_EXPORTED_RESOURCE}",
-                hint="export a path or URL of the content instead",
-            )
-        return self
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
-
-
-class Offer(Value):
-    """A resource and the node that exports it.
-
-    Attributes:
-        size: Bytes of its stored JSON; 0 if not counted.
-    """
-
-    node: str
-    resource: ExportedResource
-    size: int = 0
-
-
 def reference(kind: str, title: str) -> str:
     """Return the reference of a resource, not shortened."""
     return f"{kind}[{title}]"
@@ -235,7 +149,9 @@ def _tag(text: str) -> str:
     return parse_line(text, what="tag").lower()
 
 
-def _parameters(raw: Mapping[str, Json]) -> Mapping[str, Json]:
+def _parameters(raw: Json) -> Mapping[str, Json]:
+    if not isinstance(raw, dict):
+        raise wrong_type(raw, "a mapping", "")
     if len(raw) > limits.MAX_RESOURCE_PARAMETERS:
         raise InvalidInputError(f"has more than {limits.MAX_RESOURCE_PARAMETERS} parameters")
     for name, value in raw.items():
@@ -265,6 +181,82 @@ def _check_binary(value: Mapping[str, Json]) -> None:
         base64.b64decode(data if isinstance(data, str) else "-", validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidInputError("is not a binary in base64") from error
+
+
+class ExportedResource(Message):
+    """A resource that a node exports.
+
+    Attributes:
+        type: The type as Puppet writes it, `Concat::Fragment`.
+        tags: The tags, sorted, in lower case.
+        file: The manifest on the exporting node; `None` if unknown.
+        line: The line of the manifest; `None` if unknown.
+        parameters: Values by name, without the title.
+        since: When its node first exported it: seconds since 1970, UTC.
+    """
+
+    type: Annotated[str, parse_type]
+    title: Annotated[str, parse_title]
+    tags: Annotated[
+        tuple[Annotated[str, _tag], ...], AllowedRange(maximum=limits.MAX_RESOURCE_TAGS)
+    ]
+    file: Annotated[str, _file] | None
+    line: Annotated[int, AllowedRange(minimum=0)] | None
+    parameters: Annotated[Mapping[str, Json], JsonForm(_parameters)]
+    since: Annotated[float, ALWAYS] = 0.0
+
+    @classmethod
+    def read(cls, raw: object, *, where: str = "") -> "ExportedResource":
+        """Return the resource in a JSON object; an error names the resource."""
+        try:
+            resource = super().read(raw, where=where)
+            return replace(resource, tags=tuple(sorted(set(resource.tags)))).checked()
+        except InvalidInputError as error:
+            given = mapping_of(raw)
+            name = one_line(reference(str(given.get("type")), str(given.get("title"))))
+            raise error.at(name[: 4 * _SHOWN]) from error
+
+    @classmethod
+    def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
+        """Return a resource that `read` accepted before, in a tenth of its time."""
+        try:
+            return cls(**{**raw, "tags": tuple(raw["tags"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a resource: {error}") from error
+
+    @property
+    def ref(self) -> str:
+        """Return its reference: `File[/etc/motd]`."""
+        return reference(self.type, self.title)
+
+    @property
+    def place(self) -> str:
+        """Return where it is declared: `/etc/puppet/modules/a/init.pp:3`; empty if unknown."""
+        if self.file is None:
+            return ""
+        return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
+
+    def checked(self) -> "ExportedResource":
+        """Return the resource; raise `InvalidInputError` if it is too large."""
+        size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
+        if size > limits.MAX_EXPORTED_RESOURCE:
+            raise InvalidInputError(
+                f"is too large: {size} bytes, the limit is {limits.MAX_EXPORTED_RESOURCE}",
+                hint="export a path or URL of the content instead",
+            )
+        return self
+
+
+class Offer(Value):
+    """A resource and the node that exports it.
+
+    Attributes:
+        size: Bytes of its stored JSON; 0 if not counted.
+    """
+
+    node: str
+    resource: ExportedResource
+    size: int = 0
 
 
 class GuardedResource(Value):
@@ -327,6 +319,11 @@ SCHEMA = 1
 _WHERE = "exports"
 
 
+class _Exports(Message):
+    SCHEMA, IS_OPEN = 1, True
+    resources: Annotated[tuple[Json, ...], AllowedRange(maximum=limits.MAX_EXPORTED_RESOURCES)]
+
+
 class PackedResources(Value):
     """All exported resources of a node, packed for the bus.
 
@@ -371,16 +368,14 @@ def read(data: bytes) -> tuple[ExportedResource, ...]:
     raw = parse_object(
         data, where=_WHERE, limit=limits.MAX_EXPORTS, values=limits.MAX_EXPORTED_VALUES
     )
-    return parse_resources(Fields(raw, where=_WHERE))
+    return parse_resources(raw, where=_WHERE)
 
 
-def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
+def parse_resources(raw: object, *, where: str) -> tuple[ExportedResource, ...]:
     """Return the resources in a list of exports; reject duplicates."""
-    fields.schema(SCHEMA)
-    listed = fields.inner_list("resources", maximum=limits.MAX_EXPORTED_RESOURCES)
     by_reference: dict[tuple[str, str], ExportedResource] = {}
-    for item in listed:
-        resource = ExportedResource.parse(item)
+    for item in _Exports.read(raw, where=where).resources:
+        resource = ExportedResource.read(item)
         if (resource.type, resource.title) in by_reference:
             raise InvalidInputError("is a duplicate", where=resource.ref)
         by_reference[(resource.type, resource.title)] = resource

@@ -30,10 +30,10 @@ from localpuppet.base.formats.converter import (
     AllowedRange,
     JsonForm,
     JsonRecord,
+    Message,
     form_of,
     from_record,
 )
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import canonical, compact
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.packed import TooMuchError, unpacked
@@ -86,7 +86,17 @@ def application_of(name: str) -> str:
     return name if reference is None else f"{reference[1]}{reference[2]}"
 
 
-def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
+class NotedComponent(Message):
+    """A component as the Puppet modules record it."""
+
+    SCHEMA, IS_OPEN = 1, True
+    name: _Line
+    application: _Line | None = None
+    produces: _Capabilities
+    consumes: _Capabilities
+
+
+def read_components(noted: Sequence[NotedComponent]) -> tuple[NodeComponent, ...]:
     """Return the components of a catalog, sorted.
 
     Raises:
@@ -99,10 +109,11 @@ def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
             where="components of the catalog",
         )
     components = (
-        from_record(
-            NodeComponent,
-            {"application": application_of(str(note.raw.get("name"))), **note.raw},
-            where=note.where,
+        NodeComponent(
+            name=note.name,
+            application=note.application or application_of(note.name),
+            produces=note.produces,
+            consumes=note.consumes,
         )
         for note in noted
     )

@@ -12,7 +12,6 @@
 
 import asyncio
 import base64
-import binascii
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -20,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import Message, from_record
 from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
@@ -272,6 +271,12 @@ class ChunkedReply(Value):
     data: bytes
 
 
+class _Whole(Message):
+    IS_OPEN = True
+    digest: str
+    size: int
+
+
 def reply_chunk(
     action: str, header: Mapping[str, Json], data: bytes, args: ChunkArguments
 ) -> dict[str, Json]:
@@ -337,16 +342,15 @@ def _read_chunk(
 ) -> ChunkedReply:
     try:
         header = mapping_of(result.get(action))
-        fields = Fields(header, where=action)
-        digest, size = fields.text("digest"), fields.integer("size")
-        data = base64.b64decode(str(result.get("data")), validate=True)
-    except (InvalidInputError, binascii.Error, ValueError) as error:
+        whole = _Whole.read(header)
+        data = from_record(bytes, result.get("data"))
+    except InvalidInputError as error:
         unknown = "sent an unknown answer (update localpuppet there)"
         raise invalid_reply(node, action, unknown) from error
-    if not 0 < size <= most or not data:
-        problem = f"its {action} has {size} bytes; at most {most} are read"
+    if not 0 < whole.size <= most or not data:
+        problem = f"its {action} has {whole.size} bytes; at most {most} are read"
         raise invalid_reply(node, action, problem)
-    return ChunkedReply(header=header, digest=digest, size=size, data=data)
+    return ChunkedReply(header=header, digest=whole.digest, size=whole.size, data=data)
 
 
 def invalid_reply(node: NodeName, action: str, problem: str) -> UnavailableError:

@@ -24,15 +24,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import AllowedRange, JsonForm, Message
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import Json, at, field_values, wrong_type
+from localpuppet.base.formats.values import Json, at, field_values
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.preview import preview_limits as limits
@@ -164,10 +165,38 @@ def _stand_in(placeholder: Mapping[str, Json], where: str) -> Json:
 
 SCHEMA = 1
 NO_DATA = EncData(classes={}, parameters={})
-_KEYS = (
-    *("schema", "node", "captured", "release", "layers", "classes", "parameters", "environment"),
-    *("facts", "trusted", "queries"),
-)
+
+
+def _schema(number: object) -> object:
+    if problem := schema_problem(number, SCHEMA):
+        raise InvalidInputError(problem)
+    return number
+
+
+def _time(text: str) -> str:
+    try:
+        parse_time(text)
+    except ValueError as error:
+        raise InvalidInputError("is not a time, ISO 8601 with a zone") from error
+    return text
+
+
+class _CaptureFile(Message):
+    """The keys of a capture, as `capture.schema.json` describes them."""
+
+    schema: Annotated[int, JsonForm(_schema)] = SCHEMA
+    node: str | None = None
+    captured: Annotated[str, _time] | None = None
+    release: str | None = None
+    layers: Annotated[tuple[str, ...], AllowedRange(maximum=limits.MAX_CAPTURE_LAYERS)] = ()
+    classes: dict[str, dict[str, Json] | None] | list[str] | None = None
+    parameters: dict[str, Json] | None = None
+    environment: str | None = None
+    facts: dict[str, Json]
+    trusted: dict[str, Json] = field(default_factory=dict)
+    queries: Annotated[
+        tuple[CapturedQuery, ...], AllowedRange(maximum=limits.MAX_CAPTURE_QUERIES)
+    ] = ()
 
 
 class NodeCapture(Value):
@@ -215,32 +244,19 @@ class NodeCapture(Value):
 
     @classmethod
     def _read(cls, raw: Mapping[str, Json], node: NodeName) -> "NodeCapture":
-        fields = Fields(raw, where="")
-        fields.only(_KEYS)
-        if "schema" in fields:
-            fields.schema(SCHEMA)
-        named = fields.text_or_none("node")
-        if named not in (None, node):
+        capture = _CaptureFile.read(raw)
+        if capture.node not in (None, node):
             raise InvalidInputError(f"must be {node}", where="node")
-        facts = fields.mapping("facts")
-        trusted = fields.mapping("trusted") if "trusted" in fields else {}
-        data = EncData.from_dict(_checked_data(raw))
         with_stand_ins({**raw}, where="")  # raises for an unknown placeholder
         return cls(
             node=node,
-            facts=facts,
-            trusted=trusted,
-            layers=fields.parsed_list("layers", str, maximum=limits.MAX_CAPTURE_LAYERS)
-            if "layers" in fields
-            else (),
-            data=data,
-            queries=tuple(
-                map(_query, fields.inner_list("queries", maximum=limits.MAX_CAPTURE_QUERIES))
-            )
-            if "queries" in fields
-            else (),
-            captured=fields.parsed_or_none("captured", _time) or "",
-            release=one_line(fields.text_or_none("release") or "")[: limits.MAX_CAPTURE_NAME],
+            facts=capture.facts,
+            trusted=capture.trusted,
+            layers=capture.layers,
+            data=EncData.from_dict(raw),
+            queries=capture.queries,
+            captured=capture.captured or "",
+            release=one_line(capture.release or "")[: limits.MAX_CAPTURE_NAME],
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -295,39 +311,3 @@ class CapturedNode(Value):
     name: str
     capture: bytes
     load: Callable[[], NodeCapture]
-
-
-def _time(text: str) -> str:
-    try:
-        parse_time(text)
-    except ValueError as error:
-        raise InvalidInputError("is not a time, ISO 8601 with a zone") from error
-    return text
-
-
-def _query(fields: Fields) -> CapturedQuery:
-    fields.only(("function", "arguments", "answer"))
-    return CapturedQuery(
-        function=fields.text("function"),
-        arguments=tuple(fields.values("arguments")),
-        answer=fields.value("answer"),
-    )
-
-
-def _checked_data(raw: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the ENC data in `raw`, whose shape a schema need not have checked."""
-    data = {name: raw.get(name) for name in ("classes", "parameters", "environment")}
-    classes, parameters, environment = data.values()
-    bodies = list(classes.values()) if isinstance(classes, dict) else []
-    names = classes if isinstance(classes, list) else []
-    if not isinstance(classes, dict | list | None):
-        raise wrong_type(classes, "a mapping or a list", "classes")
-    if not all(isinstance(body, dict | None) for body in bodies):
-        raise InvalidInputError("must be a mapping of parameters", where="classes")
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidInputError("must be a list of names", where="classes")
-    if not isinstance(parameters, dict | None):
-        raise wrong_type(parameters, "a mapping", "parameters")
-    if not isinstance(environment, str | None):
-        raise wrong_type(environment, "a string", "environment")
-    return data

@@ -5,11 +5,12 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import joined
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json
@@ -159,6 +160,11 @@ def read_report(
 MAX_FACTS = 2 * 1024 * 1024
 
 
+class _FactsDocument(Message):
+    IS_OPEN = True
+    values: dict[str, Json]
+
+
 def read_facts(public: Path) -> Mapping[str, Json]:
     """Return the facts of a run, structured, by name.
 
@@ -183,7 +189,8 @@ def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
     Raises:
         InvalidInputError: The document exceeds `MAX_FACTS`, or has no facts.
     """
-    return Fields.parse(data, where=where, limit=MAX_FACTS).mapping("values")
+    raw = parse_object(data, where=where, limit=MAX_FACTS)
+    return _FactsDocument.read(raw, where=where).values
 
 
 def read_classes(public: Path) -> list[str]:
@@ -203,18 +210,17 @@ def read_classes(public: Path) -> list[str]:
 KICKS = "kicks.jsonl"
 COMPONENTS = "components.jsonl"
 MAX_BYTES = 1024 * 1024
-SCHEMA = 1
+_Note = TypeVar("_Note", bound=Message)
 
 
-def read_noted(public: Path, name: str) -> list[Fields]:
+def read_noted(public: Path, name: str, form: type[_Note]) -> list[_Note]:
     """Return the notes of a run's catalog; empty if the file is missing.
 
     Args:
         name: `KICKS` or `COMPONENTS`.
 
     Raises:
-        InvalidInputError: The file is too large, or a line is not JSON, or it has another schema
-            number.
+        InvalidInputError: The file is too large, or a line is not a note of this form.
     """
     what = name.partition(".")[0]
     file = public / name
@@ -223,7 +229,7 @@ def read_noted(public: Path, name: str) -> list[Fields]:
         data = opened.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InvalidInputError(f"has more than {MAX_BYTES} bytes", where=f"{what} of the catalog")
-    notes = [Fields.parse(line, where=what, limit=MAX_BYTES) for line in data.splitlines()]
-    for note in notes:
-        note.schema(SCHEMA)
-    return notes
+    return [
+        form.read(parse_object(line, where=what, limit=MAX_BYTES), where=what)
+        for line in data.splitlines()
+    ]

@@ -135,7 +135,7 @@ def test_the_form_is_plain() -> None:
         ({"parent": {}}, "sample.parent: the key 'count' is missing"),
         ({"parent": []}, "sample.parent: must be a mapping, not a list"),
         ({"other": 1}, "sample: unknown key 'other'"),
-        ({"word": 1.5}, "sample.word: must be one of several forms, not a number"),
+        ({"word": 1.5}, "sample.word: must be an integer or a string, not a number"),
     ],
 )
 def test_another_form_is_refused_with_its_place(changes: dict[str, Any], message: str) -> None:

@@ -3,9 +3,13 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.schema_number import check_schema, damage_errors, without_schema
 from localpuppet.base.formats.values import Json
+
+
+class Numbered(Message):
+    WHERE, SCHEMA = "request", 1
 
 
 @pytest.mark.parametrize(
@@ -26,12 +30,11 @@ def test_an_error_names_an_unknown_schema_number_of_a_record_or_message(
         check_schema(raw, 1, where="record.json")
     assert str(state.value) == f"record.json: {problem}"
     with pytest.raises(InvalidInputError) as invalid:
-        Fields(raw, where="request").schema(1)
+        Numbered.read(raw)
     assert str(invalid.value) == f"request: {problem}"
 
 
 def test_the_fields_of_a_record_exclude_its_schema_number() -> None:
-    Fields({"schema": 3}, where="").schema(3)
     assert without_schema({"schema": 3, "a": 1}, 3) == {"a": 1}
 
 

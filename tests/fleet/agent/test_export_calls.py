@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.agent.code_calls import ExportCalls
+from localpuppet.fleet.agent.code_calls import CollectCall, ExportCalls
 from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCES
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.recording import LEFT, CollectorService, read_collected, read_exports
@@ -50,8 +49,8 @@ class Rig:
         yield MemoryInventory([], current=self.clock.now().timestamp() - self.age)
 
     async def collect(self, kind: str, condition: Any = None, **more: Any) -> dict[str, Any]:
-        fields = Fields({"type": kind, "filter": condition, **more}, where="call")
-        return await self.calls.collect(fields, str(self.run.id))
+        call = CollectCall.read({"type": kind, "filter": condition, **more})
+        return await self.calls.collect(call, str(self.run.id))
 
     def leave(self, *listed: Any) -> None:
         self.run.public.mkdir(exist_ok=True)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import members
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.agent.code_calls import InventoryCalls
+from localpuppet.fleet.agent.code_calls import InventoryCalls, QueryCall
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.query_record import (
     MAX_PARTS,
@@ -58,8 +57,8 @@ class Rig:
         return run
 
     async def ask(self, function: str, *arguments: Json, run: str | None = None) -> dict[str, Any]:
-        fields = Fields({"function": function, "arguments": list(arguments)}, where="call")
-        answer: dict[str, Any] = json.loads(members(await self.calls.answer(fields, run)))
+        call = QueryCall.read({"function": function, "arguments": list(arguments)})
+        answer: dict[str, Any] = json.loads(members(await self.calls.answer(call, run)))
         return answer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.fleet.agent.code_calls import CollectCall
 from localpuppet.fleet.edges.reactor import Collectors
 from localpuppet.fleet.exports.recording import CollectorService
 from tests.doubles.inventory import MemoryInventory
@@ -36,7 +36,7 @@ def rig(tmp_path: Path) -> Rig:
 
 async def collect(rig: Rig, condition: Any) -> None:
     await rig.calls.collect(
-        Fields({"type": "Host", "filter": condition}, where=""), str(rig.run.id)
+        CollectCall.read({"type": "Host", "filter": condition}), str(rig.run.id)
     )
 
 

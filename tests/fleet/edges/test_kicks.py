@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
@@ -43,7 +42,7 @@ CALL = Outgoing(hosts=(LB,), tags=("a",), ttl=180, keyprefix="/p", keyttl=180)
 
 
 def read(roles: Sequence[str] = (), query: str | None = None) -> Kick:
-    return Kick.read(Fields({"roles": [*roles], "query": query}, where="kick"))
+    return Kick.read({"roles": [*roles], "query": query})
 
 
 def test_a_kick_finds_roles_literally_and_its_written_form_finds_the_same() -> None:
@@ -239,6 +238,6 @@ def test_too_many_receivers_and_a_damaged_file_are_errors(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     with pytest.raises(InvalidInputError, match="the limit is 10000"):
         rig.held.hold(RUN, replace(CALL, hosts=many), uuid=UUID)
-    rig.held._file(RUN).write_text("{}")
+    rig.held._file(RUN).write_text('{"schema": 1}')
     with pytest.raises(StateError, match="is damaged"):
         rig.held.release(RUN)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCE
 from localpuppet.fleet.exports.resource import ExportedResource, named_type, texts_in
 from tests.fleet.exports.offers import resource
@@ -15,12 +14,12 @@ BINARY = {"__ptype": "Binary", "__pvalue": "/wA="}
 
 def parse(**changed: Any) -> ExportedResource:
     raw = {**resource("File", "/etc/x", content="x").to_dict(), **changed}
-    return ExportedResource.parse(Fields(raw, where="resource"))
+    return ExportedResource.read(raw)
 
 
 def test_a_resource_is_encoded_and_parsed() -> None:
     first = resource("Concat::Fragment", "größe", "b", "a", order=[1, {"x": None}], data=BINARY)
-    assert ExportedResource.parse(Fields(first.to_dict(), where="")) == first
+    assert ExportedResource.read(first.to_dict()) == first
     assert (first.ref, first.place) == (
         "Concat::Fragment[größe]",
         "/etc/puppet/modules/app/init.pp:3",
@@ -65,7 +64,7 @@ def test_an_invalid_resource_is_refused(changed: dict[str, Any], reason: str) ->
 def test_a_refusal_names_the_resource_and_the_parameter() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(parameters={"owner": {"__ptype": "x"}})
-    assert caught.value.where == "File[/etc/x]: owner"
+    assert caught.value.where == "File[/etc/x]: parameters: owner"
 
 
 def test_people_may_write_types_as_they_declare_them() -> None:

@@ -5,20 +5,24 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.bus.bus_limits import MAX_NODE_COMPONENTS
-from localpuppet.fleet.inventory.entry import NodeComponent, application_of, read_components
+from localpuppet.fleet.inventory.entry import (
+    NodeComponent,
+    NotedComponent,
+    application_of,
+    read_components,
+)
 
 MYSQL: dict[str, Any] = {"name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []}
 
 
-def fields(**more: Any) -> Fields:
-    return Fields({**MYSQL, **more}, where="components")
+def noted(**more: Any) -> NotedComponent:
+    return NotedComponent.read({"schema": 1, **MYSQL, **more})
 
 
 def test_recorded_components_are_read_and_sorted() -> None:
-    web = fields(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
-    found = read_components([web, fields()])
+    web = noted(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
+    found = read_components([web, noted()])
     assert [(one.application, one.name) for one in found] == [
         ("Lamp[app1]", "Lamp::Mysql[app1]"),
         ("Lamp[app1]", "Lamp::Web[app1-1]"),
@@ -56,10 +60,10 @@ def test_the_application_of_a_reference(name: str, application: str) -> None:
 )
 def test_an_invalid_component_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        read_components([fields(**more)])
+        read_components([noted(**more)])
 
 
 def test_a_catalog_with_too_many_components_is_an_error() -> None:
-    assert len(read_components([fields()] * MAX_NODE_COMPONENTS)) == MAX_NODE_COMPONENTS
+    assert len(read_components([noted()] * MAX_NODE_COMPONENTS)) == MAX_NODE_COMPONENTS
     with pytest.raises(InvalidInputError, match="has 257 components; a node publishes at most 256"):
-        read_components([fields()] * (MAX_NODE_COMPONENTS + 1))
+        read_components([noted()] * (MAX_NODE_COMPONENTS + 1))

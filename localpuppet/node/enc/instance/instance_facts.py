@@ -29,11 +29,13 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import JsonRecord, Message
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
+from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.files import is_file, make_private, read_user_file, remove, write_json
@@ -254,6 +256,17 @@ HINT = "set 'instance_data: {cloud_init: false}' in localpuppet.yaml to do witho
 _NO_CLOUD = "none"
 
 
+class _Cloud(Message):
+    IS_OPEN = True
+    cloud_id: str | None = None
+    instance_id: Annotated[str, parse_instance_id]
+
+
+class _CloudInit(Message):
+    IS_OPEN = True
+    v1: _Cloud
+
+
 def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
     """Return cloud-init's instance data; `None` if it did not run or found no cloud."""
     path = files.run_dir / "instance-data.json"
@@ -261,10 +274,11 @@ def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
         return None
     try:
         data = read_user_file(path, limit=MAX_INSTANCE_DATA)
-        fields = Fields.parse(data, where=str(path), limit=MAX_INSTANCE_DATA).inner("v1")
-        if fields.text_or_none("cloud_id") == _NO_CLOUD:
+        raw = parse_object(data, where=str(path), limit=MAX_INSTANCE_DATA)
+        cloud = _CloudInit.read(raw, where=str(path)).v1
+        if cloud.cloud_id == _NO_CLOUD:
             return None
-        instance_id = fields.parsed("instance_id", parse_instance_id)
+        instance_id = cloud.instance_id
         user_data = files.cloud_dir / "instances" / instance_id / "user-data.txt"
         if not is_file(user_data):
             raise UnavailableError(
@@ -281,7 +295,10 @@ def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
         raise InvalidInputError(error.what, where=error.where, hint=error.hint or HINT) from error
 
 
-SCHEMA = 1
+class _KeptAnswer(JsonRecord):
+    SCHEMA: ClassVar = 1
+    boot_id: str
+    data: InstanceData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +335,7 @@ class InstanceSource:
             return kept
         answer = self.ask(self.service)
         make_private(self.memory.parent)
-        write_json(self.memory, {"schema": SCHEMA, "boot_id": boot_id, "data": answer.to_dict()})
+        write_json(self.memory, _KeptAnswer(boot_id=boot_id, data=answer).to_dict())
         return answer
 
     def facts(self) -> Mapping[str, str]:
@@ -352,11 +369,8 @@ class InstanceSource:
     def _kept(self, service: Service, boot_id: str) -> InstanceData | None:
         """Return the service's stored answer of this boot; `None` without one."""
         try:
-            kept = read_json(self.memory)
-            fields = Fields(kept, where=str(self.memory))
-            fields.schema(SCHEMA)
-            data = InstanceData.from_dict(fields.mapping("data"), where=str(self.memory))
-            same = fields.text("boot_id") == boot_id and data.source == service
-        except (FileNotFoundError, StateError, InvalidInputError):
+            kept = _KeptAnswer.from_dict(read_json(self.memory))
+        except (FileNotFoundError, StateError):
             return None  # missing, damaged, or of another version: the service is asked again
-        return data if same else None
+        is_same = kept.boot_id == boot_id and kept.data.source == service
+        return kept.data if is_same else None

@@ -23,11 +23,11 @@ from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_at
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.converter import Message
 from localpuppet.base.machine.files import input_errors, read_user_file
 from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.instance_data import (
@@ -181,9 +181,13 @@ def _token(answer: bytes) -> str:
     return token
 
 
+class _OpenStackData(Message):
+    WHERE, LIMIT, IS_OPEN = "meta_data.json", MAX_METADATA, True
+    uuid: Annotated[str, parse_instance_id]
+
+
 def _uuid(answer: bytes) -> str:
-    fields = Fields.parse(answer, where="meta_data.json", limit=MAX_METADATA)
-    return fields.parsed("uuid", parse_instance_id)
+    return _OpenStackData.parse(answer).uuid
 
 
 TIMEOUT = 1.0
