@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.doubles.simulated_loop import run_simulated
 from tests.rigs.node import PATIENCE, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
@@ -27,8 +28,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Restore the signals of a terminal's keys for child processes: `nohup` and `&` ignore them."""
+    config.addinivalue_line("markers", "simulated: a coroutine that runs in simulated time")
     for number, usual in (
         (signal.SIGHUP, signal.SIG_DFL),
         (signal.SIGINT, signal.default_int_handler),
@@ -40,11 +42,17 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test in a separate loop, so that none of its tasks outlives it."""
+    """Run a coroutine test in a separate loop, so that none of its tasks outlives it.
+
+    With the mark `simulated`, the loop has a simulated clock.
+    """
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    if pyfuncitem.get_closest_marker("simulated"):
+        run_simulated(pyfuncitem.obj(**arguments))
+        return True
 
     async def run() -> None:
         async with asyncio.timeout(PATIENCE):

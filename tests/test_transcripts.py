@@ -31,8 +31,8 @@ from localpuppet.rollout.events import (
 from localpuppet.rollout.journal import Journals
 from tests.rigs.commands import COMMANDS
 from tests.rigs.recorded import Recorded
-from tests.rollout.simulated import began
-from tests.rollout.simulated import node as numbered
+from tests.rollout.make import began
+from tests.rollout.make import node as numbered
 
 DATA = Path(__file__).parent / "data" / "transcripts"
 AT = "2026-11-22T11:00:00.000000Z"

@@ -13,9 +13,8 @@ from pathlib import Path
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.events import Event, LastRunsReported
 from localpuppet.rollout.journal import Journals
-from tests.rollout.simulated import ID, began
+from tests.rollout.make import AT, ID, began
 
-AT = "2026-11-22T11:00:00.000000Z"
 BEGAN = began([1, 2])
 ELSEWHERE: list[tuple[str, Event]] = [(AT, BEGAN), (AT, LastRunsReported(durations={}))]
 MOST = 100

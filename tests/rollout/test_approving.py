@@ -1,4 +1,4 @@
-"""Which rollout a digest means, and which plan it is for."""
+"""Approvals: which rollout a digest means, which plan it is for, and how changes differ from it."""
 
 from dataclasses import replace
 
@@ -7,27 +7,38 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.deciding import (
-    approval_of,
-    decide,
-    find,
-    not_approvable,
-    refuse_other,
-)
+from localpuppet.rollout.deciding import approval_of, decide, find, not_approvable, refuse_other
 from localpuppet.rollout.events import (
-    NodeResult,
     NodeRun,
-    NodeRunEnded,
+    RolloutBegan,
     RolloutEnded,
     RolloutEnding,
+    from_dict,
+    to_dict,
 )
-from localpuppet.rollout.rollout_options import MAX_ALL, Delivery, RolloutOptions
+from localpuppet.rollout.rollout_options import (
+    MAX_ALL,
+    Delivery,
+    RolloutOptions,
+    UnapprovedChange,
+    compare,
+    digest_of,
+)
 from localpuppet.rollout.state import RolloutState
-from tests.rollout.foretold import SALT, change, foretold
-from tests.rollout.simulated import began, node
+from tests.rollout.make import (
+    ID,
+    SALT,
+    approval,
+    began,
+    change,
+    foretold,
+    node,
+    rollout_over,
+    run_ended,
+)
 
 FIRST = replace(began([1], [2], noop=True, tags=("web",)), salt=SALT)
-OVER = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
+OVER = rollout_over()
 TAGS = RolloutOptions(tags=("web",))
 
 
@@ -36,14 +47,7 @@ def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> 
     state = RolloutState(FIRST)
     for number, one in enumerate(told, 1):
         turn = NodeRun(number, node(number))
-        state.take(
-            NodeRunEnded(
-                node_run=turn,
-                result=NodeResult.SUCCEEDED,
-                outcome="unchanged",
-                predicted_changes=one,
-            )
-        )
+        state.take(run_ended(turn, outcome="unchanged", predicted_changes=one))
     if over is not None:
         state.take(over)
     return state
@@ -123,3 +127,57 @@ def test_more_changes_than_can_be_approved_together_end_the_rollout() -> None:
     assert decide(state).stop == (
         f"the nodes would change more than {MAX_ALL} properties (select fewer nodes)"
     )
+
+
+A, B, OTHER = change("/a"), change("/b"), change("/a", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        (foretold(A, B), foretold(A, B), ""),
+        (foretold(A, B), foretold(B), ""),
+        (foretold(A, B), foretold(), ""),
+        (foretold(A), foretold(A, B), "would make 1 change that was not approved"),
+        (
+            foretold(A),
+            foretold(OTHER, B),
+            "would make 2 changes that were not approved, 1 of them to other values",
+        ),
+        (
+            foretold(A, release="shop/tags/r6"),
+            foretold(A),
+            "would run shop/tags/r7, and shop/tags/r6 was approved",
+        ),
+        (None, foretold(), "would run shop/tags/r7, and nothing was approved"),
+    ],
+)
+def test_the_same_or_fewer_changes_pass(
+    before: PredictedChanges | None, now: PredictedChanges, why: str
+) -> None:
+    found = compare(before, now)
+    assert (bool(found), found.reason) == (bool(why), why)
+    assert UnapprovedChange.from_dict(found.to_dict()) == found
+
+
+def test_another_difference_has_another_digest() -> None:
+    one, two = compare(foretold(), foretold(A)), compare(foretold(), foretold(OTHER))
+    assert one.digest != two.digest
+    assert len(one.digest) == 16
+
+
+def test_a_digest_covers_the_whole_approval() -> None:
+    groups, nodes = [[node(1)], [node(2)]], {node(1): foretold(A), node(2): foretold()}
+    first = digest_of(ID, groups=groups, tags=[], nodes=nodes)
+    others = [
+        digest_of(ID, groups=[[node(1), node(2)]], tags=[], nodes=nodes),
+        digest_of(ID, groups=groups, tags=["web"], nodes=nodes),
+        digest_of(ID, groups=groups, tags=[], nodes=nodes | {node(2): foretold(B)}),
+        digest_of(ID, groups=groups, tags=[], nodes=nodes | {node(2): foretold(release="x/t/r1")}),
+    ]
+    assert len({first, *others}) == 5
+    whole = approval(nodes)
+    began = RolloutBegan(
+        id=ID, caller="op", groups=(), options=RolloutOptions(), title="", approval=whole
+    )
+    assert from_dict(to_dict(began)) == began

@@ -1,8 +1,10 @@
-"""Checkpoints on a bus: their bounds, their owner, resuming and taking over from them."""
+"""Checkpoints: their form, their bounds on a bus, resuming and taking over from them."""
 
 import asyncio
+import json
 import os
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,30 +18,37 @@ from localpuppet.fleet.bus.bus_limits import MAX_CHECKPOINT, MAX_PACKED_CHECKPOI
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.checkpoints import CheckpointKeeper, RolloutCheckpoint, Summary
-from localpuppet.rollout.commands import RolloutCommand, look
+from localpuppet.rollout.commands import RolloutCommand, SignedCommand, look
 from localpuppet.rollout.events import (
+    ChecksEnded,
     Event,
+    NodeResult,
     NodeRun,
-    NodeRunsStarted,
-    RolloutEnded,
     RolloutEnding,
     RolloutResumed,
-    RolloutStopped,
 )
 from localpuppet.rollout.journal import Journals
-from localpuppet.rollout.resuming import head_of
+from localpuppet.rollout.resuming import BLIND, head_of
 from tests.doubles.simulated_loop import run_simulated
-from tests.rollout.checkpoint_site import (
+from tests.rollout.make import (
     AT,
     CALLER,
     FIRST,
+    ID,
     KEY,
     STARTED,
     Site,
+    began,
     head,
     kept,
+    node,
+    rollout_over,
+    rollout_stopped,
+    run_ended,
+    runs_started,
 )
-from tests.rollout.simulated import ID, node
+
+pytestmark = pytest.mark.simulated
 
 
 @pytest.fixture
@@ -51,7 +60,7 @@ def test_a_checkpoint_is_encoded_parsed_and_bounded() -> None:
     whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
     assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
     for why in (os.urandom(MAX_PACKED_CHECKPOINT).hex(), " " * MAX_CHECKPOINT):
-        large = head(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why), epoch=4)
+        large = head(rollout_stopped(RolloutEnding.STOPPED, why), epoch=4)
         small = RolloutCheckpoint.parse(large.to_payload(), caller=CALLER)
         assert (small.epoch, small.events) == (4, ())
     with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
@@ -123,7 +132,7 @@ async def test_a_command_for_the_newest_rollout_never_goes_to_an_older_one(site:
     older = RolloutId("20261101T110000Z-0a1b")
     began = replace(FIRST, id=older)
     await site.heads.write(RolloutCheckpoint(rollout=older, epoch=1, events=((AT, began),)), None)
-    stopped = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped", still_held={})
+    stopped = rollout_over(RolloutEnding.STOPPED, "stopped")
     revision = await site.heads.write(head(STARTED, stopped), None)
     for command in RolloutCommand:
         with pytest.raises(InvalidInputError, match=f"{ID}: is over: stopped"):
@@ -135,7 +144,7 @@ async def test_a_command_for_the_newest_rollout_never_goes_to_an_older_one(site:
 
 async def test_an_overtaken_machine_resumes_from_the_checkpoint_of_the_other(site: Site) -> None:
     site.begin(STARTED)
-    later = (RolloutResumed(epoch=2), NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)))
+    later = (RolloutResumed(epoch=2), runs_started(NodeRun(1, node(2))))
     await site.heads.write(head(*later, epoch=2), None)
     assert (await site.take_up(site.here)).epoch == 3
     assert site.here.open(ID).state().started == {NodeRun(1, node(2))}
@@ -163,7 +172,7 @@ async def test_of_two_processes_that_resume_a_rollout_only_the_first_succeeds(si
             RolloutCheckpoint(rollout=ID, epoch=3, events=(), over=True),
             "is over: it continued elsewhere",
         ),
-        (head(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})), "is over: done"),
+        (head(rollout_over()), "is over: done"),
     ],
 )
 async def test_the_error_says_why_a_rollout_cannot_be_resumed(
@@ -215,46 +224,38 @@ def test_a_rollout_says_once_that_the_bus_is_full(site: Site) -> None:
     assert site.notes == [full, "the bus accepts values again; the rollout continues"] * 2
 
 
-def test_a_checkpoint_follows_its_journal_over_outages(site: Site) -> None:
+async def test_a_checkpoint_follows_its_journal_over_outages(site: Site) -> None:
     events: list[Event] = []
 
-    async def work() -> None:
-        ours = keeper(site, lambda: head(*events))
-        keeping = asyncio.create_task(ours.run())
-        ours.changed()
-        await asyncio.sleep(5)
-        site.kv.problem = UnavailableError("away", where="bus")
-        events.append(STARTED)
-        ours.changed()
-        await asyncio.sleep(60)
-        site.kv.problem = None
-        await asyncio.sleep(60)
-        assert await shown(site) == head(STARTED)
-        # The reply was lost: the key has another revision than the keeper knows.
-        site.store.write(
-            KEY, site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT), None
-        )
-        ours.changed()
-        await asyncio.sleep(60)
-        assert await shown(site) == head(STARTED)
-        keeping.cancel()
-
-    run_simulated(work())
+    ours = keeper(site, lambda: head(*events))
+    keeping = asyncio.create_task(ours.run())
+    ours.changed()
+    await asyncio.sleep(5)
+    site.kv.problem = UnavailableError("away", where="bus")
+    events.append(STARTED)
+    ours.changed()
+    await asyncio.sleep(60)
+    site.kv.problem = None
+    await asyncio.sleep(60)
+    assert await shown(site) == head(STARTED)
+    # The reply was lost: the key has another revision than the keeper knows.
+    site.store.write(KEY, site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT), None)
+    ours.changed()
+    await asyncio.sleep(60)
+    assert await shown(site) == head(STARTED)
+    keeping.cancel()
 
 
-def test_an_overtaken_controller_learns_of_it_and_ends(site: Site) -> None:
-    async def work() -> None:
-        ours = keeper(site, head)
-        await ours.write()
-        found = await site.heads.read(ID)
-        assert found is not None
-        await site.heads.write(head(epoch=2), found.revision)
-        ours.changed()
-        with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
-            await ours.run()
-        assert await shown(site) == head(epoch=2)
-
-    run_simulated(work())
+async def test_an_overtaken_controller_learns_of_it_and_ends(site: Site) -> None:
+    ours = keeper(site, head)
+    await ours.write()
+    found = await site.heads.read(ID)
+    assert found is not None
+    await site.heads.write(head(epoch=2), found.revision)
+    ours.changed()
+    with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
+        await ours.run()
+    assert await shown(site) == head(epoch=2)
 
 
 def test_a_controller_without_the_right_to_write_checkpoints_warns_once(site: Site) -> None:
@@ -265,26 +266,23 @@ def test_a_controller_without_the_right_to_write_checkpoints_warns_once(site: Si
     assert site.notes == ["warning: only this machine can resume the rollout: bus: not allowed"]
 
 
-def test_a_foreign_value_at_its_key_ends_checkpoints_and_not_the_rollout(site: Site) -> None:
-    async def work() -> None:
-        ours = keeper(site, head)
-        await ours.write()
-        site.store.write(KEY, b"something", None)
-        ours.changed()
-        await ours.run()
-        assert "only this machine can resume the rollout" in site.notes[0]
-
-    run_simulated(work())
+async def test_a_foreign_value_at_its_key_ends_checkpoints_and_not_the_rollout(site: Site) -> None:
+    ours = keeper(site, head)
+    await ours.write()
+    site.store.write(KEY, b"something", None)
+    ours.changed()
+    await ours.run()
+    assert "only this machine can resume the rollout" in site.notes[0]
 
 
 def test_a_journal_has_a_checkpoint_as_long_as_it_can_be_resumed(site: Site) -> None:
     site.begin(STARTED)
     journal = site.here.take(ID)
     assert head_of(journal) == head(STARTED)
-    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
+    journal.append(rollout_over(RolloutEnding.STOPPED), at=AT)
     assert not head_of(journal).over
     journal.append(RolloutResumed(epoch=5), at=AT)
-    journal.append(RolloutEnded(ending=RolloutEnding.FAILED, reason="", still_held={}), at=AT)
+    journal.append(rollout_over(RolloutEnding.FAILED), at=AT)
     summary = Summary(
         title="test",
         ending=RolloutEnding.FAILED,
@@ -349,24 +347,200 @@ async def test_a_person_without_the_right_to_write_checkpoints_takes_nothing_ove
         await site.take_up(site.there, ID, site.bob)
 
 
-def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows(
+async def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows(
     site: Site,
 ) -> None:
-    async def work() -> None:
-        ours = keeper(site, head)
-        assert not await ours.is_ours(), "the bus has no checkpoint yet"
-        await ours.write()
-        assert await ours.is_ours()
-        found = await site.heads_of(site.bob).read(ID)
-        assert found is not None
-        await site.heads_of(site.bob).write(head(epoch=2), found.revision)
-        ours.changed()
+    ours = keeper(site, head)
+    assert not await ours.is_ours(), "the bus has no checkpoint yet"
+    await ours.write()
+    assert await ours.is_ours()
+    found = await site.heads_of(site.bob).read(ID)
+    assert found is not None
+    await site.heads_of(site.bob).write(head(epoch=2), found.revision)
+    ours.changed()
+    await ours.run()
+    assert "was signed by bob" in site.notes[0]
+    assert not await ours.is_ours()
+    site.may = {"bob"}
+    ours.changed()
+    with pytest.raises(BusyError, match="was resumed elsewhere"):
         await ours.run()
-        assert "was signed by bob" in site.notes[0]
-        assert not await ours.is_ours()
-        site.may = {"bob"}
-        ours.changed()
-        with pytest.raises(BusyError, match="was resumed elsewhere"):
-            await ours.run()
 
-    run_simulated(work())
+
+TWO_GROUPS = began([1], [2])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"counts": {"done": -1}},
+        {"counts": {"done": True}},
+        {"counts": {"<script>": 1}},
+        {"counts": [["succeeded", 1]]},
+        {"ending": "well"},
+        {"finished_at": "yesterday"},
+        {"started_at": "0001-01-01T00:00:00+14:00"},
+        {"noop": 1},
+        {"title": 7},
+    ],
+)
+def test_a_summary_is_accepted_only_in_its_form(lie: dict[str, object]) -> None:
+    raw = {"title": "t" * 999, "ending": "done", "reason": "a\nb", "started_at": AT}
+    told = {**raw, "finished_at": AT, "noop": False, "counts": {"done": 3}, "release": ""}
+    whole = {"schema": 1, "rollout": ID, "epoch": 1, "over": True, "events": [], "summary": told}
+
+    def parsed(payload: dict[str, object]) -> Summary | None:
+        data = zlib.compress(json.dumps(payload).encode())
+        return RolloutCheckpoint.parse(data, caller=CALLER).summary
+
+    summary = parsed(whole)
+    assert summary is not None
+    assert (len(summary.title), "\n" in summary.reason, summary.succeeded) == (200, False, True)
+    assert parsed({**whole, "summary": None}) is None
+    for contradiction in ({"summary": {**told, **lie}}, {"over": False}, {"over": "no"}):
+        with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
+            parsed({**whole, **contradiction})
+
+
+@pytest.mark.parametrize(
+    ("at", "event"),
+    [
+        ("yesterday", runs_started(NodeRun(1, node(1)))),
+        ("9999-12-31T23:59:59-14:00", runs_started(NodeRun(1, node(1)))),
+        (AT, runs_started(NodeRun(1, node(7)))),
+    ],
+)
+def test_a_checkpoint_with_impossible_events_is_rejected(at: str, event: Event) -> None:
+    def parsed(*events: tuple[str, Event]) -> RolloutCheckpoint:
+        told = RolloutCheckpoint(rollout=ID, epoch=1, events=((AT, TWO_GROUPS), *events))
+        return RolloutCheckpoint.parse(told.to_payload(), caller=TWO_GROUPS.caller)
+
+    assert parsed().events == ((AT, TWO_GROUPS),)
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
+        parsed((at, event))
+
+
+def test_a_number_that_has_no_value_is_no_epoch() -> None:
+    told = RolloutCheckpoint(
+        rollout=ID, epoch=1, events=((AT, TWO_GROUPS), (AT, RolloutResumed(epoch=2)))
+    )
+    raw = json.dumps(json.loads(zlib.decompress(told.to_payload())))
+    assert raw.count('"epoch": 2') == 1
+    hostile = raw.replace('"epoch": 2', '"epoch": 1e999').encode()
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
+        RolloutCheckpoint.parse(zlib.compress(hostile), caller=TWO_GROUPS.caller)
+
+
+@pytest.mark.parametrize(("epoch", "resumed"), [(0, 1), (-1, 1), (2**70, 1), (100_000, 1), (2, 3)])
+def test_a_checkpoint_with_an_epoch_that_nodes_refuse_is_rejected(epoch: int, resumed: int) -> None:
+    """Its caller would resume in the next epoch, which all nodes refuse for ever."""
+
+    def parsed(epoch: int, resumed: int) -> RolloutCheckpoint:
+        events = ((AT, TWO_GROUPS), (AT, RolloutResumed(epoch=resumed)))
+        told = RolloutCheckpoint(rollout=ID, epoch=epoch, events=events)
+        return RolloutCheckpoint.parse(told.to_payload(), caller=TWO_GROUPS.caller)
+
+    assert parsed(3, 3).epoch == 3
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
+        parsed(epoch, resumed)
+
+
+async def test_a_person_who_took_over_does_not_choose_the_commands_of_the_caller(
+    site: Site,
+) -> None:
+    """The right to resume in Alice's name does not let Bob choose her commands or her release."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    evil = replace(FIRST, options=replace(FIRST.options, checks=(("/bin/evil",),)))
+    events = ((AT, evil), (AT, RolloutResumed(epoch=2)))
+    bobs = site.heads_of(site.bob)
+    await bobs.write(RolloutCheckpoint(rollout=ID, epoch=2, events=events), None)
+    with pytest.raises(IntegrityError, match="taken over by bob, and its start event differs"):
+        await site.take_up(site.here)
+    with pytest.raises(IntegrityError, match="its start event is unknown here"):
+        await site.take_up(site.there)
+    assert site.here.open(ID).state().began == FIRST
+    assert not site.there.ids()
+    # When Carol takes it over as well, she is asked about commands first.
+    assert (await site.take_up(site.there, ID, site.carol)).epoch == 3
+    assert site.asked[0].commands == ["/bin/evil"]
+
+
+async def test_a_large_epoch_of_a_takeover_does_not_stop_the_caller_from_resuming(
+    site: Site,
+) -> None:
+    site.begin(STARTED)
+    site.may = {"bob"}
+    written = head(RolloutResumed(epoch=2**70), epoch=2**70)
+    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT), None)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
+
+
+@pytest.mark.parametrize("by_bob", [True, False])
+async def test_an_overwritten_checkpoint_does_not_stop_the_caller_from_resuming(
+    site: Site, by_bob: bool
+) -> None:
+    """On a bus without permissions any member could: the nodes know whether a controller runs."""
+    site.begin(STARTED)
+    written = head(RolloutResumed(epoch=7), epoch=7)
+    token = site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT) if by_bob else b"x"
+    site.store.write(KEY, token, None)
+    taken = await site.take_up(site.here, None)
+    assert (taken.epoch, taken.revision) == (1 + BLIND + 1, None)
+    assert "resuming from the local journal, because the checkpoint is not trusted" in site.notes[0]
+    assert site.here.open(ID).state().began == FIRST
+    entry = site.store.get(KEY)
+    assert entry is not None
+    assert entry.value == token, "the others see the false checkpoint, too"
+
+
+async def test_commands_that_need_events_are_refused_for_a_checkpoint_without_events(
+    site: Site,
+) -> None:
+    """Its checkpoint is too large for events: from another machine, only stop works."""
+    await site.heads.write(RolloutCheckpoint(rollout=ID, epoch=1, events=()), None)
+    for word in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+        with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):
+            await look(site.heads, ID, word)
+    assert (await look(site.heads, ID, RolloutCommand.STOP)).head.events == ()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        ChecksEnded(node_run=NodeRun(1, node(1)), problem="x"),
+        run_ended(NodeRun(7, node(1)), NodeResult.FAILED),
+        runs_started(NodeRun(0, node(1))),
+        runs_started(NodeRun(1, node(9))),
+    ],
+)
+async def test_a_checkpoint_with_foreign_nodes_does_not_enter_the_journal(
+    site: Site, forged: Event
+) -> None:
+    """Otherwise each later command on that machine would end with a stack trace."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    await site.heads_of(site.bob).write(head(RolloutResumed(epoch=2), forged, epoch=2), None)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
+    assert "the checkpoint is not trusted" in site.notes[0]
+    assert site.here.open(ID).state().started == {NodeRun(1, node(1))}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        SignedCommand.parse,
+        lambda data: RolloutCheckpoint.parse(zlib.compress(data), caller="choria=alice"),
+    ],
+)
+def test_a_message_with_another_number_is_named(read: Callable[[bytes], object]) -> None:
+    for number, problem in [
+        ({"schema": 2}, "has schema 2; this version reads 1"),
+        ({"schema": "1"}, "has no schema number; this version reads 1"),
+        ({}, "has no schema number; this version reads 1"),
+    ]:
+        with pytest.raises(InvalidInputError, match=problem):
+            read(json.dumps(number).encode())
+    with pytest.raises(InvalidInputError) as other:
+        read(b'{"schema": 1}')
+    assert "schema" not in str(other.value)

@@ -1,9 +1,13 @@
-"""The journal on disk: it has each event with its author, and tells each kind of event apart."""
+"""Journals on disk: their events, which there are, and what killed processes leave."""
 
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,8 +25,6 @@ from localpuppet.rollout.events import (
     LastRunsReported,
     NodeResult,
     NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
     NodesSkipped,
     RolloutBegan,
     RolloutContinued,
@@ -30,7 +32,6 @@ from localpuppet.rollout.events import (
     RolloutEnding,
     RolloutPaused,
     RolloutResumed,
-    RolloutStopped,
     RolloutTakenOver,
     from_dict,
     to_dict,
@@ -38,9 +39,19 @@ from localpuppet.rollout.events import (
 from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter, resumable
 from localpuppet.rollout.rollout_options import Amount, OnFailure, PauseAfter, RolloutOptions
 from localpuppet.rollout.rollout_report import RUNNING
-from tests.rollout.simulated import ID, began, node
+from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rollout.killed_beginnings import BEGAN, ELSEWHERE, MOST, WAYS
+from tests.rollout.make import (
+    AT,
+    ID,
+    began,
+    node,
+    rollout_over,
+    rollout_stopped,
+    run_ended,
+    runs_started,
+)
 
-AT = "2026-11-22T11:00:00.000000Z"
 EVENTS: list[Event] = [
     RolloutBegan(
         id=ID,
@@ -70,14 +81,8 @@ EVENTS: list[Event] = [
     RolloutResumed(),
     LastRunsReported(durations={node(1): (12.5, 10.0)}),
     NodesSkipped(reasons={node(1): "on hold"}),
-    NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)),
-    NodeRunEnded(
-        node_run=NodeRun(1, node(2)),
-        result=NodeResult.FAILED,
-        outcome="failed",
-        run="r",
-        reason="exit 1",
-    ),
+    runs_started(NodeRun(1, node(2))),
+    run_ended(NodeRun(1, node(2)), NodeResult.FAILED, outcome="failed", run="r", reason="exit 1"),
     ChecksEnded(node_run=NodeRun(1, node(2)), problem="check http://a/: answered 503"),
     ChecksEnded(node_run=NodeRun(2, node(2))),
     RolloutPaused(
@@ -85,7 +90,7 @@ EVENTS: list[Event] = [
     ),
     RolloutPaused(reason="1 node failed"),
     RolloutContinued(caller="choria=bob"),
-    RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed"),
+    rollout_stopped(RolloutEnding.FAILED, "1 node failed"),
     RolloutTakenOver(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
     RolloutEnded(
         ending=RolloutEnding.FAILED,
@@ -147,9 +152,7 @@ class ReaderOfAnEnd(JournalReader):
 
     def events(self) -> list[tuple[str, Event]]:
         events = super().events()
-        self._written.append(
-            RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT
-        )
+        self._written.append(rollout_over(), at=AT)
         self._written.close()
         return events
 
@@ -165,9 +168,9 @@ def test_a_finished_rollout_or_that_of_another_caller_cannot_be_resumed(journals
     assert resumable(journal, "choria=alice").id == ID
     with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
         resumable(journal, "choria=bob")
-    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
+    journal.append(rollout_over(RolloutEnding.STOPPED), at=AT)
     assert resumable(journal, "choria=alice").id == ID
-    journal.append(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT)
+    journal.append(rollout_over(), at=AT)
     with pytest.raises(
         InvalidInputError, match=r"is over: done .*the node that did not .* 1 of them"
     ):
@@ -178,7 +181,7 @@ def test_a_finished_rollout_or_that_of_another_caller_cannot_be_resumed(journals
 def test_events_have_named_fields_in_json() -> None:
     turn = NodeRun(1, node(1))
     changes = PredictedChanges(release="shop/tags/r1", total=0, changes=())
-    end = NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, predicted_changes=changes)
+    end = run_ended(turn, NodeResult.UNRESPONSIVE, predicted_changes=changes)
     assert json.loads(json.dumps(to_dict(end))) == {
         "event": "node_run_ended",
         "node_run": [1, node(1)],
@@ -202,15 +205,6 @@ def test_events_have_named_fields_in_json() -> None:
         "still_held": {node(1): "did not answer"},
         "held_for_investigation": [node(2)],
     }
-
-
-def test_a_journal_of_an_earlier_format_is_refused(journals: Journals, tmp_path: Path) -> None:
-    journals.begin(began([1]), at=AT).close()
-    connection = sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    with pytest.raises(StateError, match=r"another version of localpuppet \(format 1\).*move it"):
-        journals.open(ID).events()
 
 
 @pytest.mark.parametrize(
@@ -248,7 +242,7 @@ def test_an_option_keeps_its_limits_in_a_journal(key: str, value: object, messag
 
 def test_the_entry_of_a_node_run_is_the_nodes_own() -> None:
     entry = AwaitedEntry(node=node(2), digest="a" * 64, at=1.0)
-    end = NodeRunEnded(node_run=NodeRun(1, node(2)), result=NodeResult.SUCCEEDED, entry=entry)
+    end = run_ended(NodeRun(1, node(2)), entry=entry)
     raw = json.loads(json.dumps(to_dict(end)))
     assert from_dict(raw) == end
     raw["entry"]["node"] = node(1)
@@ -271,12 +265,17 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
         journals.open(ID).state()
 
 
-def test_a_journal_of_another_format_is_refused(journals: Journals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "cure"), [(1, r"\(format 1\).*move it"), (100, "update localp")]
+)
+def test_a_journal_of_another_format_is_refused(
+    journals: Journals, tmp_path: Path, number: int, cure: str
+) -> None:
     journals.begin(began([1]), at=AT).close()
     with closing(sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite")) as connection:
-        connection.execute("PRAGMA user_version = 100")
-    with pytest.raises(StateError, match=r"another version of localpuppet.*update localpuppet"):
-        journals.open(ID).state()
+        connection.execute(f"PRAGMA user_version = {number}")
+    with pytest.raises(StateError, match=rf"another version of localpuppet.*{cure}"):
+        journals.open(ID).events()
 
 
 def test_ids_sort_by_their_start_also_when_the_clock_is_set_back() -> None:
@@ -288,3 +287,115 @@ def test_ids_sort_by_their_start_also_when_the_clock_is_set_back() -> None:
     assert RolloutId.parse(third) == third
     with pytest.raises(InvalidInputError):
         RolloutId.parse("../../etc/passwd")
+
+
+def test_an_unknown_rollout_is_an_error(journals: Journals) -> None:
+    assert list(journals.ids()) == []
+    with pytest.raises(InvalidInputError, match="this machine has no rollout"):
+        journals.open(None)
+    journals.begin(began([1]), at=AT).close()
+    with pytest.raises(
+        InvalidInputError, match="this machine has no rollout 20261122T110000Z-ffff"
+    ):
+        journals.open(RolloutId("20261122T110000Z-ffff"))
+
+
+def test_old_journals_are_removed_except_the_newest_and_running_ones(
+    journals: Journals, tmp_path: Path
+) -> None:
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    ids = [RolloutId.of(first + timedelta(days=day), "0000", None) for day in range(24)]
+    running = None
+    for one in ids:
+        journal = journals.begin(replace(began([1]), id=one), at=AT)
+        if one == ids[1]:
+            running = journal
+        else:
+            journal.close()
+    (tmp_path / "rollouts" / "notes.sqlite").write_text("a file of another program")
+    (tmp_path / "rollouts" / f"{ids[2]}.sqlite").write_bytes(b"x" * 5000)
+    journals.forget(first + timedelta(days=89))
+    assert len(journals.ids()) == 24
+    journals.forget(first + timedelta(days=92))
+    assert sorted(journals.ids()) == [ids[1], *ids[2:]], "the first is old, the third is not"
+    journals.forget(first + timedelta(days=400))
+    assert sorted(journals.ids()) == [ids[1], *ids[-20:]]
+    left = {path.name.partition(".")[0] for path in (tmp_path / "rollouts").iterdir()}
+    assert left == {ids[1], *ids[-20:], "notes"}, "nothing is left of the others"
+    assert running is not None
+    running.append(RolloutResumed(), at=AT)
+    running.close()
+
+
+def test_a_damaged_journal_hides_no_other_rollout(journals: Journals, tmp_path: Path) -> None:
+    journals.begin(began([1]), at=AT).close()
+    (damaged,) = (path for path in tmp_path.rglob("*.sqlite"))
+    newer = replace(began([2]), id=RolloutId("20261122T120000Z-0123"))
+    journals.begin(newer, at=AT).close()
+    damaged.write_bytes(b"not a database" * 100)
+    assert [state.began.id for state in journals.states()] == [newer.id]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_start_leaves_a_journal_with_its_first_event_or_none(
+    way: str, tmp_path: Path
+) -> None:
+    """Killed before each file that it creates or removes."""
+    subprocess.run(
+        [sys.executable, "-m", "tests.rollout.killed_beginnings", str(tmp_path), way],
+        cwd=REPOSITORY,
+        check=True,
+        timeout=PATIENCE,
+    )
+    whole = [(AT, BEGAN)] if way != "take over" else ELSEWHERE
+    attempts = sorted(int(path.name) for path in tmp_path.iterdir())
+    there = []
+    for number in attempts:
+        journals = Journals(tmp_path / str(number))
+        there.append(list(journals.ids()))
+        if there[-1]:
+            journal = journals.open(ID)
+            assert journal.events() == whole
+            assert journal.state().resumable
+            journal.remove()
+        journals.begin(BEGAN, at=AT).close()
+        assert journals.open(None).events() == [(AT, BEGAN)]
+    assert there.count([ID]) >= 2, "also one that was killed"
+    assert there.count([]) > 2
+    assert attempts[-1] < MOST
+
+
+def test_old_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.begin(BEGAN, at=AT).close()
+    halves = (f".{ID}.sqlite.0123456789ab", f"{ID}.lock", f"{ID}.sqlite-wal")
+    other = RolloutId("20261001T110000Z-0123")
+    for name in (f".{other}.sqlite.0123456789ab", f"{other}.lock", f"{other}.sqlite-wal"):
+        (tmp_path / name).touch()
+    (tmp_path / halves[0]).touch()
+    journals.forget(datetime(2026, 12, 1, tzinfo=UTC))
+    assert len(list(tmp_path.iterdir())) == 6, "its process may still be running"
+    journals.forget(datetime(2027, 12, 1, tzinfo=UTC))
+    assert {path.name for path in tmp_path.iterdir()} == {f"{ID}.sqlite", *halves[:2]}
+    journals.open(ID).remove()
+    journals.forget(datetime(2027, 12, 1, tzinfo=UTC))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_rollout_of_an_id_is_not_begun(journals: Journals) -> None:
+    journals.begin(BEGAN, at=AT).close()
+    with pytest.raises(StateError, match="already exists"):
+        journals.begin(began([3]), at=AT)
+    journal = journals.open(ID)
+    assert (journal.events(), journal.taken) == ([(AT, BEGAN)], False)
+
+
+def test_a_journal_that_is_removed_meanwhile_is_not_created_again(
+    journals: Journals, tmp_path: Path
+) -> None:
+    journals.begin(BEGAN, at=AT).close()
+    journal = journals.open(ID)
+    shutil.rmtree(tmp_path / "rollouts")
+    with pytest.raises(StateError, match="is not there"):
+        journal.events()
+    assert list(journals.ids()) == []

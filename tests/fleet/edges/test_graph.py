@@ -12,7 +12,7 @@ from localpuppet.fleet.edges.links import (
     several_places,
     strong_components,
 )
-from tests.rollout.sites import reachable
+from tests.rollout.test_plan import reachable
 
 SIZE = 8
 pairs = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=20)

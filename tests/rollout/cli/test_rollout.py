@@ -11,8 +11,6 @@ from localpuppet.rollout.events import (
     LastRunsReported,
     NodeResult,
     NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
     NodesSkipped,
     RolloutEnded,
     RolloutEnding,
@@ -24,10 +22,18 @@ from tests.doubles.ports import FakeClock
 from tests.rigs.node import Node
 from tests.rigs.terminal import in_terminal
 from tests.rigs.waiting import wait_until
-from tests.rollout.foretold import SALT, approved
-from tests.rollout.simulated import ID, began, node
+from tests.rollout.make import (
+    AT,
+    ID,
+    SALT,
+    approved,
+    began,
+    node,
+    rollout_over,
+    run_ended,
+    runs_started,
+)
 
-AT = "2026-11-22T11:00:00.000000Z"
 NODES = (node(1), node(2))
 R6 = {"shop/tags/r6": 3}
 SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
@@ -62,16 +68,10 @@ def written(machine: Node) -> None:
     clock = FakeClock()
     events: list[Event] = [
         NodesSkipped(reasons={node(3): "on hold: work"}),
-        NodeRunsStarted(node_runs=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
-        NodeRunEnded(
-            node_run=NodeRun(1, node(1)), result=NodeResult.SUCCEEDED, outcome="changed", run="r1"
-        ),
+        runs_started(NodeRun(1, node(1)), NodeRun(1, node(2))),
+        run_ended(NodeRun(1, node(1)), outcome="changed", run="r1"),
         RolloutResumed(),
-        NodeRunEnded(
-            node_run=NodeRun(1, node(2)),
-            result=NodeResult.UNRESPONSIVE,
-            reason="did not tell\x1b[2J",
-        ),
+        run_ended(NodeRun(1, node(2)), NodeResult.UNRESPONSIVE, reason="did not tell\x1b[2J"),
         RolloutEnded(
             ending=RolloutEnding.STOPPED,
             reason="stopped by SIGINT",
@@ -159,9 +159,9 @@ def test_failed_nodes_are_repeated_within_the_approval(node: Node) -> None:
     parent = approved(began([1], [2]))
     journals = Journals(node.state / "rollouts")
     journal = journals.begin(parent, at=AT)
-    failed = NodeRunEnded(node_run=NodeRun(1, NODES[0]), result=NodeResult.FAILED, outcome="failed")
-    over = RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={})
-    journal.append(NodeRunsStarted(node_runs=(failed.node_run,)), failed, over, at=AT)
+    failed = run_ended(NodeRun(1, NODES[0]), NodeResult.FAILED, outcome="failed")
+    over = rollout_over(RolloutEnding.FAILED, "1 node failed")
+    journal.append(runs_started(failed.node_run), failed, over, at=AT)
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
@@ -181,7 +181,7 @@ def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
     delivery = Delivery(release=ReleasePath("shop/tags/r7"))
     journal = Journals(node.state / "rollouts").begin(began([1, 2], [3], delivery=delivery), at=AT)
-    journal.append(NodeRunsStarted(node_runs=(NodeRun(1, NODES[0]),)), at=AT)
+    journal.append(runs_started(NodeRun(1, NODES[0])), at=AT)
     words = ("rollout", "rollback", "--operator", "alice")
     step = f"roll back rollout {ID} (1 node started so far)"
     shown = node.run(*words, "--dry-run")
@@ -207,13 +207,13 @@ def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
     )
     older = replace(first, id=RolloutId("20261101T110000Z-0123"))
     journals = Journals(node.state / "rollouts")
-    over = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by x", still_held={})
+    over = rollout_over(RolloutEnding.STOPPED, "stopped by x")
     for start, events in (
         (older, ()),
         (first, (LastRunsReported(durations={}, releases=R6), over)),
     ):
         journal = journals.begin(start, at=AT)
-        journal.append(NodeRunsStarted(node_runs=(NodeRun(1, NODES[0]),)), *events, at=AT)
+        journal.append(runs_started(NodeRun(1, NODES[0])), *events, at=AT)
         journal.close()
     cure = {
         "rollback": "'localpuppet rollout run --release shop/tags/r6 --allow-older",

@@ -28,7 +28,7 @@ from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollouts import KnownRollout, Rollouts
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.rollout.simulated import ID, began, node
+from tests.rollout.make import ID, began, node
 from tests.web.dashboard.site import NAME, PlayedActor, Site
 from tests.web.dashboard.test_action_views import token
 

@@ -1,4 +1,4 @@
-"""Checks done once: against real servers of this machine, and by real commands."""
+"""Checks of nodes: their forms, their runner, and probes of real servers and commands."""
 
 import asyncio
 import ssl
@@ -10,12 +10,108 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.checking import Probing
-from localpuppet.rollout.site import Check
+from localpuppet.base.formats.values import Json
+from localpuppet.rollout.checking import AT_ONCE, PAUSE, TRIES, CheckRunner, Probing
+from localpuppet.rollout.site import (
+    MAX_CHECK,
+    Check,
+    on_node,
+    parse_check,
+    parse_text,
+    shown,
+    to_json,
+)
 from tests.rigs.node import REPOSITORY
 from tests.rigs.tls import Authority
 from tests.rigs.waiting import wait_until
+from tests.rollout.make import SimulatedProbe, node
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("http://%{node}:8080/health?x=1", "http://%{node}:8080/health?x=1"),
+        ("https://web", "https://web"),
+        ("/bin/probe --host %{node}", ("/bin/probe", "--host", "%{node}")),
+        ("/bin/sh -c 'exit 0; # $HOME'", ("/bin/sh", "-c", "exit 0; # $HOME")),
+    ],
+)
+def test_a_check_is_parsed_from_a_text(text: str, check: Check) -> None:
+    assert parse_text(text, where="--check") == check
+    assert parse_check(to_json(check), "") == check  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("probe %{node}", "neither an http or https URL nor a command"),
+        ("", "neither"),
+        ("ftp://web/", "neither"),
+        ("http://me:pw@web/", "without a user"),
+        ("http://web:99999/", "is not an http or https URL"),
+        ("http://web:x/", "is not an http or https URL"),
+        ("http://:80/", "is not an http or https URL"),
+        ("/bin/probe 'x", "has unbalanced quotes"),
+        ("/bin/probe %{fqdn}", r"\[1\]: unknown placeholder"),
+        ("/bin/probe " + "x" * MAX_CHECK, "characters; at most 4096"),
+        ("http://web/" + "x" * MAX_CHECK, "characters; at most 4096"),
+        ("/bin/probe" + " x" * 64, "has 65 elements; at most 64"),
+    ],
+)
+def test_an_invalid_check_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refused:
+        parse_text(text, where="--check")
+    assert str(refused.value).startswith("--check")
+
+
+@pytest.mark.parametrize("value", [None, 1, {"a": 1}, [], ["probe"], [1], ["/p", "\0"]])
+def test_an_invalid_check_in_a_document_is_refused(value: Json) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_check(value, "checks[0]")
+
+
+def test_the_node_name_replaces_each_placeholder() -> None:
+    found = on_node(("/bin/probe", "%{node}:%{node}", "%{x"), node(1))
+    assert found == ("/bin/probe", "n01.example.com:n01.example.com", "%{x")
+    assert on_node("http://%{node}/%{node}", node(1)) == "http://n01.example.com/n01.example.com"
+
+
+def test_messages_name_a_check_without_possible_secrets() -> None:
+    assert shown("https://web/health?token=secret") == "https://web/health"
+    assert shown(("/bin/probe", "--password", "secret")) == "/bin/probe"
+
+
+@pytest.mark.simulated
+async def test_the_checks_of_a_node_run_together_and_a_failed_check_is_named() -> None:
+    bad = ("/bin/probe", "secret")
+    probe = SimulatedProbe(bad={bad, "http://n01.example.com/2"})
+    checks = ("http://%{node}/1", bad, "http://%{node}/2", "http://%{node}/1")
+    problem = await CheckRunner(probe).problem(node(1), checks)
+    assert problem == f"check /bin/probe: answered 503, {TRIES} times (and 1 more)"
+    assert asyncio.get_running_loop().time() == TRIES * 0.5 + (TRIES - 1) * PAUSE
+    tried = [check for check, _ in probe.tried]
+    assert tried.count("http://n01.example.com/1") == 1, "once, though the list has it twice"
+    assert tried.count(bad) == TRIES
+
+
+@pytest.mark.simulated
+async def test_a_check_that_passes_later_passes() -> None:
+    probe = SimulatedProbe(up={"http://n01.example.com/": 5.0})
+    assert await CheckRunner(probe).problem(node(1), ["http://%{node}/"]) == ""
+    assert len(probe.tried) == 3
+
+
+@pytest.mark.simulated
+async def test_the_number_of_concurrent_checks_is_limited_over_all_nodes() -> None:
+    probe = SimulatedProbe()
+    checking = CheckRunner(probe)
+    checks = [f"http://%{{node}}/{number}" for number in range(AT_ONCE)]
+    found = await asyncio.gather(*(checking.problem(node(one), checks) for one in range(3)))
+    assert found == ["", "", ""]
+    assert probe.most == AT_ONCE
+
 
 # Does the check that its arguments are.
 OPERATOR = """
@@ -23,6 +119,7 @@ import asyncio, sys
 from localpuppet.rollout.checking import Probing
 asyncio.run(Probing(ca=None).problem(tuple(sys.argv[1:]), seconds=1000.0))
 """
+
 LONG = 300.0
 SHORT = 0.2
 

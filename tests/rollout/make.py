@@ -1,26 +1,28 @@
-"""Simulated nodes that keep the promises of real ones, and a journal in memory that can be killed.
-
-A node does each node run at most once, remembers its result, and forgets nothing when the
-controller is killed. A node without a hold of a rollout does not run for that rollout.
-"""
+"""Builders of rollouts: events, simulated nodes, nodes with fixed replies, checkpoints."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
-from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.agent.rollout_steps import FRESH
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
-from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request_client import NodeAnswer, RequestClient
+from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 from localpuppet.rollout.checking import CheckRunner, Probing
-from localpuppet.rollout.commands import (
-    EventRecorder,
-    RolloutCommand,
-    SentCommand,
-    identify_pause,
+from localpuppet.rollout.checkpoints import (
+    PublishedCheckpoint,
+    RolloutCheckpoint,
+    RolloutCheckpoints,
 )
+from localpuppet.rollout.commands import EventRecorder, RolloutCommand, SentCommand, identify_pause
 from localpuppet.rollout.deliveries import NodeRunAnswer, NodeRunReport, Problems, StagingResult
 from localpuppet.rollout.events import (
     Event,
@@ -28,17 +30,27 @@ from localpuppet.rollout.events import (
     NodeResult,
     NodeRun,
     NodeRunEnded,
+    NodeRunsStarted,
     RolloutBegan,
     RolloutEnded,
+    RolloutEnding,
+    RolloutStopped,
 )
 from localpuppet.rollout.executing import Execution
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.resuming import ResumedRollout, take_up
 from localpuppet.rollout.rollout_nodes import FleetNodes
-from localpuppet.rollout.rollout_options import RolloutOptions
+from localpuppet.rollout.rollout_options import Approval, Delivery, RolloutOptions
+from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.site import Check
 from localpuppet.rollout.state import RolloutState
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.simulated_loop import run_simulated
 
 ID = RolloutId("20261122T110000Z-0123")
+AT = "2026-11-22T11:00:00.000000Z"
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 
 
 # Two hours before clocks in Berlin are set back.
@@ -72,6 +84,35 @@ def began(*groups: Iterable[int], **options: object) -> RolloutBegan:
         options=RolloutOptions(**options),  # type: ignore[arg-type]
         title="test",
     )
+
+
+def runs_started(*turns: NodeRun) -> NodeRunsStarted:
+    return NodeRunsStarted(node_runs=turns)
+
+
+def run_ended(
+    turn: NodeRun, result: NodeResult = NodeResult.SUCCEEDED, **more: Any
+) -> NodeRunEnded:
+    return NodeRunEnded(node_run=turn, result=result, **more)
+
+
+def rollout_stopped(ending: RolloutEnding, reason: str = "") -> RolloutStopped:
+    return RolloutStopped(ending=ending, reason=reason)
+
+
+def rollout_over(
+    ending: RolloutEnding = RolloutEnding.DONE, reason: str = "", **more: Any
+) -> RolloutEnded:
+    return RolloutEnded(ending=ending, reason=reason, **{"still_held": {}, **more})
+
+
+def reported(*events: Event, taken: bool = False) -> RolloutReport:
+    """Return the report of events, all at the same time."""
+    return RolloutReport.of([(AT, event) for event in events], taken=taken)
+
+
+def memory_bus() -> MemoryKeyValue:
+    return MemoryKeyValue(MemoryStore(now=lambda: 0.0))
 
 
 class Notes(EventRecorder):
@@ -373,3 +414,172 @@ def killed(work: object) -> bool:
         assert group.subgroup(Killed) is not None
         return True
     return False
+
+
+SALT = "5a" * 16
+
+
+def change(title: str, value: int = 0) -> PropertyChange:
+    """Return a change of the content of a file, to some value."""
+    return PropertyChange(
+        type="File", title=title, property="content", mark=f"{hash_of(title, value):032x}"
+    )
+
+
+def hash_of(title: str, value: int) -> int:
+    return int.from_bytes(title.encode()[-8:], "big") * 1000 + value
+
+
+def foretold(*changes: PropertyChange, release: str = "shop/tags/r7") -> PredictedChanges:
+    return PredictedChanges(release=release, total=len(changes), changes=tuple(sorted(changes)))
+
+
+def approval(nodes: dict[NodeName, PredictedChanges]) -> Approval:
+    return Approval(rollout=ID, digest="d" * 64, salt=SALT, nodes=nodes)
+
+
+def approved(first: RolloutBegan) -> RolloutBegan:
+    """Return a rollout for each of whose nodes one change is approved."""
+    nodes = {one: foretold(change("/a")) for group in first.groups for one in group}
+    return replace(first, approval=approval(nodes), salt=SALT)
+
+
+OWNER = f"choria=alice/rollout/{ID}"
+TURN = NodeRun(2, node(1))
+
+
+def replied(result: dict[str, Json] | str) -> NodeAnswer:
+    """Return a reply; one that refuses for a text."""
+    fine = not isinstance(result, str)
+    return NodeAnswer(
+        reply=NodeReply(
+            node=SignerName("n"),
+            caller=SignerName("alice"),
+            iat=0,
+            exp=0,
+            in_reply_to="",
+            ok=fine,
+            result={} if isinstance(result, str) else result,
+            error=result if isinstance(result, str) else None,
+        )
+    )
+
+
+class Client(RequestClient):
+    """Gives the answer that a test sets."""
+
+    whose = "choria=alice"
+
+    @property
+    def caller(self) -> str:
+        return self.whose
+
+    def __init__(self, answer: NodeAnswer | None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, Arguments]] = []
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
+    ) -> dict[str, NodeAnswer]:
+        return {name: await self.ask(name, action, args, patience=patience) for name in names}
+
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
+        self.asked.append((action, args))
+        if self.answer is None:
+            raise UnavailableError("away", where="bus")
+        return self.answer
+
+
+def fleet(
+    answer: NodeAnswer | None,
+    directory: Path,
+    *,
+    caller: str = "choria=alice",
+    first: RolloutBegan | None = None,
+) -> tuple[FleetNodes, Client]:
+    """Return nodes that give this answer to a rollout, by default one with noop and a tag."""
+    client = Client(answer)
+    client.whose = caller
+    first = first or began([1], [1], noop=True, tags=("t",))
+    nodes = FleetNodes(memory_bus(), client=client, verifier=verifier(directory), began=first)
+    return nodes, client
+
+
+FIRST = began([1, 2], [3])
+STARTED = runs_started(NodeRun(1, node(1)))
+KEY = f"/localpuppet/rollouts/alice/{ID}"
+CALLER = "choria=alice"
+
+
+def head(*events: Event, epoch: int = 1) -> RolloutCheckpoint:
+    return RolloutCheckpoint(
+        rollout=ID, epoch=epoch, events=tuple((AT, event) for event in (FIRST, *events))
+    )
+
+
+def kept(what: RolloutCheckpoint, revision: int) -> PublishedCheckpoint:
+    return PublishedCheckpoint(head=what, revision=revision, signer=SignerName("alice"))
+
+
+class Store(MemoryKeyValue):
+    """A store that may refuse writes, or be unreachable."""
+
+    problem: UnavailableError | None = None
+
+    async def _reach(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+
+
+class Site:
+    """A bus, Alice's key on two machines, and Bob."""
+
+    def __init__(self, directory: Path) -> None:
+        self.alice, self.bob, self.carol = person("alice"), person("bob"), person("carol")
+        self.verifier = verifier(directory, self.alice, self.bob, self.carol)
+        self.store = MemoryStore(now=lambda: 0.0)
+        self.kv = Store(self.store)
+        self.heads = self.heads_of(self.alice)
+        self.here, self.there = Journals(directory / "here"), Journals(directory / "there")
+        self.notes: list[str] = []
+        self.may: set[str] = set()
+        self.asked: list[RolloutState] = []
+        self.refusal = ""
+
+    def heads_of(self, who: Person) -> RolloutCheckpoints:
+        return RolloutCheckpoints(
+            self.kv,
+            signer=who.signer,
+            verifier=self.verifier,
+            denied=self.denied,
+            owner=SignerName("alice"),
+        )
+
+    def denied(self, name: SignerName) -> str:
+        return "" if name in self.may else "denied by policy line 1"
+
+    def begin(self, *events: Event) -> None:
+        """Have a journal here that a killed process left."""
+        journal = self.here.begin(FIRST, at=AT)
+        for event in events:
+            journal.append(event, at=AT)
+        journal.close()
+
+    async def problem(self, state: RolloutState) -> str:
+        self.asked.append(state)
+        return self.refusal
+
+    async def take_up(
+        self, journals: Journals, rollout: RolloutId | None = ID, who: Person | None = None
+    ) -> ResumedRollout:
+        found = await take_up(
+            rollout,
+            journals=journals,
+            heads=self.heads if who is None else self.heads_of(who),
+            problem=None if who is None else self.problem,
+            note=self.notes.append,
+        )
+        found.journal.close()
+        return found

@@ -1,4 +1,4 @@
-"""Rollout commands over a bus: trusted senders, what a command is bound to, and replies."""
+"""Rollout commands: what they result in, by the journal of this machine, and over a bus."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,6 +11,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
@@ -23,19 +24,216 @@ from localpuppet.rollout.commands import (
     SignedCommand,
     Take,
     digest_of,
+    identify_pause,
+    meaning,
     read_commands,
+    refusal,
+    send_here,
     send_over_bus,
 )
-from localpuppet.rollout.events import Event, RolloutPaused, RolloutResumed
-from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.events import (
+    Event,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+)
+from localpuppet.rollout.journal import Journals, JournalWriter
+from localpuppet.rollout.rollout_options import OnFailure
+from localpuppet.rollout.state import RolloutState
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 from tests.doubles.simulated_loop import run_simulated
-from tests.rollout.simulated import ID, began
+from tests.rollout.make import (
+    AT,
+    ID,
+    RELEASE,
+    Notes,
+    SimulatedNodes,
+    began,
+    new,
+    node,
+    rollout_over,
+    rollout_stopped,
+    words,
+)
 
-AT = "2026-11-22T11:00:00.000000Z"
+pytestmark = pytest.mark.simulated
 PAUSED = RolloutPaused(reason="1 node failed")
+
+
+def said(command: RolloutCommand, about: str = "") -> SentCommand:
+    return SentCommand(command=command, caller="choria=bob", machine="laptop", about=about)
+
+
+GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
+
+
+@pytest.mark.parametrize(
+    ("command", "events", "reason"),
+    [
+        (RolloutCommand.STOP, [], ""),
+        (RolloutCommand.CONTINUE, [], "is not paused"),
+        (RolloutCommand.CONTINUE, [PAUSED, GOES_ON], "is not paused"),
+        (RolloutCommand.PAUSE, [], ""),
+        (RolloutCommand.PAUSE, [PAUSED], "is already paused: 1 node failed"),
+        (RolloutCommand.APPROVE, [PAUSED], "the approval names no node"),
+        (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
+        (
+            RolloutCommand.STOP,
+            [rollout_stopped(RolloutEnding.FAILED, "x")],
+            "is already ending: x",
+        ),
+        (
+            RolloutCommand.STOP,
+            [rollout_over()],
+            "is over: done",
+        ),
+    ],
+)
+def test_a_command_can_be_too_late(
+    command: RolloutCommand, events: list[Event], reason: str
+) -> None:
+    found = refusal(said(command), RolloutState.of([began([1]), *events]))
+    assert found.startswith(reason) if reason else not found
+
+
+def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
+    """A later pause is another one, also if its reason is the same."""
+    once = RolloutState.of([began([1]), PAUSED])
+    seen = said(RolloutCommand.CONTINUE, identify_pause(once))
+    assert refusal(seen, once) == ""
+    for other in (PAUSED, RolloutPaused(reason="2 nodes failed")):
+        later = RolloutState.of([began([1]), PAUSED, GOES_ON, other])
+        assert refusal(seen, later).startswith("paused again since then")
+        assert refusal(said(RolloutCommand.CONTINUE), later).startswith("paused again since then")
+        assert refusal(said(RolloutCommand.CONTINUE, identify_pause(later)), later) == ""
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_a_rollback_command_rolls_back_the_nodes_with_the_release(paused: bool) -> None:
+    """Also if the options do not roll back on failures; a later command is rejected."""
+    first = began(
+        [1, 2],
+        [3],
+        [4],
+        delivery=RELEASE,
+        on_failure=OnFailure.PAUSE if paused else OnFailure.STOP,
+    )
+
+    bad = {node(3)} if paused else set()
+    notes, nodes = Notes(), SimulatedNodes(bad=bad, back=4, seconds={node(3): 100})
+    rollout = new(first, nodes, notes)
+    doing = asyncio.create_task(rollout.run(resume=False))
+    await asyncio.sleep(200 if paused else 50)
+    assert rollout.state.waits is paused
+    notes.words += [
+        (RolloutCommand.ROLLBACK, "choria=bob"),
+        (RolloutCommand.CONTINUE, "choria=carol"),
+    ]
+    over = await doing
+    assert (over.ending, over.reason) == (
+        RolloutEnding.ROLLED_BACK,
+        "rolled back by choria=bob on pc",
+    )
+    assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
+    assert notes.refused[0] == ""
+    assert notes.refused[1].startswith("is already ending")
+    assert (nodes.held, rollout.state.resumable) == (set(), False)
+
+
+ABOUT = identify_pause(RolloutState.of([began([1], [2]), PAUSED]))
+
+GO_ON = SentCommand(
+    command=RolloutCommand.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT
+)
+
+HEARD = meaning(GO_ON, RolloutState(began([1])))
+STOPPED = rollout_stopped(RolloutEnding.STOPPED, "stopped by choria=bob on laptop")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> JournalWriter:
+    """Return the journal of a rollout that waits in this process."""
+    found = Journals(tmp_path).begin(began([1], [2]), at=AT)
+    found.append(PAUSED, at=AT)
+    return found
+
+
+def said_while(journal: JournalWriter, later: Callable[[], None]) -> None:
+    """Send a command, while something happens a second later."""
+
+    async def work() -> None:
+        saying = asyncio.create_task(send_here(journal, GO_ON))
+        await asyncio.sleep(1)
+        assert not saying.done()
+        assert [one[1:] for one in journal.commands_after(0)] == [
+            (RolloutCommand.CONTINUE, "choria=alice", ABOUT)
+        ]
+        later()
+        await saying
+
+    run_simulated(work())
+
+
+def test_a_command_is_done_when_the_journal_has_it(journal: JournalWriter) -> None:
+    def more() -> None:
+        journal.append(HEARD, rollout_over(), at=AT)
+        journal.close()
+
+    said_while(journal, more)
+
+
+async def test_a_pause_is_recorded_with_the_time_that_the_controller_adds(tmp_path: Path) -> None:
+    journal = Journals(tmp_path).begin(began([1], [2]), at=AT)
+    pause = SentCommand(command=RolloutCommand.PAUSE, caller="choria=alice", machine="pc")
+    paused = meaning(pause, RolloutState(began([1])))
+    assert isinstance(paused, RolloutPaused)
+
+    saying = asyncio.create_task(send_here(journal, pause))
+    await asyncio.sleep(1)
+    journal.append(replace(paused, since=parse_time(AT)), at=AT)
+    await saying
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"), [(STOPPED, "is already ending"), (HEARD, "")], ids=["other", "own"]
+)
+def test_a_person_whose_command_comes_too_late_learns_who_decided(
+    journal: JournalWriter, event: Event, problem: str
+) -> None:
+    def decided() -> None:
+        journal.append(event, at=AT)
+
+    if problem:
+        with pytest.raises(InvalidInputError, match=problem):
+            said_while(journal, decided)
+    else:
+        said_while(journal, decided)
+
+
+def test_a_controller_that_does_not_receive_a_command_is_an_error(journal: JournalWriter) -> None:
+    with pytest.raises(UnavailableError, match="did not receive the command within 60 s"):
+        said_while(journal, lambda: None)
+    with pytest.raises(
+        UnavailableError, match=f"ended before it received the command.*resume {ID}"
+    ):
+        run_simulated(left(journal))
+    run_simulated(refused(journal))
+
+
+async def left(journal: JournalWriter) -> None:
+    journal.forget_commands()
+    journal.close()
+    await send_here(journal, GO_ON)
+
+
+async def refused(journal: JournalWriter) -> None:
+    journal.append(STOPPED, at=AT)
+    with pytest.raises(InvalidInputError, match="is already ending"):
+        await send_here(journal, GO_ON)
+
+
 ALICE = SignerName("alice")
 
 
@@ -246,12 +444,9 @@ def test_a_sender_of_too_many_commands_does_not_block_others(site: Site) -> None
     assert (len(by_bob), len(site.taken)) == (WORDS.each, 21)
 
 
-def test_a_missing_reply_is_an_error(site: Site) -> None:
-    async def work() -> None:
-        with pytest.raises(UnavailableError, match="its controller did not reply"):
-            await site.say(site.bob, RolloutCommand.STOP, site.head())
-
-    run_simulated(work())
+async def test_a_missing_reply_is_an_error(site: Site) -> None:
+    with pytest.raises(UnavailableError, match="its controller did not reply"):
+        await site.say(site.bob, RolloutCommand.STOP, site.head())
 
 
 def test_a_controller_receives_commands_again_after_an_outage(site: Site) -> None:
