@@ -50,7 +50,7 @@ from localpuppet.fleet.inventory.facts import FactSelection, entry_of
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from localpuppet.web.dashboard.run_row import RunRow
-from tests.fleet.history.records import a_summary, run_id
+from tests.fleet.make import a_summary, run_id
 from tests.rigs.node import Node
 
 # Nodes that PuppetDB gets by its own commands: the kinds of runs repeat after that number.

@@ -30,7 +30,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.catalogs.made import naming
+from tests.fleet.make import entry_with
 
 OWN_MODULE = Path(__file__).parent.parent / "modules" / "localpuppet" / "localpuppet" / "lib"
 TERMINUS = UNPACKED / "usr/lib/ruby/vendor_ruby"
@@ -112,7 +112,7 @@ def shown(recorded: dict[str, Any]) -> dict[str, Any]:
     def fetch(_: Sequence[InventoryEntry]) -> list[NodeCatalog]:
         return [found]
 
-    reader = Inventory([naming(found)])
+    reader = Inventory([entry_with(found)])
     asking = Evaluation(reader, CatalogSource(reader, fetch))
     (text,) = asking.stream(Select(entity=Entity.CATALOGS)).rows
     print(

@@ -11,7 +11,7 @@ from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome
-from tests.fleet.history.records import a_resource, a_summary
+from tests.fleet.make import a_resource, a_summary
 
 HOUR = 3600.0
 RUNS = 4

@@ -29,8 +29,8 @@ from localpuppet.fleet.trust.key_files import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from localpuppet.web.dashboard.run_row import RunRow
-from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import a_decision, a_resource, a_summary
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at
 from tests.web.dashboard.site import names, run_id, status

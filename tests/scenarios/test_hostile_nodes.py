@@ -10,7 +10,7 @@ from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 

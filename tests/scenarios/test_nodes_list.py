@@ -12,8 +12,8 @@ from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.puppet.fault import FailureCause
-from tests.fleet.history.records import an_end
 from tests.fleet.inventory.entries import entry, key_of
+from tests.fleet.make import an_end
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.scenarios.test_hostile_nodes import GOOD, announce

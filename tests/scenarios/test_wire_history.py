@@ -18,7 +18,7 @@ from localpuppet.fleet.history.node_history import DayLog, HistoryPublisher, Pub
 from localpuppet.fleet.history.run_summary import RunSummary
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.fleet.history.records import a_decision, a_summary
+from tests.fleet.make import a_decision, a_summary
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 from tests.rigs.servers import NEW_NATS

@@ -23,6 +23,7 @@ from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.agent.test_agent import B, Rig
+from tests.fleet.make import completed
 from tests.rigs.recorded import Recorded
 
 R1, R2 = ReleasePath("app/tags/r1"), ReleasePath("app/tags/r2")
@@ -64,7 +65,7 @@ class Node:
         self.kv = MemoryKeyValue(MemoryStore(now=self.clock.monotonic))
         self.memory = ConfirmationMemory(directory / "state")
         self.retreats: list[RetreatOrder] = []
-        self.end = RunCompletion(result=RequestedRunResult.OVER)
+        self.end = completed()
         self.rollback: Rollback | None = None
         self.late: list[bool] = []
         self.command: Callable[[], bool] | None = None

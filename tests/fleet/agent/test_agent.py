@@ -29,10 +29,11 @@ from localpuppet.node.runs.holds import HoldStatus
 from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.make import completed, impossible
 
 C = NodeName.parse("c.example.com")
 B = NodeName.parse("b.example.com")
-OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed")
+OVER = completed("changed", run="1")
 
 
 def number(index: int) -> str:
@@ -250,9 +251,7 @@ async def test_many_drops_with_the_same_reason_share_a_line(directory: Path) -> 
     async with rig.working():
         rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(
-            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="broken input")
-        )
+        rig.runner.ends.put_nowait(impossible("broken input"))
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
         warned = [line for kind, line in rig.log.lines if kind == "warning"]
         assert len(warned) == 2

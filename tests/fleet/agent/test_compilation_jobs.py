@@ -6,10 +6,11 @@ import pytest
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import RunCompletion
 from localpuppet.fleet.agent.rollout_steps import WORKING, CompilationJobs
 from localpuppet.fleet.requests.arguments import Compile
 from tests.doubles.ports import FakeLog
+from tests.fleet.make import completed, impossible
 
 
 class FakeCompiling:
@@ -40,11 +41,9 @@ async def test_jobs_are_compiled_one_after_the_other_and_return_their_results() 
     with pytest.raises(BusyError, match="2 compilations of choria=alice wait on this node"):
         candidates.ask("choria=alice", compile_of(2))
     assert candidates.ask("choria=bob", compile_of(0)) == WORKING
-    runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.OVER, details={"added": ["x"]}))
-    runner.ends.put_nowait(
-        RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="does not compile")
-    )
-    runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.IMPOSSIBLE))
+    runner.ends.put_nowait(completed(details={"added": ["x"]}))
+    runner.ends.put_nowait(impossible("does not compile"))
+    runner.ends.put_nowait(impossible())
     for _ in range(20):
         await asyncio.sleep(0)
     assert candidates.ask("choria=alice", compile_of(0)) == {"state": "done", "added": ["x"]}

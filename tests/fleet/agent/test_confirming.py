@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.confirmation import Stage
 from localpuppet.fleet.agent.confirming import DONE
 from localpuppet.fleet.agent.retreat import RetreatOrder
@@ -16,6 +15,7 @@ from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.holds import Hold, Holds
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
+from tests.fleet.make import busy, completed
 
 
 @pytest.fixture
@@ -174,9 +174,9 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
-    by_hand.end = RunCompletion(result=RequestedRunResult.BUSY, reason="gc")
+    by_hand.end = busy("gc")
     assert await by_hand.look(WITHIN + 30) is Stage.ROLLING_BACK
-    by_hand.end = RunCompletion(result=RequestedRunResult.OVER)
+    by_hand.end = completed()
     await by_hand.look(5)
     assert by_hand.rig.agent.waiting is not None
 

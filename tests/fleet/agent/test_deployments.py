@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import RunCompletion
 from localpuppet.fleet.agent.rollout_steps import (
     DONE,
     EACH,
@@ -23,12 +23,13 @@ from localpuppet.fleet.agent.rollout_steps import (
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from tests.fleet.agent.test_agent import Rig
+from tests.fleet.make import busy, completed, impossible
 
 ID = RolloutId("20261122T110000Z-0a1b")
 OWNER = rollout_owner("choria=alice", ID)
 R2 = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=3)
 OURS = replace(R2, rollout=RolloutReference(id=ID, epoch=1))
-OVER = RunCompletion(result=RequestedRunResult.OVER)
+OVER = completed()
 
 
 class FakeDeploying:
@@ -100,16 +101,14 @@ async def test_a_deployment_is_done_once_and_a_repeated_request_returns_its_resu
 
 async def test_a_refusal_is_returned_once_and_a_repeated_request_tries_again(site: Site) -> None:
     for _ in range(2):
-        site.runner.ends.put_nowait(
-            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no such class")
-        )
+        site.runner.ends.put_nowait(impossible("no such class"))
         assert await site.until_told() == "no such class"
     assert len(site.runner.orders) == 2
     assert site.rig.agent.waiting is None
 
 
 async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
-    for end in (RunCompletion(result=RequestedRunResult.BUSY, reason="gc"), OVER):
+    for end in (busy("gc"), OVER):
         site.runner.ends.put_nowait(end)
     assert await site.until_told() == DONE
 

@@ -18,7 +18,7 @@ from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.run_records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeProcesses
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 
 RUN = "20261120T140000.000000Z-00aa"
 A, B = "a.example.com", "b.example.com"

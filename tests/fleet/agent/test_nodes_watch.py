@@ -17,7 +17,7 @@ from localpuppet.fleet.cli.nodes import Board
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import PATIENCE

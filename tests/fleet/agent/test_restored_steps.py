@@ -6,10 +6,10 @@ from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.agent.agent import (
     RequestedRunResult,
     RestoredSteps,
-    RunCompletion,
     recorded_end,
 )
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from tests.fleet.make import completed
 from tests.rigs.recorded import Recorded
 
 CAUSE = RunCause(
@@ -30,7 +30,7 @@ def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
     write_json(run.request, site.request(run, causes=CAUSES).to_dict())
     assert steps.take_ended() == [], "its run has outlived the agent"
     site.finish(run)
-    end = RunCompletion(result=RequestedRunResult.OVER, run=run.id, outcome="changed")
+    end = completed("changed", run=run.id)
     assert steps.take_ended() == [(CAUSE, end)]
     assert steps.take_ended() == []
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.confirmation import Stage
 from localpuppet.fleet.agent.retreat import TRIES, pause_after
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.assigned_node import ID, OWNER, R1, WITHIN, Node
+from tests.fleet.make import completed, impossible
 
 
 async def cut_off(node: Node) -> Node:
@@ -99,9 +99,7 @@ async def test_tries_are_counted_even_if_the_node_keeps_one_run_record(rolled: N
 
 
 async def test_a_rollback_that_cannot_be_put_in_force_is_repeated_and_logged(rolled: Node) -> None:
-    rolled.end = RunCompletion(
-        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
-    )
+    rolled.end = impossible("no space left on device")
     await cut_off(rolled)
     assert await rolled.look(15) is Stage.ROLLING_BACK
     assert f"no space left on device, try 2 of {TRIES} in 30s" in why(rolled)
@@ -114,12 +112,10 @@ async def test_a_rollback_that_cannot_be_put_in_force_is_repeated_and_logged(rol
 
 
 async def test_a_rollback_that_succeeds_after_errors_leads_to_a_run(rolled: Node) -> None:
-    rolled.end = RunCompletion(
-        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
-    )
+    rolled.end = impossible("no space left on device")
     await cut_off(rolled)
     assert rolled.rig.ids() == []
-    rolled.end = RunCompletion(result=RequestedRunResult.OVER)
+    rolled.end = completed()
     await rolled.look(60)
     assert len(rolled.rig.ids()) == 1
     rolled.ran(R1, serial=0)

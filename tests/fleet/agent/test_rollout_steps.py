@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import RunCompletion
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import RolloutReference, RolloutStep, step_uuid
@@ -19,6 +19,7 @@ from localpuppet.fleet.triggers.coalescing import PATIENCE
 from localpuppet.node.runs.holds import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig
+from tests.fleet.make import busy, completed, impossible
 
 ID = RolloutId("20261122T110000Z-0a1b")
 ALICE, BOB = "choria=alice", "choria=bob"
@@ -199,14 +200,12 @@ async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
     async with rig.working():
         site.ask()
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.BUSY, reason="busy"))
+        rig.runner.ends.put_nowait(busy("busy"))
         await rig.until("postponed the run")
         assert site.ask()["state"] == "waiting"
         rig.clock.advance(2)
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(
-            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no input")
-        )
+        rig.runner.ends.put_nowait(impossible("no input"))
         await rig.until("no run for a step of")
         found = site.ask()
         assert (found["outcome"], found["reason"]) == (
@@ -241,10 +240,10 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
     site.ask()
     site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
     site.rig.inbox.close()
-    again = Site(tmp_path, site, begun=RunCompletion(result=RequestedRunResult.BUSY, run="7"))
+    again = Site(tmp_path, site, begun=busy(run="7"))
     assert again.ask()["state"] == "running"
     async with again.rig.working():
-        again.rig.begun = RunCompletion(result=RequestedRunResult.OVER, run="7", outcome="changed")
+        again.rig.begun = completed("changed", run="7")
         again.rig.agent.recheck()
         await again.rig.until("changed: 7")
     assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}

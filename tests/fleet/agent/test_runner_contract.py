@@ -11,6 +11,7 @@ import pytest
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, Runner, RunOrder
 from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
 from tests.doubles.agent_ports import FakeRunner
+from tests.fleet.make import completed, impossible
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com", noop=True)
 
@@ -47,7 +48,7 @@ class ForkBench(Bench):
         begun()
         (self.directory / "begun").write_text(order.text)
         (self.directory / "gate").read_text()
-        return RunCompletion(result=RequestedRunResult.OVER, outcome="changed")
+        return completed("changed")
 
     def broken(self) -> Runner:
         def work(_order: RunOrder, _begun: Callable[[], None]) -> RunCompletion:
@@ -87,13 +88,11 @@ class FakeBench(Bench):
         return (await self._fake.orders.get()).text
 
     async def finish(self) -> None:
-        self._fake.ends.put_nowait(RunCompletion(result=RequestedRunResult.OVER, outcome="changed"))
+        self._fake.ends.put_nowait(completed("changed"))
 
     def broken(self) -> Runner:
         fake = FakeRunner()
-        fake.ends.put_nowait(
-            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="there is no Puppet")
-        )
+        fake.ends.put_nowait(impossible("there is no Puppet"))
         return fake
 
 

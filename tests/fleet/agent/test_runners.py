@@ -15,10 +15,11 @@ import pytest
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
+from tests.fleet.make import busy, completed, impossible
 from tests.rigs.waiting import PATIENCE
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
-OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed", reason="")
+OVER = completed("changed", run="1")
 Begun = Callable[[], None]
 
 
@@ -49,7 +50,7 @@ def exits(_order: RunOrder, begun: Begun) -> RunCompletion:
 
 def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
-    return RunCompletion(result=RequestedRunResult.OVER, reason="x" * 100_000)
+    return completed(reason="x" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -58,41 +59,23 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
         (fine, OVER),
         (
             dies_after_it_began,
-            RunCompletion(
-                result=RequestedRunResult.OVER,
-                outcome="interrupted",
-                reason="its supervisor died (signal 9)",
-            ),
+            completed("interrupted", reason="its supervisor died (signal 9)"),
         ),
         (
             dies_before_it_began,
-            RunCompletion(
-                result=RequestedRunResult.BUSY,
-                reason="its supervisor died before it began (signal 9)",
-            ),
+            busy("its supervisor died before it began (signal 9)"),
         ),
         (
             has_a_bug,
-            RunCompletion(
-                result=RequestedRunResult.IMPOSSIBLE,
-                reason="its supervisor died before it began (exit code 70)",
-            ),
+            impossible("its supervisor died before it began (exit code 70)"),
         ),
         (
             exits,
-            RunCompletion(
-                result=RequestedRunResult.OVER,
-                outcome="interrupted",
-                reason="its supervisor died (exit code 3)",
-            ),
+            completed("interrupted", reason="its supervisor died (exit code 3)"),
         ),
         (
             says_too_much,
-            RunCompletion(
-                result=RequestedRunResult.OVER,
-                outcome="interrupted",
-                reason="its supervisor died (exit code 0)",
-            ),
+            completed("interrupted", reason="its supervisor died (exit code 0)"),
         ),
     ],
 )
@@ -152,11 +135,7 @@ async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
     run = asyncio.create_task(runner.run(ORDER))
     await asyncio.to_thread((tmp_path / "here").read_bytes)
     runner.end()
-    assert await run == RunCompletion(
-        result=RequestedRunResult.OVER,
-        outcome="interrupted",
-        reason="its supervisor died (signal 15)",
-    )
+    assert await run == completed("interrupted", reason="its supervisor died (signal 15)")
 
 
 def command(
@@ -176,22 +155,19 @@ def command(
     [
         (
             ("true",),
-            RunCompletion(result=RequestedRunResult.OVER, outcome="ended", reason="exit code 0"),
+            completed("ended", reason="exit code 0"),
         ),
         (
             ("sh", "-c", "exit 3"),
-            RunCompletion(result=RequestedRunResult.OVER, outcome="failed", reason="exit code 3"),
+            completed("failed", reason="exit code 3"),
         ),
         (
             ("sh", "-c", "kill -9 $$"),
-            RunCompletion(result=RequestedRunResult.OVER, outcome="failed", reason="exit code -9"),
+            completed("failed", reason="exit code -9"),
         ),
         (
             ("/nonexistent",),
-            RunCompletion(
-                result=RequestedRunResult.IMPOSSIBLE,
-                reason="/nonexistent: No such file or directory",
-            ),
+            impossible("/nonexistent: No such file or directory"),
         ),
     ],
 )
@@ -217,9 +193,7 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bo
     script = f"{trap}sleep 600 & echo $! > {tmp_path}/pid; wait"
     runner = command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3)
     end = await runner.run(ORDER)
-    assert end == RunCompletion(
-        result=RequestedRunResult.OVER, outcome="timed_out", reason="did not end within 0.3 s"
-    )
+    assert end == completed("timed_out", reason="did not end within 0.3 s")
 
 
 async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from localpuppet.node.preview.node_capture import DEFAULT_PATTERNS, NodeCapture,
 from localpuppet.node.preview.preview_limits import MAX_CAPTURE
 from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
-from tests.fleet.exports.offers import random_text
+from tests.fleet.make import random_text
 
 WEB, DB = NodeName("web01.example.com"), NodeName("db01.example.com")
 RUN = "20261125T120000.000000Z-0001"

@@ -23,14 +23,13 @@ from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.requests.request_client import REPLY_CHUNK
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.fleet.catalogs.made import RUN, made, naming
-from tests.fleet.exports.offers import random_text
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import RUN, a_catalog, entry_with, random_text
 
 ME, WEB = NodeName("me.example.com"), NodeName("web01.example.com")
-SMALL = made(WEB, motd={"content": "hello"})
+SMALL = a_catalog(WEB, motd={"content": "hello"})
 # More than two replies, packed.
-LARGE = made(WEB, large={"content": random_text(3 * REPLY_CHUNK, 1)})
+LARGE = a_catalog(WEB, large={"content": random_text(3 * REPLY_CHUNK, 1)})
 
 
 def keep(directory: Path, catalog: NodeCatalog) -> CatalogKeeper:
@@ -72,36 +71,36 @@ def site(tmp_path: Path) -> Site:
 
 async def test_a_published_catalog_is_fetched_once(site: Site) -> None:
     await site.publish(SMALL)
-    found = await site.reader.read(naming(SMALL))
+    found = await site.reader.read(entry_with(SMALL))
     assert found.catalog == SMALL.catalog
     assert (found.header.release, found.header.digest) == ("app/tags/r1", SMALL.header.digest)
     site.store.away = True
-    assert (await site.reader.read(naming(SMALL))).packed == SMALL.packed
+    assert (await site.reader.read(entry_with(SMALL))).packed == SMALL.packed
     with pytest.raises(UnavailableError):
-        await site.reader.read(naming(LARGE))
+        await site.reader.read(entry_with(LARGE))
 
 
 async def test_a_catalog_that_the_entry_does_not_name_is_refused(site: Site) -> None:
     await site.publish(SMALL)
     with pytest.raises(UnavailableError, match=f"{WEB}: the bus does not hold"):
-        await site.reader.read(naming(LARGE))
+        await site.reader.read(entry_with(LARGE))
     other = NodeCatalog(node=ME, header=SMALL.header, packed=SMALL.packed)
     await site.publish(other)
-    entry_of_me = naming(other)
+    entry_of_me = entry_with(other)
     with pytest.raises(UnavailableError, match="names another node"):
         await site.reader.read(entry_of_me)
 
 
 async def test_memory_holds_the_catalogs_that_were_read_last(site: Site) -> None:
-    catalogs = [made(NodeName(f"n{number}.example.com"), motd={}) for number in range(3)]
+    catalogs = [a_catalog(NodeName(f"n{number}.example.com"), motd={}) for number in range(3)]
     site.reader.most = 2 * len(catalogs[0].packed)
     for one in catalogs:
         await site.publish(one)
-        await site.reader.read(naming(one))
+        await site.reader.read(entry_with(one))
     site.store.away = True
-    assert (await site.reader.read(naming(catalogs[2]))).packed == catalogs[2].packed
+    assert (await site.reader.read(entry_with(catalogs[2]))).packed == catalogs[2].packed
     with pytest.raises(UnavailableError):
-        await site.reader.read(naming(catalogs[0]))
+        await site.reader.read(entry_with(catalogs[0]))
 
 
 async def test_a_node_without_a_published_catalog_is_asked_again_if_its_answer_is_old(
@@ -123,8 +122,8 @@ async def test_a_node_without_a_published_catalog_is_asked_again_if_its_answer_i
 async def test_this_node_reads_its_own_disk(site: Site) -> None:
     with pytest.raises(StateError, match="keeps no catalog yet"):
         await site.reader.read(entry(ME, at=1))
-    site.reader.keeper = keep(site.directory, made(ME))
-    assert (await site.reader.read(entry(ME, at=1))).catalog == made(ME).catalog
+    site.reader.keeper = keep(site.directory, a_catalog(ME))
+    assert (await site.reader.read(entry(ME, at=1))).catalog == a_catalog(ME).catalog
     unknown = CatalogHeader(run=RUN, at=1, release="r", environment="e", problem="is too large")
     write_json(site.directory / "catalogs/last.json", unknown.to_dict())
     with pytest.raises(StateError, match="is too large"):

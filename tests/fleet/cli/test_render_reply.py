@@ -12,7 +12,7 @@ from localpuppet.fleet.cli.requests import MARGIN, shown_reply
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.cli.history import title
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 
 NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
 HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}

@@ -11,7 +11,7 @@ from localpuppet.fleet.edges.reactor import Collectors
 from localpuppet.fleet.exports.recording import CollectorService
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.agent.test_export_calls import A, B, Rig
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 
 
 def source(rig: Rig, *, age: float = 0.0) -> Collectors:

@@ -8,8 +8,8 @@ from localpuppet.fleet.exports.resource import pack
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.outbox import Outbox
-from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import resource
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Node

@@ -14,8 +14,8 @@ from localpuppet.fleet.exports.search import Search, as_query
 from localpuppet.fleet.inventory.entry import CatalogQuery, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import resource
 
 
 def node(

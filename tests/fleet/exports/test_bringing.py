@@ -30,8 +30,8 @@ from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeLog
-from tests.fleet.exports.offers import random_text, resource
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import random_text, resource
 
 WEB = person("web01.example.com")
 NAME = NodeName(WEB.name)

@@ -17,7 +17,7 @@ from localpuppet.fleet.exports.search import (
     Search,
     choose,
 )
-from tests.fleet.exports.offers import offer
+from tests.fleet.make import offer
 
 ME = "me.example.com"
 EVIL = "evil"

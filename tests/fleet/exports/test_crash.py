@@ -21,8 +21,8 @@ from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog
-from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import resource
 from tests.rigs.crash_points import crash_points
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member

@@ -11,7 +11,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCES, MAX_EXPORTS, MAX_PACKED_EXPORTS
 from localpuppet.fleet.exports.resource import ExportedResource, aged, pack, unpack
 from localpuppet.fleet.inventory.chunks import CHUNK, chunks_of, cut, digest_of
-from tests.fleet.exports.offers import random_text, resource
+from tests.fleet.make import random_text, resource
 
 ONE, TWO = resource("File", "/a", content="x"), resource("Host", "b", ip="10.0.0.1")
 

@@ -10,7 +10,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.exports.held import HeldExports, NodeExports, RefusedExports
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 
 A, B, C = (NodeName(f"{one}.example.com") for one in "abc")
 

@@ -7,7 +7,7 @@ from localpuppet.fleet.exports.collect_policy import (
     CollectPolicy,
     proposed,
 )
-from tests.fleet.exports.offers import offer
+from tests.fleet.make import offer
 
 OFFERS = [
     offer("b", "Host", "two"),

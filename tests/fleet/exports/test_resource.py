@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.bus.bus_limits import MAX_EXPORTED_RESOURCE
 from localpuppet.fleet.exports.resource import ExportedResource, named_type, texts_in
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 
 BINARY = {"__ptype": "Binary", "__pvalue": "/wA="}
 

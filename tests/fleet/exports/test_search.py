@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.exports.search import MAX_DEPTH, Search, show
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 
 FILE = resource(
     "File",

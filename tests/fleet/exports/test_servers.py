@@ -16,8 +16,8 @@ from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.make import resource
 
 NOW = 1_800_000_000.0
 

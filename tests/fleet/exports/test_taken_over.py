@@ -16,8 +16,8 @@ from localpuppet.fleet.exports.resource import PackedResources
 from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry_publisher import publish
-from tests.fleet.exports.offers import resource
 from tests.fleet.exports.test_bringing import NAME, OLD, Rig
+from tests.fleet.make import resource
 
 POLICY = f"{NAME}\tHost\t*\n{NAME}\tFile\t/srv/*\n"
 

@@ -3,7 +3,7 @@
 from localpuppet.fleet.exports.held import FILE, HeldExports
 from localpuppet.fleet.exports.recording import CollectorRecord, note_collected
 from localpuppet.node.runs.run_records import RunDirectory
-from tests.fleet.exports.offers import resource
+from tests.fleet.make import resource
 from tests.rigs.fleet import Fleet
 
 RUN = "20261120T140000.000000Z-00aa"

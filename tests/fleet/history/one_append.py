@@ -6,7 +6,7 @@ from pathlib import Path
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.history.day import DAY, RUNS
 from localpuppet.fleet.history.node_history import DayLog
-from tests.fleet.history.records import NODE, a_summary, noon
+from tests.fleet.make import NODE, a_summary, noon
 
 
 def main(state: Path) -> None:

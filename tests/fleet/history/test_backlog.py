@@ -6,7 +6,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.day import SLOTS, HistoryKind, history_key
 from localpuppet.fleet.history.history_follower import HistoryBacklog
-from tests.fleet.history.records import NODE, TODAY
+from tests.fleet.make import NODE, TODAY
 
 ALL = 10 * SLOTS
 

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.fleet.history.day import RUNS, parse_day
 from localpuppet.fleet.history.node_history import DayLog
 from tests.fleet.history.one_append import main
-from tests.fleet.history.records import TODAY
+from tests.fleet.make import TODAY
 from tests.rigs.crash_points import crash_points, run_under_strace
 
 CALLS = {"write": 2, "fsync": 4, "rename": 3, "mkdir": 2}

@@ -20,7 +20,7 @@ from localpuppet.fleet.history.day import (
     parse_day,
 )
 from localpuppet.node.runs.run import Outcome
-from tests.fleet.history.records import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon
+from tests.fleet.make import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon
 
 
 def test_a_day_is_read_as_it_was_written() -> None:

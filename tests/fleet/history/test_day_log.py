@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, parse_day
 from localpuppet.fleet.history.node_history import DayLog
 from localpuppet.fleet.history.run_summary import RunSummary
-from tests.fleet.history.records import NODE, TODAY, a_decision, a_summary, noon
+from tests.fleet.make import NODE, TODAY, a_decision, a_summary, noon
 
 
 @pytest.fixture

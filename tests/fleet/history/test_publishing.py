@@ -22,7 +22,7 @@ from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.doubles.simulated_loop import run_simulated
-from tests.fleet.history.records import a_decision, a_summary
+from tests.fleet.make import a_decision, a_summary
 
 WEB = person("web01.example.com")
 NODE = NodeName(WEB.name)

@@ -15,7 +15,7 @@ from localpuppet.node.runs.run import Outcome, RefusalKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
-from tests.fleet.history.records import a_summary
+from tests.fleet.make import a_summary
 from tests.rigs.fleet import Fleet
 from tests.rigs.waiting import wait_until
 

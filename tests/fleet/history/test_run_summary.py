@@ -9,7 +9,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_PACKED_SUMMARY
 from localpuppet.fleet.history.run_summary import packed_size
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.run import Outcome
-from tests.fleet.history.records import a_resource, a_summary, noon
+from tests.fleet.make import a_resource, a_summary, noon
 
 
 def test_a_summary_lists_a_hundred_resources_those_that_failed_first() -> None:

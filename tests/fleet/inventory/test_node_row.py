@@ -13,7 +13,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_HOLDS, MAX_PRESENCE_TE
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, NodeRow, is_older
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 from tests.web.dashboard.site import believed, run_id, status
 
 NOW = 1_795_000_000.0

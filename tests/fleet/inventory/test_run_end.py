@@ -11,7 +11,7 @@ from localpuppet.fleet.inventory.run_end import Kind, newest
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 
 NOW = 1_795_000_000.0
 

@@ -13,7 +13,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_row import RunRow
-from tests.fleet.history.records import a_row
+from tests.fleet.make import a_row
 from tests.web.dashboard.past import MOTD, keep
 from tests.web.dashboard.site import run_id
 

@@ -12,7 +12,7 @@ from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import listed, of_name
 from localpuppet.web.dashboard.run_row import RunRow
-from tests.fleet.history.records import a_part
+from tests.fleet.make import a_part
 from tests.web.dashboard.site import Site, run_id
 
 MOTD = a_part(

@@ -62,7 +62,7 @@ from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.fleet.history.records import an_end
+from tests.fleet.make import an_end
 
 MAX_STALE = 900.0
 NAME = "0123456789abcdef"

@@ -21,7 +21,7 @@ from localpuppet.web.dashboard.listing import (
     releases_table,
     rollouts_table,
 )
-from tests.fleet.history.records import a_row
+from tests.fleet.make import a_row
 
 PAGE = Path(__file__).parents[3] / "docs/reference/dashboard.md"
 

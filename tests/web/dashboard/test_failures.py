@@ -7,7 +7,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import failures
 from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import FAILURES, ListQuery
-from tests.fleet.history.records import a_row
+from tests.fleet.make import a_row
 from tests.web.dashboard.site import run_id
 from tests.web.dashboard.test_nodes import table_of
 

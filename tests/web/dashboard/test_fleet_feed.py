@@ -40,8 +40,8 @@ from localpuppet.web.dashboard.tables.audit_table import AuditFilter, listed
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.make import a_decision, a_resource, a_summary
 from tests.web.dashboard.past import kept
 from tests.web.dashboard.site import status
 

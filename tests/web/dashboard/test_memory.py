@@ -21,7 +21,7 @@ from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
-from tests.fleet.history.records import a_decision, a_row
+from tests.fleet.make import a_decision, a_row
 from tests.web.dashboard.past import MOTD, keep, kept, summary
 from tests.web.dashboard.site import run_id
 from tests.web.dashboard.tables.test_run_table import write_format_9

@@ -32,7 +32,7 @@ from localpuppet.web.dashboard.list_query import (
 )
 from localpuppet.web.dashboard.memory import _TABLES
 from localpuppet.web.dashboard.nodes import MOST, NodeTable, of_name, overview, tallies
-from tests.fleet.history.records import a_row, an_end
+from tests.fleet.make import a_row, an_end
 
 NOW = 1_795_000_000.0
 APP = "web/tags/r7"

@@ -11,7 +11,7 @@ from localpuppet.fleet.inventory.node_row import STATES
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import CONCERNS
 from localpuppet.web.dashboard.template_renderer import HERE
-from tests.fleet.history.records import a_row
+from tests.fleet.make import a_row
 
 
 @pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *CONCERNS])

@@ -16,15 +16,15 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
-from tests.fleet.catalogs.made import made, naming
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import a_catalog, entry_with
 from tests.web.puppetdb.served import V4, Answer, ServedApi
 
 DB, WEB = NodeName("db01.example.com"), NodeName("web01.example.com")
 QUIET = NodeName("quiet.example.com")
 CATALOGS = {
-    DB: made(DB, data={"mode": "0600", "tag": ["b", "a"]}),
-    WEB: made(
+    DB: a_catalog(DB, data={"mode": "0600", "tag": ["b", "a"]}),
+    WEB: a_catalog(
         WEB,
         conf={
             "content": {"__ptype": "Sensitive", "__pvalue": "CANARY"},
@@ -68,7 +68,7 @@ def how(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def api(how: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     now = FakeClock().now().timestamp()
-    entries = [naming(one) for one in CATALOGS.values()]
+    entries = [entry_with(one) for one in CATALOGS.values()]
     if how == "asked":
         entries = [entry(one, at=1) for one in CATALOGS]
     view = Inventory(entries, current=now)
@@ -200,8 +200,8 @@ def answer_about(directory: Path, secret: Json, query: str) -> tuple[object, ...
     """Return everything that a client sees of a catalog with a secret."""
     hidden: Json = {"__ptype": "Sensitive", "__pvalue": secret}
     late: Json = {"__ptype": "Deferred", "arguments": [secret]}
-    catalog = made(WEB, conf={"content": hidden, "options": {"deep": [hidden]}, "late": late})
-    view = Inventory([naming(catalog)], current=FakeClock().now().timestamp())
+    catalog = a_catalog(WEB, conf={"content": hidden, "options": {"deep": [hidden]}, "late": late})
+    view = Inventory([entry_with(catalog)], current=FakeClock().now().timestamp())
     source = CatalogSource(view, lambda _: [catalog])
     with ServedApi(directory, view, records=source) as served:
         answer = served.ask(V4, query, include_total="true")
@@ -243,7 +243,7 @@ def test_classes_come_from_entries(api: ServedApi) -> None:
 def test_whole_rows_of_classes_come_from_catalogs_if_all_nodes_publish_them(
     tmp_path: Path,
 ) -> None:
-    both = [replace(naming(one), classes=(ClassName("main"),)) for one in CATALOGS.values()]
+    both = [replace(entry_with(one), classes=(ClassName("main"),)) for one in CATALOGS.values()]
     view = Inventory(both, current=FakeClock().now().timestamp())
     with ServedApi(tmp_path, view, records=CatalogSource(view, NODES)) as published:
         rows = published.ask(f"{V4}/resources", ["=", "type", "Class"]).json
@@ -258,7 +258,7 @@ def test_whole_rows_of_classes_come_from_catalogs_if_all_nodes_publish_them(
 
 
 def test_a_mixed_fleet_leaves_no_node_out(tmp_path: Path) -> None:
-    entries = [naming(CATALOGS[DB]), entry(QUIET, at=1)]
+    entries = [entry_with(CATALOGS[DB]), entry(QUIET, at=1)]
     view = Inventory(entries, current=FakeClock().now().timestamp())
     with ServedApi(tmp_path, view, records=CatalogSource(view, NODES)) as mixed:
         refused = mixed.ask(f"{V4}/resources", ["=", "type", "File"])

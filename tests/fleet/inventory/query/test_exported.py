@@ -17,8 +17,8 @@ from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.query.fleet import DB, LB, WEB1, WEB2
+from tests.fleet.make import resource
 
 _EXPORTS = {
     str(WEB1.node): [

@@ -18,8 +18,8 @@ from localpuppet.fleet.bus.bus_limits import MAX_ENTRY
 from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.access.loopback import kept_host_name
-from tests.fleet.history.records import a_part
 from tests.fleet.inventory.entries import entry
+from tests.fleet.make import a_part
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
 from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import DIFFERENCE, PlayedActor, Served, Site, run_id, status

@@ -15,7 +15,7 @@ from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
-from tests.fleet.history.records import a_part
+from tests.fleet.make import a_part
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

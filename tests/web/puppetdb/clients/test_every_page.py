@@ -15,8 +15,8 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.metrics import population
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
+from tests.fleet.make import a_part
 from tests.web.puppetdb.clients.board import BoardVisitor, puppetboard
 from tests.web.puppetdb.clients.real_nodes import NAMES
 from tests.web.puppetdb.clients.replay import exchange

@@ -25,7 +25,7 @@ from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.report_views import ReportViews
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.history.records import a_row
+from tests.fleet.make import a_row
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

@@ -23,8 +23,8 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_row import RunRow
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
-from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
+from tests.fleet.make import a_part
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
 END, LONG_AGO = "end_time", NOW - 5 * DAY

@@ -25,8 +25,8 @@ from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.metrics import population
 from localpuppet.web.puppetdb.reports.details import part_of_report
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.history.records import a_part
 from tests.fleet.inventory.query.fleet import entry
+from tests.fleet.make import a_part
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 from tests.web.puppetdb.served import V4, ServedApi
 

@@ -1,20 +1,31 @@
-"""Records of history for tests."""
+"""Builders of the fleet's values, with good defaults."""
 
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import shake_256
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
+from localpuppet.fleet.exports.resource import ExportedResource, Offer
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.history.day import DAY, HistoryDay
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
+from localpuppet.fleet.inventory.chunks import digest_of
+from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
+from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind, new_run_id
+from tests.fleet.inventory.entries import entry
 
 NODE = NodeName("web01.example")
 TODAY = 20_500
@@ -119,3 +130,78 @@ def a_day(*records: RunSummary, day: int = TODAY) -> HistoryDay[RunSummary]:
 
 def noon(minutes: float = 0) -> float:
     return TODAY * DAY + DAY / 2 + 60 * minutes
+
+
+def resource(kind: str, title: str, *tags: str, **parameters: Any) -> ExportedResource:
+    """Return an exported resource, as a catalog of a module `app` has it."""
+    return ExportedResource(
+        type=kind,
+        title=title,
+        tags=tuple(sorted({"app", *tags})),
+        file="/etc/puppet/modules/app/init.pp",
+        line=3,
+        parameters=parameters,
+    )
+
+
+def offer(node: str, kind: str, title: str, *tags: str, **parameters: Any) -> Offer:
+    """Return the same, as a node offers it."""
+    return Offer(node=f"{node}.example.com", resource=resource(kind, title, *tags, **parameters))
+
+
+def random_text(size: int, seed: int = 0) -> str:
+    """Return text, the same each time, that does not pack into fewer than `size` bytes."""
+    return b64encode(shake_256(b"%d" % seed).digest(size)).decode()
+
+
+RUN = RunId("20261120T140000.000000Z-abcd")
+
+
+def a_catalog(node: NodeName, **files: Mapping[str, Json]) -> NodeCatalog:
+    """Return a catalog with a file for each name, with these parameters."""
+    resources: list[dict[str, Any]] = [
+        {"type": "File", "title": f"/{name}", "tags": ["file"], "parameters": parameters}
+        for name, parameters in files.items()
+    ]
+    resources += [{"type": "Class", "title": "Main", "tags": [], "file": "/etc/a.pp", "line": 1}]
+    catalog = CanonicalCatalog.of(
+        {
+            "name": node,
+            "environment": "production",
+            "classes": ["main"],
+            "resources": resources,
+            "edges": [{"source": "Class[Main]", "target": f"File[/{name}]"} for name in files],
+        }
+    )
+    packed = pack_catalog(catalog)
+    header = CatalogHeader(
+        run=RUN,
+        at=1_800_000_000.5,
+        release="web/tags/r1",
+        environment="production",
+        commit="a" * 40,
+        digest=digest_of(packed),
+        size=len(packed),
+    )
+    return NodeCatalog.checked(node, header, packed)
+
+
+def entry_with(catalog: NodeCatalog) -> InventoryEntry:
+    """Return an entry whose node publishes a catalog."""
+    summary = CatalogSummary(digest=catalog.header.digest, size=catalog.header.size)
+    return entry(catalog.node, at=catalog.header.at, catalog=summary)
+
+
+def completed(outcome: str = "", **fields: Any) -> RunCompletion:
+    """Return the completion of a run that ended."""
+    return RunCompletion(result=RequestedRunResult.OVER, outcome=outcome, **fields)
+
+
+def busy(reason: str = "busy", **fields: Any) -> RunCompletion:
+    """Return the completion of a run that has to wait."""
+    return RunCompletion(result=RequestedRunResult.BUSY, reason=reason, **fields)
+
+
+def impossible(reason: str = "") -> RunCompletion:
+    """Return the completion of a run that cannot start."""
+    return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=reason)
