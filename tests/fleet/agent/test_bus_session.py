@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.agent import CONTENDED
 from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide
-from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import Change, KeyValue
 from localpuppet.fleet.inventory import presence
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.simulated_loop import run_simulated
@@ -99,38 +98,30 @@ class Site:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
-async def test_a_session_receives_stored_and_new_triggers(directory: Path) -> None:
-    site = Site(directory)
+async def test_an_outage_costs_nothing_but_time(site: Site) -> None:
+    site.store.warnings = ("the server is old",)
     site.put(site.rig.token(1))
     async with site.running():
         await site.until("accepted")
-        site.put(site.rig.token(2))
-        await site.until("accepted", 2)
-
-
-async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
-    site = Site(directory)
-    async with site.running():
-        await site.present()
-        for times in range(1, 4):
+        for times in range(2, 5):
             site.away(True)
-            await site.until("the bus is unreachable, periodic runs continue", times)
+            await site.until("the bus is unreachable, periodic runs continue", times - 1)
             with pytest.raises(UnavailableError):
                 await site.session.store()
             site.put(site.rig.token(times))  # another node still reaches the bus
             site.away(False)
-            await site.until("the bus is reachable again", times)
+            await site.until("the bus is reachable again", times - 1)
             await site.until("accepted", times)
+    assert site.rig.log.text.count("the server is old") == 1, "logged once"
     assert all(client.closed for client in site.clients)
 
 
-def test_a_full_bus_keeps_its_connection_and_is_logged_once(directory: Path) -> None:
+def test_a_full_bus_keeps_its_connection_and_is_logged_once(site: Site) -> None:
     """A new connection would not make room; it delivers each request again, after an outage too."""
-    site = Site(directory)
     served: list[bytes] = []
 
     async def serve(token: bytes) -> tuple[str, str, bytes]:
@@ -161,38 +152,33 @@ def test_a_full_bus_keeps_its_connection_and_is_logged_once(directory: Path) -> 
     assert site.rig.log.text.count("the bus has no room") == 2
 
 
-async def test_two_agents_of_one_name_notice_each_other(directory: Path) -> None:
+async def test_two_agents_of_one_name_notice_each_other(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Also while the state does not change; an entry that expired is no other agent."""
-    copy = directory / "copy"
-    copy.mkdir()
-    first, second = Site(directory), Site(copy)
+    first, second = site, Site(tmp_path_factory.mktemp("copy"))
     second.store = first.store
-
-    async def run() -> None:
-        async with first.running():
-            await first.present()
-            first.store.remove(f"{layout.PRESENCE}{B}")
-            first.rig.agent.recheck()
-            await first.present()
+    async with first.running():
+        await first.present()
+        first.store.remove(f"{layout.PRESENCE}{B}")
+        first.rig.agent.recheck()
+        await first.present()
+        assert first.rig.agent.other_agent_since is None
+        async with second.running():
+            for site in (first, second, first):
+                before = site.described
+                site.rig.agent.recheck()
+                while site.described == before:
+                    await asyncio.sleep(0.001)
+            for site in (first, second):
+                await site.until("another agent publishes as this node")
+                assert site.rig.agent.other_agent_since is not None
+            first.rig.clock.advance(CONTENDED)
             assert first.rig.agent.other_agent_since is None
-            async with second.running():
-                for site in (first, second, first):
-                    before = site.described
-                    site.rig.agent.recheck()
-                    while site.described == before:
-                        await asyncio.sleep(0.001)
-                for site in (first, second):
-                    await site.until("another agent publishes as this node")
-                    assert site.rig.agent.other_agent_since is not None
-                first.rig.clock.advance(CONTENDED)
-                assert first.rig.agent.other_agent_since is None
-
-    await run()
 
 
-async def test_settings_that_were_good_once_are_an_outage_later(directory: Path) -> None:
+async def test_settings_that_were_good_once_are_an_outage_later(site: Site) -> None:
     """A certificate and its key are replaced one after the other."""
-    site = Site(directory)
     tries: list[int] = []
     connect = site.connect
 
@@ -212,8 +198,7 @@ async def test_settings_that_were_good_once_are_an_outage_later(directory: Path)
         assert len(tries) == 5
 
 
-async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
-    site = Site(directory)
+async def test_settings_that_were_never_good_end_it(site: Site) -> None:
 
     async def refused() -> KeyValue:
         raise InvalidInputError("cannot be used for TLS", where="node.pem")
@@ -224,11 +209,7 @@ async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
     site.rig.inbox.close()
 
 
-def test_a_session_reconnects_with_growing_pauses(directory: Path) -> None:
-    run_simulated(_reconnects_with_growing_pauses(Site(directory)))
-
-
-async def _reconnects_with_growing_pauses(site: Site) -> None:
+def test_a_session_reconnects_with_growing_pauses(site: Site) -> None:
     site.away(True)
     tries: list[float] = []
     connect = site.connect
@@ -237,21 +218,22 @@ async def _reconnects_with_growing_pauses(site: Site) -> None:
         tries.append(asyncio.get_running_loop().time())
         return await connect()
 
-    session = site.connected_by(counted)
-    task = asyncio.create_task(session.run(site.stop))
-    while len(tries) < 4:
-        await asyncio.sleep(0.01)
-    site.stop.set()
-    await task
+    async def work() -> None:
+        task = asyncio.create_task(site.connected_by(counted).run(site.stop))
+        while len(tries) < 4:
+            await asyncio.sleep(0.01)
+        site.stop.set()
+        await task
+
+    run_simulated(work())
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert pauses[0] < pauses[1] < pauses[2]
     assert site.rig.log.text.count("the bus is unreachable") == 1, "logged once"
 
 
 @pytest.mark.parametrize("odd", ["ends", "cancels"])
-async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(directory: Path, odd: str) -> None:
+async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(site: Site, odd: str) -> None:
     """If a library ends a watch without an error, the agent must still receive changes."""
-    site = Site(directory)
     site.odd = odd
     async with site.running():
         await site.until("the bus is unreachable")
@@ -260,9 +242,8 @@ async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(directory: Path, o
         await site.until("accepted")
 
 
-async def test_time_outs_work_after_many_outages(directory: Path) -> None:
+async def test_time_outs_work_after_many_outages(site: Site) -> None:
     """A failed group of tasks must not mark the session's task as cancelled."""
-    site = Site(directory)
     connect = site.connect
 
     async def slow() -> KeyValue:
@@ -289,11 +270,14 @@ async def test_time_outs_work_after_many_outages(directory: Path) -> None:
     await task
 
 
-async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None:
-    site = Site(directory)
+async def test_requests_are_answered_and_rubbish_stops_nothing(site: Site) -> None:
     async with site.running():
         await site.present()
         site.store.write(f"{layout.requests_for(B)}alice/x", b"rubbish", None)
+        site.caller = "x" * 500  # no key of a reply
+        site.store.write(f"{layout.requests_for(B)}alice/z", b"question", None)
+        await site.until("gets no reply")
+        site.caller = "alice"
         site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
         key = f"{layout.BASE}/replies/alice/{B}/id"
         while site.store.get(key) is None:
@@ -303,25 +287,9 @@ async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None
         assert entry.value == b"re: question"
 
 
-async def test_a_caller_without_a_valid_reply_key_does_not_stop_the_session(
-    directory: Path,
-) -> None:
-    site = Site(directory)
-    site.caller = "x" * 500
-    async with site.running():
-        await site.present()
-        site.store.write(f"{layout.requests_for(B)}alice/x", b"question", None)
-        await site.until("gets no reply")
-        site.caller = "alice"
-        site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
-        while site.store.get(f"{layout.BASE}/replies/alice/{B}/id") is None:
-            await asyncio.sleep(0.001)
-
-
 async def test_a_session_publishes_changes_at_once_and_a_last_status_before_it_ends(
-    directory: Path,
+    site: Site,
 ) -> None:
-    site = Site(directory)
     async with site.running():
         assert await site.present() == b"entry 1"
         site.rig.agent.subscribe()
@@ -334,9 +302,9 @@ async def test_a_session_publishes_changes_at_once_and_a_last_status_before_it_e
     assert kept.until - site.store.now() <= presence.FAREWELL_TTL
 
 
-async def test_a_full_disk_ends_it(directory: Path) -> None:
-    site = Site(directory)
+async def test_a_full_disk_ends_it(site: Site) -> None:
     site.rig.inbox.close()
+    directory = site.rig.directory
     (directory / "inbox.sqlite").write_bytes(b"no database" * 1000)
     for extra in directory.glob("inbox.sqlite-*"):
         extra.unlink()
@@ -346,27 +314,8 @@ async def test_a_full_disk_ends_it(directory: Path) -> None:
     assert caught.group_contains(StateError)
 
 
-async def test_warnings_of_the_store_are_logged_once(directory: Path) -> None:
-    site = Site(directory)
-    site.store.warnings = ("the server is old",)
-    async with site.running():
-        await site.present()
-        site.away(True)
-        await site.until("the bus is unreachable")
-        site.away(False)
-        await site.until("the bus is reachable again")
-    assert site.rig.log.text.count("the server is old") == 1
-
-
-def test_an_empty_listing_has_no_entries_and_triggers_have_their_prefix() -> None:
-    empty = KeyListing(entries=(), revision=1)
-    assert list(key_value.entries(empty)) == []
-    assert layout.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
-
-
 @pytest.mark.parametrize("turns", range(12))
-async def test_it_ends_also_when_there_is_news_at_that_moment(directory: Path, turns: int) -> None:
-    site = Site(directory)
+async def test_it_ends_also_when_there_is_news_at_that_moment(site: Site, turns: int) -> None:
     async with site.running():
         await site.present()
         await asyncio.sleep(0.01)

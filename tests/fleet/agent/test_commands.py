@@ -2,19 +2,16 @@
 
 import json
 import os
-import signal
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import NO_RUN
-from localpuppet.fleet.cli.nodes import NO_AGENT, clock_skew, wrong_clocks
+from localpuppet.fleet.cli.nodes import NO_AGENT
 from tests.rigs.fleet import SHORT_TTLS, Fleet
-from tests.rigs.member import Member, open_fifo, read_line
+from tests.rigs.member import Member, open_fifo
 from tests.rigs.node import Done, Node
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
@@ -124,16 +121,12 @@ def call(member: Member, line: object) -> Done:
     return member.node.feed(text + "\n", "call")
 
 
-def test_trigger_without_waiting(two: Sequence[Member]) -> None:
+def test_trigger_with_and_without_waiting(two: Sequence[Member]) -> None:
     a, b = two
     done = a.run("trigger", b.name, "--label", "haproxy")
     assert done.code == 0, done.err
     assert done.out.startswith(f"sent to {b.name}\nuuid: ")
     b.wait_log("history .*ended")
-
-
-def test_trigger_with_waiting(two: Sequence[Member]) -> None:
-    a, b = two
     done = a.run("trigger", b.name, "--wait")
     assert (done.code, done.out) == (0, f"{b.name}  ended\n"), done.err
     b.behave(exit=3)
@@ -170,6 +163,11 @@ def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> N
         "absent.example.com  unknown: no result arrived in time\n",
     )
     assert done.err == "# the agent of absent.example.com is offline; it has 3m to connect\n"
+    done = a.run("trigger", "absent.example.com", "--ttl", "1s", "--wait")
+    assert (done.code, done.out) == (
+        1,
+        "absent.example.com  not accepted: its agent was offline, or its log says why\n",
+    )
 
 
 def test_trigger_of_a_held_node_says_so_and_why_it_was_dropped(two: Sequence[Member]) -> None:
@@ -203,15 +201,6 @@ def test_trigger_that_a_node_refuses_ends_at_once_with_the_reason(fleet: Fleet) 
     done = eve.run("trigger", c.name, "--ttl", "1h", "--wait")
     assert done.code == 1, done.err
     assert done.out.startswith(f"{c.name}  dropped: no valid signature: ")
-
-
-def test_trigger_that_no_node_receives_is_not_waited_for(two: Sequence[Member]) -> None:
-    known(two[0], "absent.example.com")
-    done = two[0].run("trigger", "absent.example.com", "--ttl", "1s", "--wait")
-    assert (done.code, done.out) == (
-        1,
-        "absent.example.com  not accepted: its agent was offline, or its log says why\n",
-    )
 
 
 def test_trigger_of_an_untrusted_node_warns_that_its_outcome_will_be_rejected(fleet: Fleet) -> None:
@@ -292,25 +281,6 @@ def test_nodes(fleet: Fleet) -> None:
     a.wait_nodes({a.name: "idle"})
 
 
-def test_nodes_watched(two: Sequence[Member]) -> None:
-    a, b = two
-    watching = a.node.start("nodes", "--watch", "--json")
-    seen = {json.loads(read_line(watching))["node"] for _ in range(2)}
-    assert seen == {a.name, b.name}
-    b.behave(gate=True)
-    b.node.run("trigger", a.name)
-    a.run("trigger", b.name)
-    states = []
-    while "applying" not in states:
-        said = json.loads(read_line(watching))
-        states += [said["state"]] if said["node"] == b.name else []
-    b.wait_log("history .*started")  # it has read how it is to behave
-    b.behave()
-    b.open_gate()
-    watching.send_signal(signal.SIGINT)
-    assert a.node.finish(watching).code == 130
-
-
 def test_an_unreachable_bus_is_an_error_and_never_an_empty_answer(served_fleet: Fleet) -> None:
     (a,) = served_fleet.add("a")
     served_fleet.bus.server.kill()
@@ -387,42 +357,6 @@ def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     b.wait_log("history .*ended")
 
 
-def test_a_policy_decides_which_members_may_trigger(fleet: Fleet) -> None:
-    a, b, c = fleet.add("a", "b", "c")
-    allow(b, "policy default deny\nallow\tchoria=c.example.com\ttrigger\t*\t*\n")
-    fleet.start()
-    (denied,) = fleet.send(a, b)
-    b.wait_log(rf"dropped a trigger of {a.name} \({denied}\): not allowed to trigger this node")
-    (allowed,) = fleet.send(c, b)
-    fleet.accepted(b, allowed)
-    fleet.settle()
-
-
-def test_a_lease_has_a_single_holder_at_a_time(two: Sequence[Member], tmp_path: Path) -> None:
-    a, b = two
-    os.mkfifo(tmp_path / "gate")
-    held = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate; exit 7")
-    assert read_line(held) == "mine\n"
-    busy = b.run("lease", "db", "--", "echo", "never")
-    assert (busy.code, busy.out) == (75, "")
-    assert f"{a.name} has it" in busy.err
-    assert b.run("lease", "other", "--", "echo", "free").out == "free\n"
-    waiting = b.node.start("lease", "db", "--wait-timeout", "5m", "--", "echo", "at last")
-    open_fifo(tmp_path / "gate")
-    assert a.node.finish(held).code == 7
-    done = b.node.finish(waiting)
-    assert (done.code, done.out) == (0, "at last\n"), done.err
-
-
-def test_a_command_that_a_signal_ends_releases_its_lease(two: Sequence[Member]) -> None:
-    a, b = two
-    held = a.node.start("lease", "db", "--", "sh", "-c", "echo mine; sleep 600 & wait")
-    read_line(held)
-    held.terminate()
-    assert a.node.finish(held).code == 128 + signal.SIGTERM
-    assert b.run("lease", "db", "--", "true").code == 0
-
-
 TRIGGER: dict[str, object] = {
     "name": "test",
     "tags": [],
@@ -491,19 +425,3 @@ def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> No
     open_fifo(tmp_path / "gate")
     assert b.node.finish(by_hand).code == 0
     fleet.settle()
-
-
-def test_nodes_names_those_whose_clock_differs() -> None:
-    """An entry is up to a minute old, so a clock that is behind by less is not seen."""
-    ats = {"a": 4, "b": 6, "c": 3600, "d": -64, "e": -120}
-    published = {
-        name: {"at": show_time(datetime.fromtimestamp(1e9 + seconds, UTC))}
-        for name, seconds in ats.items()
-    }
-    skews = {name: clock_skew(status, 1e9) for name, status in published.items()}
-    assert skews == {"a": None, "b": 6.0, "c": 3600.0, "d": None, "e": -120.0}
-    assert list(wrong_clocks({**published, "f": {"at": 3}, "g": {}}, 1e9)) == [
-        "b: its clock is 6s ahead of this machine's",
-        "c: its clock is 1h ahead of this machine's",
-        "e: its clock is 2m behind this machine's",
-    ]

@@ -1,4 +1,4 @@
-"""The stored state of a confirmation, and its waiting time, whatever the clocks do."""
+"""The stored state of a confirmation, its waiting time, and what a node decides from them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +14,13 @@ from localpuppet.fleet.agent.confirmation import (
     ConfirmationMemory,
     Instant,
     Stage,
+)
+from localpuppet.fleet.agent.retreat import (
+    SETTLING,
+    BusContact,
+    ConfirmationDecision,
+    ConfirmationState,
+    decide,
 )
 
 BEGAN = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -101,3 +108,51 @@ def test_status_shows_open_confirmations_and_those_that_led_to_a_rollback(
         rolled_back and stage in (Stage.ROLLED_BACK, Stage.SUPERSEDED)
     )
     assert replace(FOUND, stage=stage).concerns(rolled_back=rolled_back) == expected
+
+
+WITHIN = 90.0
+EARLY = ConfirmationState(
+    reach=BusContact.CONNECTED, waited=10.0, reached=True, looked=0.0, by_rollout=False, held=False
+)
+LATE = replace(EARLY, waited=1000.0)
+ROLLED = replace(LATE, by_rollout=True, held=True)
+NOTHING = replace(LATE, reach=BusContact.NOTHING, reached=False, looked=SETTLING)
+
+
+@pytest.mark.parametrize(
+    ("sight", "expected"),
+    [
+        (replace(EARLY, reach=BusContact.READ_BACK), ConfirmationDecision.CONFIRMED),
+        (replace(LATE, reach=BusContact.READ_BACK), ConfirmationDecision.CONFIRMED),
+        # The rollout's caller confirms; if the rollout is gone, the node's own message does.
+        (replace(EARLY, reach=BusContact.READ_BACK, by_rollout=True), ConfirmationDecision.WAIT),
+        (replace(ROLLED, reach=BusContact.READ_BACK), ConfirmationDecision.UNHEARD),
+        (
+            replace(LATE, reach=BusContact.READ_BACK, by_rollout=True),
+            ConfirmationDecision.CONFIRMED,
+        ),
+        # A server that connects and does not answer never causes a rollback.
+        (EARLY, ConfirmationDecision.WAIT),
+        (LATE, ConfirmationDecision.UNSERVED),
+        (ROLLED, ConfirmationDecision.UNSERVED),
+        (replace(LATE, waited=1e9), ConfirmationDecision.UNSERVED),
+        # Nothing answers at all.
+        (
+            replace(EARLY, reach=BusContact.NOTHING, reached=False, looked=10.0),
+            ConfirmationDecision.WAIT,
+        ),
+        (NOTHING, ConfirmationDecision.CUT_OFF),
+        (replace(NOTHING, by_rollout=True, held=True), ConfirmationDecision.CUT_OFF),
+        # A server answered a new connection after the run: the release did not cut the node off.
+        (replace(NOTHING, reached=True), ConfirmationDecision.UNSERVED),
+        # An old connection still works, and no server answered a new one.
+        (replace(NOTHING, reach=BusContact.CONNECTED), ConfirmationDecision.UNSERVED),
+        (replace(NOTHING, waited=WITHIN - 1), ConfirmationDecision.WAIT),
+        # The agent or the machine has just started.
+        (replace(NOTHING, looked=SETTLING - 1), ConfirmationDecision.WAIT),
+    ],
+)
+def test_what_follows(sight: ConfirmationState, expected: ConfirmationDecision) -> None:
+    assert decide(sight, within=WITHIN) is expected
+    brief = replace(NOTHING, waited=5.0, looked=5.0)
+    assert decide(brief, within=5.0) is ConfirmationDecision.CUT_OFF, "it needs no longer look"

@@ -1,21 +1,190 @@
-"""A deployed release on a node whose bus a test plays: files, holds, records and inbox are real."""
+"""The confirmation of a release, and the way back, on a node whose bus a test plays.
+
+Files, holds, records and inbox are real.
+"""
 
 import asyncio
-from dataclasses import replace
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localpuppet.base.formats.names import RolloutId
-from localpuppet.fleet.agent.confirmation import Stage
-from localpuppet.fleet.agent.confirming import DONE
-from localpuppet.fleet.agent.retreat import RetreatOrder
-from localpuppet.fleet.requests.arguments import RolloutReference
+from localpuppet.base.formats.names import ReleasePath, RolloutId, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.confirmation import ConfirmationMemory, Stage
+from localpuppet.fleet.agent.confirming import DONE, BusProbe, Confirming
+from localpuppet.fleet.agent.retreat import TRIES, RetreatOrder, ReturnRoute
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
-from localpuppet.node.runs.holds import Hold, Holds
-from localpuppet.node.runs.run import Outcome
-from tests.fleet.agent.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
-from tests.fleet.make import busy, completed
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
+from localpuppet.node.runs.run import Outcome, RunState
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.fleet.agent.test_agent import B, Rig
+from tests.fleet.make import busy, completed, impossible
+from tests.rigs.recorded import Recorded
+
+R1, R2 = ReleasePath("app/tags/r1"), ReleasePath("app/tags/r2")
+ALICE = "choria=alice"
+ID = RolloutId("20261122T110000Z-0a1b")
+OWNER = rollout_owner(ALICE, ID)
+WITHIN = 90.0
+
+
+@dataclass
+class Network:
+    """The network between a node and the servers of its bus.
+
+    Attributes:
+        answers: Whether the server answers a new connection.
+        up: Whether the store serves over the connection that the agent has.
+    """
+
+    answers: bool = True
+    up: bool = True
+    looked: int = 0
+
+    async def look(self) -> bool:
+        self.looked += 1
+        return self.answers
+
+
+class Node:
+    """A node on which a release was assigned."""
+
+    def __init__(self, directory: Path, *, rollout: str = "") -> None:
+        self.rig = Rig(directory)
+        self.clock = self.rig.clock
+        self.me = person(str(B))
+        self.recorded = Recorded(directory)
+        self.recorded.clock = self.clock
+        self.holds = Holds(directory / "holds", None, self.clock)
+        self.network = Network()
+        self.kv = MemoryKeyValue(MemoryStore(now=self.clock.monotonic))
+        self.memory = ConfirmationMemory(directory / "state")
+        self.retreats: list[RetreatOrder] = []
+        self.end = completed()
+        self.rollback: Rollback | None = None
+        self.late: list[bool] = []
+        self.command: Callable[[], bool] | None = None
+        self.assignment: Assignment | None = Assignment(
+            release=R2,
+            serial=3,
+            by=ALICE,
+            at=show_time(self.clock.now()),
+            rollout=rollout,
+            after="",
+            confirm=WITHIN,
+        )
+        self.directory = directory
+        (directory / "me").mkdir(exist_ok=True)
+        self.confirming = self.agent_starts()
+
+    def agent_starts(self, boot: str = "a") -> Confirming:
+        """Return the service of a new agent, which reads the state on disk."""
+        self.confirming = Confirming(
+            self.memory,
+            boot=boot,
+            late=self.late.append,
+            command=None if self.command is None else self._ask,
+            looking=BusProbe(
+                B,
+                store=self._store,
+                verifier=verifier(self.directory / "me", self.me),
+                answers=self.network.look,
+            ),
+            back=ReturnRoute(
+                self,
+                agent=self.rig.agent,
+                inbox=self.rig.inbox,
+                records=self.recorded.records,
+                holds=lambda: self.holds,
+                assigned=lambda: self.assignment,
+                rollback=lambda: self.rollback,
+                clock=self.clock,
+            ),
+            log=self.rig.log,
+        )
+        return self.confirming
+
+    async def _ask(self) -> bool:
+        assert self.command is not None
+        return self.command()
+
+    async def _store(self) -> KeyValue:
+        self.kv.store.away = not self.network.up
+        return self.kv
+
+    async def run(self, order: RetreatOrder) -> RunCompletion:
+        """Be the child that puts the rollback in force."""
+        self.retreats.append(order)
+        if self.end.result is RequestedRunResult.OVER:
+            self.rollback = Rollback(
+                release=R1,
+                run=RunId("20261120T140000Z-0000"),
+                node_document={},
+                input_sha256="",
+                user=order.because,
+                since=show_time(self.clock.now()),
+                input_release=R2,
+                serial=3,
+            )
+        return self.end
+
+    def ran(self, app: str = R2, *, serial: int = 3, **more: Any) -> str:
+        """Put a finished run on record; return its id."""
+        self.clock.advance(1)
+        run = self.recorded.records.create(self.clock)
+        assigned = {"serial": serial} if serial else {}
+        run.open(
+            self.recorded.request(run, release=app, assignment=assigned),
+            self.recorded.status(run, release=app),
+        )
+        fields = {"state": RunState.FINISHED, "outcome": Outcome.CHANGED, **more}
+        run.close(self.recorded.status(run, release=app, **fields))
+        return run.id
+
+    async def tell(self) -> None:
+        """Have the presence on the bus, as the agent does when something changed."""
+        self.kv.store.away = False
+        status = {"node": str(B), "state": "idle", "confirmation": self.confirming.report()}
+        payload = json.dumps({"schema": 1, **status}).encode()
+        token = self.me.signer.sign(payload, MessageKind.PRESENCE)
+        await announce(self.kv, B, token, ttl=1e6)
+
+    async def look(self, seconds: float, every: float = 5.0) -> Stage | None:
+        """Let time pass with a step every few seconds; return the stage of the confirmation."""
+        for _ in range(int(seconds / every)):
+            self.clock.advance(every)
+            await self.confirming.step()
+        found = self.memory.read()
+        return None if found is None else found.stage
+
+    def hold(self) -> None:
+        now = show_time(self.clock.now())
+        self.holds.add(Hold(owner=OWNER, reason="rollout", since=now, until=None))
+
+    def confirms(self, **more: Any) -> Any:
+        """Confirm as the rollout's caller does; return the node's reply."""
+        told = self.confirming.report()
+        assert told is not None
+        args = Deploy(
+            release=R2,
+            action=DeployAction.CONFIRM,
+            serial=3,
+            rollout=RolloutReference(id=ID, epoch=1),
+            nonce=more.pop("nonce", told["nonce"]),
+        )
+        return self.confirming.answer(more.pop("caller", ALICE), replace(args, **more))
 
 
 @pytest.fixture
@@ -158,17 +327,6 @@ async def test_a_node_that_is_cut_off_rolls_back_by_itself(by_hand: Node) -> Non
     assert await by_hand.look(5) is Stage.ROLLED_BACK
     assert by_hand.confirming.report()["stage"] == "rolled back"  # type: ignore[index]
     assert len(by_hand.retreats) == 1
-
-
-async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> None:
-    rolled.network.answers = rolled.network.up = False
-    rolled.ran()
-    await rolled.look(WITHIN + 15)
-    (cause,) = rolled.rig.inbox.causes()
-    assert (cause.kind, cause.sender) == (CauseKind.ROLLOUT, OWNER)
-    assert "no longer pending: app/tags/r2: rolling back" in rolled.confirms(
-        nonce=rolled.memory.read().nonce  # type: ignore[union-attr]
-    )
 
 
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
@@ -357,3 +515,117 @@ async def test_it_looks_when_something_has_changed_and_again_and_again(by_hand: 
             await asyncio.sleep(0)
         leave.set()
         await keeping
+
+
+async def cut_off(node: Node) -> Node:
+    """Have a node start to roll back while its rollout holds it."""
+    node.network.answers = node.network.up = False
+    node.hold()
+    node.ran()
+    await node.look(WITHIN + 15)
+    return node
+
+
+def why(node: Node) -> str:
+    found = node.memory.read()
+    assert found is not None
+    return found.reason
+
+
+async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pauses(
+    rolled: Node,
+) -> None:
+    """Each try is a run with a new id, because the agent accepts each id once."""
+    await cut_off(rolled)
+    pauses: list[float] = []
+    for number in range(1, TRIES):
+        assert len(set(rolled.rig.ids())) == number
+        rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
+        begun = rolled.clock.monotonic()
+        assert await rolled.look(5) is Stage.ROLLING_BACK
+        assert f"its run of app/tags/r1 failed, try {number + 1} of {TRIES} in " in why(rolled)
+        assert str(rolled.confirming.report()["reason"]) == why(rolled)  # type: ignore[index]
+        while len(rolled.rig.ids()) == number:
+            await rolled.look(5)
+        pauses.append(rolled.clock.monotonic() - begun)
+    assert [round(seconds, -1) for seconds in pauses] == [40, 60, 120, 240]
+    causes = {(cause.kind, cause.sender) for cause in rolled.rig.inbox.causes()}
+    assert causes == {(CauseKind.ROLLOUT, OWNER)}
+    rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
+    assert why(rolled).endswith("its run of app/tags/r1 failed, after 5 attempts")
+    assert "rollback failed" in rolled.rig.log.text
+    assert rolled.late[-1]
+    assert await rolled.look(3600, every=60) is Stage.ROLLBACK_FAILED
+    assert len(rolled.rig.ids()) == TRIES, "a person has to look"
+    rolled.ran(R1, serial=0)  # by the timer
+    assert await rolled.look(5) is Stage.ROLLED_BACK
+    assert (why(rolled), rolled.late[-1]) == ("no connection to the bus for 1m 30s", False)
+
+
+async def test_a_successful_run_ends_the_rollback(rolled: Node) -> None:
+    await cut_off(rolled)
+    nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
+    assert "no longer pending: app/tags/r2: rolling back" in rolled.confirms(nonce=nonce)
+    rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
+    assert await rolled.look(60) is Stage.ROLLING_BACK
+    rolled.ran(R1, serial=0)
+    assert await rolled.look(5) is Stage.ROLLED_BACK
+    assert len(rolled.retreats) == 1, "the rollback stays in force meanwhile"
+
+
+@pytest.mark.parametrize("boot", ["a", "b"])
+async def test_a_kill_or_a_reboot_begins_no_new_count(rolled: Node, boot: str) -> None:
+    await cut_off(rolled)
+    for _ in range(TRIES):
+        assert rolled.memory.read().stage is Stage.ROLLING_BACK  # type: ignore[union-attr]
+        rolled.ran(R1, serial=0, outcome=Outcome.INTERRUPTED)
+        rolled.agent_starts(boot)
+        await rolled.look(5)
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
+
+
+async def test_tries_are_counted_even_if_the_node_keeps_one_run_record(rolled: Node) -> None:
+    await cut_off(rolled)
+    records = rolled.recorded.records
+    for number in range(TRIES):
+        assert rolled.memory.read().stage is Stage.ROLLING_BACK  # type: ignore[union-attr]
+        assert len(set(rolled.rig.ids())) == number + 1
+        last = RunId(rolled.ran(R1, serial=0, outcome=Outcome.FAILED))
+        records.prune(runs=1, days=90, keep=last, before=lambda _: None)
+        await rolled.look(300)
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
+    rolled.ran(R1, serial=0)
+    assert await rolled.look(5) is Stage.ROLLED_BACK
+
+
+async def test_a_rollback_that_cannot_be_put_in_force_is_repeated_and_logged(rolled: Node) -> None:
+    rolled.end = impossible("no space left on device")
+    await cut_off(rolled)
+    assert await rolled.look(15) is Stage.ROLLING_BACK
+    assert f"no space left on device, try 2 of {TRIES} in 30s" in why(rolled)
+    rolled.agent_starts()
+    assert await rolled.look(600) is Stage.ROLLBACK_FAILED
+    assert (len(rolled.retreats), rolled.rig.ids()) == (TRIES, [])
+    assert "rollback failed (no connection to the bus for 1m 30s; no space left on device," in (
+        rolled.rig.log.text
+    )
+
+
+async def test_a_run_that_never_begins_is_a_failed_try_and_a_waiting_run_is_not(
+    rolled: Node,
+) -> None:
+    """Its release may be gone from the disk: then no run has a record. A person's hold may last."""
+    await cut_off(rolled)
+    assert await rolled.look(3600, every=30) is Stage.ROLLING_BACK, "it waits for a hold to end"
+    for number in range(1, TRIES):
+        (cause,) = rolled.rig.inbox.causes()
+        rolled.rig.inbox.settle([cause.id])
+        assert await rolled.look(40) is Stage.ROLLING_BACK
+        assert f"did not begin, try {number + 1} of {TRIES} in " in why(rolled)
+        rolled.agent_starts()
+        await rolled.look(300)
+    (cause,) = rolled.rig.inbox.causes()
+    rolled.rig.inbox.settle([cause.id])
+    assert await rolled.look(40) is Stage.ROLLBACK_FAILED
+    assert why(rolled).endswith("its run of app/tags/r1 did not begin, after 5 attempts")

@@ -1,5 +1,8 @@
-"""The real fork server: requests that it accepts or declines, and what it keeps in memory."""
+"""The real fork server: requests that it accepts or declines, and what it keeps in memory.
 
+When the agent starts one, and when again, is tested with servers that a test has written."""
+
+import asyncio
 import json
 import os
 import re
@@ -8,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,11 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.ports import Child, ProcessEnd
-from localpuppet.base.machine.processes import KeptProcess
-from localpuppet.fleet.agent.fork_runner import RECYCLED, start_server
+from localpuppet.base.machine.processes import KeptProcess, SystemProcesses, start_kept
+from localpuppet.fleet.agent.fork_runner import RECYCLED, ForkServerKeeper, start_server
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
+from tests.doubles.ports import FakeLog
 from tests.rigs.node import PATIENCE, Node, make_node
 from tests.rigs.warm.listening import is_listening
 from tests.rigs.warm.memory import remembers
@@ -137,13 +141,10 @@ def served(place: Served) -> Served:
     return place
 
 
-def test_only_the_servers_own_user_reaches_the_socket(served: Served) -> None:
+def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> None:
     for path, mode in ((served.server.path, 0o600), (served.server.path.parent, 0o700)):
         status = path.stat()
         assert (stat.S_IMODE(status.st_mode), status.st_uid) == (mode, os.geteuid())
-
-
-def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> None:
     # The place of the socket does not matter then: the kernel reports the user at the other end.
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(served.server.path))
@@ -200,20 +201,16 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     assert not remembers(served.pid, SECRET)
 
 
-def test_a_client_that_requests_a_child_and_leaves_leaves_no_process(served: Served) -> None:
+def test_a_client_that_leaves_early_leaves_no_process(
+    served: Served,
+) -> None:
     before = served.pid
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.server.path))
         connection.sendall(b"\n")
         child = int(connection.recv(100).split()[1])
     served.node.wait_until(lambda: not Path(f"/proc/{child}").exists())
-    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
-    assert served.pid == before
-
-
-def test_a_client_that_sends_nothing_does_not_stop_the_server(served: Served) -> None:
-    before = served.pid
-    with socket.socket(socket.AF_UNIX) as connection:
+    with socket.socket(socket.AF_UNIX) as connection:  # another sends nothing
         connection.connect(str(served.server.path))
     assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
     assert (served.alive, served.pid) == (True, before)
@@ -264,26 +261,110 @@ def test_a_ruby_that_is_to_warn_makes_no_run(
     warns.process.code()
 
 
-def test_a_server_ends_after_the_configured_number_of_runs(served: Served) -> None:
+def test_a_server_ends_at_each_of_its_limits(served: Served) -> None:
     served.again(replace(LIMITS, runs=2))
     for left in (True, False):
         assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
         served.node.wait_until(lambda: served.alive is left)  # noqa: B023 - it is waited for here
     assert served.recycled()
-
-
-def test_a_server_ends_when_it_is_too_old(served: Served) -> None:
-    served.again(replace(LIMITS, seconds=1))
-    assert served.recycled()
-
-
-def test_a_server_that_has_grown_too_large_ends(served: Served) -> None:
     served.again(replace(LIMITS, memory=1))
     assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
-    assert served.recycled()
+    assert served.recycled(), "it has grown too large"
+    served.again(replace(LIMITS, seconds=1))
+    assert served.recycled(), "it is too old"
 
 
 def test_a_killed_server_is_reported_as_not_running(served: Served) -> None:
     os.kill(served.pid, signal.SIGKILL)
     served.node.wait_until(lambda: served.server.memory() is None)
     assert re.search("is not running|went away", served.declines())
+
+
+PROCESSES = SystemProcesses()
+
+
+class Busy:
+    """The part of an agent that the keeper reads."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self.changed = asyncio.Event()
+
+    def subscribe(self) -> asyncio.Event:
+        return self.changed
+
+
+class Servers:
+    """Starts shell commands as servers, one after the other; the last one again and again."""
+
+    def __init__(self, *scripts: str) -> None:
+        self.scripts = list(scripts)
+        self.started: list[KeptProcess] = []
+        self.more = asyncio.Event()
+
+    def __call__(self) -> KeptProcess:
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        self.more.set()
+        if not script:
+            raise UnavailableError("Puppet is not known before the first run")
+        self.started.append(start_kept(["/bin/sh", "-c", script], env=dict(os.environ)))
+        return self.started[-1]
+
+    async def until(self, count: int) -> None:
+        while len(self.started) < count:
+            self.more.clear()
+            await self.more.wait()
+
+
+def warming(servers: Servers, agent: Busy, log: FakeLog) -> ForkServerKeeper:
+    return ForkServerKeeper(agent, start=servers, log=log, first=0.001)
+
+
+async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> FakeLog:
+    """Keep servers until the first that stays is running; leave after `then`."""
+    log, leave = FakeLog(), asyncio.Event()
+    keeping = asyncio.create_task(warming(servers, agent, log).keep(leave))
+    await servers.until(2)
+    then()
+    leave.set()
+    await keeping
+    assert not any(PROCESSES.alive(server.identity) for server in servers.started)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        pytest.param(["exit 10"], "", id="a server that recycled itself is not logged"),
+        (["exit 3"], "the fork server ended (exit code 3)"),
+        (["exit 0"], "the fork server ended (exit code 0)"),
+        (["kill -9 $$"], "the fork server ended (signal 9)"),
+        pytest.param(["", "exit 10"], "Puppet is not known", id="none can be had"),
+    ],
+)
+async def test_a_server_that_ended_is_replaced(first: list[str], said: str) -> None:
+    log = await kept(Servers(*first, "exec sleep 600"), Busy(), lambda: None)
+    assert (log.text == "") == (said == "")
+    assert said in log.text
+
+
+async def test_no_server_is_started_while_a_run_is_on() -> None:
+    agent, servers = Busy(), Servers("exec sleep 600")
+    agent.running = True
+    leave = asyncio.Event()
+    keeping = asyncio.create_task(warming(servers, agent, FakeLog()).keep(leave))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert servers.started == []
+    agent.running = False
+    agent.changed.set()
+    await servers.until(1)
+    leave.set()
+    await keeping
+
+
+async def test_a_server_ends_when_its_agent_is_gone() -> None:
+    server = start_kept(["/bin/sh", "-c", "read x"], env={})
+    os.close(server._pipe)
+    server._pipe = -1
+    assert server.code() == 1, "read found the end"

@@ -5,15 +5,17 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
 from localpuppet.base.formats.converter import to_record
+from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.cli.nodes import Board
+from localpuppet.fleet.cli.nodes import Board, clock_skew, wrong_clocks
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock
@@ -83,7 +85,11 @@ def watched(served_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member, Watch]
 def test_a_node_that_left_is_gone_on_every_bus(
     watched: tuple[Fleet, Member, Member, Watch],
 ) -> None:
-    _, _, b, watch = watched
+    _, a, b, watch = watched
+    head, first = watch.out[:2]
+    assert head.split("  ")[0] == "TIME (UTC)"
+    assert first.index(a.name) == head.index("NODE")
+    assert first.index("idle") == head.index("STATE")
     b.stop()
     watch.until_row(b.name, "gone")
     assert watch.rows().count([b.name, "gone"]) == 1
@@ -120,9 +126,17 @@ def test_a_json_line_has_the_end_of_the_last_run(
     assert gone["state"] == "gone"
 
 
-def test_rows_are_aligned_with_their_headings(watched: tuple[Fleet, Member, Member, Watch]) -> None:
-    _, a, _, watch = watched
-    head, first = watch.out[:2]
-    assert head.split("  ")[0] == "TIME (UTC)"
-    assert first.index(a.name) == head.index("NODE")
-    assert first.index("idle") == head.index("STATE")
+def test_nodes_names_those_whose_clock_differs() -> None:
+    """An entry is up to a minute old, so a clock that is behind by less is not seen."""
+    ats = {"a": 4, "b": 6, "c": 3600, "d": -64, "e": -120}
+    published = {
+        name: {"at": show_time(datetime.fromtimestamp(1e9 + seconds, UTC))}
+        for name, seconds in ats.items()
+    }
+    skews = {name: clock_skew(status, 1e9) for name, status in published.items()}
+    assert skews == {"a": None, "b": 6.0, "c": 3600.0, "d": None, "e": -120.0}
+    assert list(wrong_clocks({**published, "f": {"at": 3}, "g": {}}, 1e9)) == [
+        "b: its clock is 6s ahead of this machine's",
+        "c: its clock is 1h ahead of this machine's",
+        "e: its clock is 2m behind this machine's",
+    ]

@@ -98,14 +98,50 @@ def test_each_form_of_the_agent_notifies_ready_alive_and_stopping(
     assert run_side is not None
 
 
-def test_the_watchdog_is_not_for_children_nor_for_others(manager: Manager) -> None:
-    env = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
-    made = ServiceManager.from_environment(env)
-    assert env == {}
-    made.alive()
-    assert not manager.says_something(0)
-    made.ready("here")
-    assert manager.hear() == "READY=1\nSTATUS=here"
+def service_at(path: Path, **more: str) -> ServiceManager:
+    environment = {"NOTIFY_SOCKET": str(path), **more}
+    found = ServiceManager.from_environment(environment)
+    assert environment == {}, "no child can notify in the agent's name"
+    return found
+
+
+def test_the_service_manager_is_notified(tmp_path: Path, manager: Manager) -> None:
+    hour = {"WATCHDOG_USEC": "3600000000", "WATCHDOG_PID": str(os.getpid())}
+    found = service_at(manager.path, **hour)
+    found.ready("waits")
+    found.alive()
+    found.alive()  # not more often than it is asked for
+    found.stopping()
+    assert [manager.hear() for _ in range(3)] == [
+        "READY=1\nSTATUS=waits",
+        "WATCHDOG=1",
+        "STOPPING=1",
+    ]
+    service_at(manager.path, **{**hour, "WATCHDOG_PID": "1"}).alive()
+    assert not manager.says_something(0), "the watchdog is another process's"
+    late = service_at(tmp_path / "late", **{**hour, "WATCHDOG_USEC": "1"})
+    late.alive()
+    listener = Manager(tmp_path / "late")
+    late.alive()
+    assert listener.hear() == "WATCHDOG=1", "it missed one, and gets the next"
+    listener.close()
+    late.ready("no manager listens any more: no error")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"NOTIFY_SOCKET": "/nonexistent"},
+        {"WATCHDOG_USEC": "soon"},
+        {"NOTIFY_SOCKET": "@abstract-and-not-there", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"},
+    ],
+)
+def test_without_a_service_manager_nothing_happens(environment: dict[str, str]) -> None:
+    found = ServiceManager.from_environment(environment)
+    found.ready("")
+    found.alive()
+    found.stopping()
 
 
 class Stuck:

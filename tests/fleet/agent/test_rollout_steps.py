@@ -10,16 +10,24 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.agent import RunCompletion
+from localpuppet.base.machine.files import write_json
+from localpuppet.fleet.agent.agent import (
+    RequestedRunResult,
+    RestoredSteps,
+    RunCompletion,
+    recorded_end,
+)
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.arguments import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.requests.request import RunOnce
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import PATIENCE
 from localpuppet.node.runs.holds import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig
 from tests.fleet.make import busy, completed, impossible
+from tests.rigs.recorded import Recorded
 
 ID = RolloutId("20261122T110000Z-0a1b")
 ALICE, BOB = "choria=alice", "choria=bob"
@@ -286,3 +294,47 @@ async def test_a_step_that_waits_too_long_fails_and_names_the_node(site: Site) -
         assert step["outcome"] == "dropped"
         assert step["reason"].endswith(": db.example.com")
         assert rig.runner.orders.empty()
+
+
+CAUSE = RunCause(
+    kind=CauseKind.ROLLOUT,
+    sender="choria=alice/rollout/20261122T110000Z-0a1b",
+    uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    timestamp=1,
+    expires=None,
+)
+CAUSES = {"causes": [CAUSE.to_dict()], "count": 1}
+
+
+def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
+    site = Recorded(tmp_path)
+    run = site.begin()
+    steps = RestoredSteps(lambda cause: recorded_end(site.records, cause))
+    steps.add(CAUSE)
+    write_json(run.request, site.request(run, causes=CAUSES).to_dict())
+    assert steps.take_ended() == [], "its run has outlived the agent"
+    site.finish(run)
+    end = completed("changed", run=run.id)
+    assert steps.take_ended() == [(CAUSE, end)]
+    assert steps.take_ended() == []
+
+
+def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(
+    tmp_path: Path,
+) -> None:
+    site = Recorded(tmp_path)
+    run = site.begin()
+    write_json(run.request, site.request(run, causes=CAUSES).to_dict())
+    site.supervisors_die()
+    end = recorded_end(site.records, CAUSE)
+    assert end is not None
+    assert (end.result, end.run, end.outcome) == (RequestedRunResult.OVER, run.id, "interrupted")
+
+
+def test_a_step_without_a_record_was_interrupted(tmp_path: Path) -> None:
+    site = Recorded(tmp_path)
+    site.begin()
+    steps = RestoredSteps(lambda cause: recorded_end(site.records, cause))
+    steps.add(CAUSE)
+    ((_, end),) = steps.take_ended()
+    assert (end.run, end.outcome) == (None, "interrupted")

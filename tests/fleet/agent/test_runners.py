@@ -1,20 +1,20 @@
-"""Runs in a child: what it keeps of its parent, and what its parent makes of its end."""
+"""Runs in a child: the contract of `Runner`, and what a parent makes of its child's end."""
 
 import asyncio
 import json
 import os
 import resource
 import signal
-import socket
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from localpuppet.base.machine.service_manager import ServiceManager
-from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, Runner, RunOrder
 from localpuppet.fleet.agent.fork_runner import CommandRunner, ForkRunner
+from tests.doubles.agent_ports import FakeRunner
 from tests.fleet.make import busy, completed, impossible
 from tests.rigs.waiting import PATIENCE
 
@@ -122,22 +122,6 @@ async def test_a_child_inherits_no_descriptor_and_no_signal_handler(tmp_path: Pa
     assert (found["term"], found["inherited"]) == (True, False)
 
 
-async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "here")
-
-    def waits(_order: RunOrder, begun: Begun) -> RunCompletion:
-        begun()
-        (tmp_path / "here").write_bytes(b"")
-        signal.pause()
-        return OVER
-
-    runner = ForkRunner(waits)
-    run = asyncio.create_task(runner.run(ORDER))
-    await asyncio.to_thread((tmp_path / "here").read_bytes)
-    runner.end()
-    assert await run == completed("interrupted", reason="its supervisor died (signal 15)")
-
-
 def command(
     directory: Path, *words: str, timeout: float = PATIENCE, grace: float = 60
 ) -> CommandRunner:
@@ -180,12 +164,6 @@ async def test_the_result_of_a_command_is_returned(
     runner.end()  # no run is active
 
 
-async def test_a_command_learns_its_cause(tmp_path: Path) -> None:
-    runner = command(tmp_path, "sh", "-c", f'printf %s "$LOCALPUPPET_CAUSE" > {tmp_path}/cause')
-    await runner.run(ORDER)
-    assert (tmp_path / "cause").read_text() == "trigger from a.example.com"
-
-
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bool) -> None:
     """With all that it started: TERM, and KILL for what does not listen."""
@@ -194,23 +172,6 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bo
     runner = command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3)
     end = await runner.run(ORDER)
     assert end == completed("timed_out", reason="did not end within 0.3 s")
-
-
-async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "gate")
-    script = f"touch {tmp_path}/here; cat {tmp_path}/gate"
-    first, second = command(tmp_path, "sh", "-c", script), command(tmp_path, "true")
-    run = asyncio.create_task(first.run(ORDER))
-    while not (tmp_path / "here").exists():
-        await asyncio.sleep(0.01)
-    busy = await second.run(ORDER)
-    assert (busy.result, busy.reason) == (
-        RequestedRunResult.BUSY,
-        "the command of an earlier agent is still running",
-    )
-    await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
-    assert (await run).outcome == "ended"
-    assert (await second.run(ORDER)).outcome == "ended"
 
 
 async def test_too_few_descriptors_postpone_a_run(tmp_path: Path) -> None:
@@ -264,59 +225,135 @@ async def test_the_command_of_a_failed_agent_keeps_running(tmp_path: Path) -> No
     )
     assert await agent.wait() == 1
     following = command(tmp_path, "true")
-    assert (await following.run(ORDER)).result is RequestedRunResult.BUSY
+    assert await following.run(ORDER) == busy("the command of an earlier agent is still running")
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
     while (await following.run(ORDER)).result is RequestedRunResult.BUSY:
         await asyncio.sleep(0.01)
     assert (tmp_path / "done").exists()
 
 
-def test_the_service_manager_is_notified(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        environment = {
-            "NOTIFY_SOCKET": str(tmp_path / "notify"),
-            "WATCHDOG_USEC": "3600000000",
-            "WATCHDOG_PID": str(os.getpid()),
-        }
-        found = ServiceManager.from_environment(environment)
-        assert environment == {}, "no child can notify in the agent's name"
-        found.ready("waits")
-        found.alive()
-        found.alive()  # not more often than it is asked for
-        found.stopping()
-        told = [manager.recv(100) for _ in range(3)]
-        assert told == [b"READY=1\nSTATUS=waits", b"WATCHDOG=1", b"STOPPING=1"]
-        manager.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            manager.recv(100)
-    found.ready("no manager listens any more: no error")
+NOOP = RunOrder(causes={"count": 1}, text="trigger from a.example.com", noop=True)
 
 
-def test_a_service_manager_that_missed_a_keep_alive_gets_the_next(tmp_path: Path) -> None:
-    address = tmp_path / "notify"
-    found = ServiceManager.from_environment(
-        {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "1", "WATCHDOG_PID": str(os.getpid())}
-    )
-    found.alive()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(address))
-        manager.settimeout(PATIENCE)
-        found.alive()
-        assert manager.recv(100) == b"WATCHDOG=1"
+class RunnerStage(ABC):
+    """A runner whose runs begin and end when the test says so."""
+
+    runner: Runner
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("begun", "gate"):
+            os.mkfifo(directory / name)
+
+    async def begun(self) -> str:
+        """Wait until a run has started; return the text of its order."""
+        return (await asyncio.to_thread((self.directory / "begun").read_text)).strip()
+
+    async def finish(self) -> None:
+        """Let the active run end."""
+        await asyncio.to_thread((self.directory / "gate").write_text, "")
+
+    @abstractmethod
+    def broken(self) -> Runner:
+        """Return a runner whose runs cannot be started."""
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        {"NOTIFY_SOCKET": "/nonexistent"},
-        {"WATCHDOG_USEC": "soon"},
-        {"NOTIFY_SOCKET": "@abstract-and-not-there", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"},
-    ],
-)
-def test_without_a_service_manager_nothing_happens(environment: dict[str, str]) -> None:
-    found = ServiceManager.from_environment(environment)
-    found.ready("")
-    found.alive()
-    found.stopping()
+class ForkStage(RunnerStage):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.runner = ForkRunner(self._work)
+
+    def _work(self, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
+        begun()
+        (self.directory / "begun").write_text(order.text)
+        (self.directory / "gate").read_text()
+        return completed("changed")
+
+    def broken(self) -> Runner:
+        def work(_order: RunOrder, _begun: Callable[[], None]) -> RunCompletion:
+            raise OSError("there is no Puppet")
+
+        return ForkRunner(work)
+
+
+class CommandStage(RunnerStage):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.runner = self._command(
+            "/bin/sh",
+            "-c",
+            f'echo "$LOCALPUPPET_CAUSE" > {directory}/begun; cat {directory}/gate',
+        )
+
+    def _command(self, *words: str) -> CommandRunner:
+        return CommandRunner(
+            words,
+            {"PATH": os.environ["PATH"]},
+            lock=self.directory / "agent/lock",
+            timeout=600,
+            grace=600,
+        )
+
+    def broken(self) -> Runner:
+        return self._command("/nonexistent")
+
+
+class FakeStage(RunnerStage):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._fake = self.runner = FakeRunner()
+
+    async def begun(self) -> str:
+        return (await self._fake.orders.get()).text
+
+    async def finish(self) -> None:
+        self._fake.ends.put_nowait(completed("changed"))
+
+    def broken(self) -> Runner:
+        fake = FakeRunner()
+        fake.ends.put_nowait(impossible("there is no Puppet"))
+        return fake
+
+
+@pytest.fixture(params=[ForkStage, CommandStage, FakeStage])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> RunnerStage:
+    made: RunnerStage = request.param(tmp_path)
+    return made
+
+
+class TestRunner:
+    """What the agent may rely on."""
+
+    async def test_a_run_is_over_when_it_has_ended_and_not_before(self, stage: RunnerStage) -> None:
+        run = asyncio.create_task(stage.runner.run(NOOP))
+        assert await stage.begun() == NOOP.text
+        await asyncio.sleep(0)
+        assert not run.done()
+        await stage.finish()
+        end = await run
+        assert end.result is RequestedRunResult.OVER
+        assert end.outcome in ("changed", "ended")
+
+    async def test_a_run_that_is_asked_to_end_has_no_good_outcome(self, stage: RunnerStage) -> None:
+        run = asyncio.create_task(stage.runner.run(NOOP))
+        await stage.begun()
+        stage.runner.end()
+        end = await run
+        assert end.result is RequestedRunResult.OVER
+        assert end.outcome not in ("changed", "unchanged", "ended")
+        assert end.reason
+
+    async def test_an_end_without_a_run_does_not_end_the_next_run(self, stage: RunnerStage) -> None:
+        stage.runner.end()
+        run = asyncio.create_task(stage.runner.run(NOOP))
+        await stage.begun()
+        await stage.finish()
+        assert (await run).outcome in ("changed", "ended")
+        stage.runner.end()
+
+    async def test_a_run_that_cannot_start_is_impossible_and_has_a_reason(
+        self, stage: RunnerStage
+    ) -> None:
+        end = await stage.broken().run(NOOP)
+        assert (end.result, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
+        assert end.reason

@@ -66,16 +66,6 @@ def test_a_flood_is_counted_and_hides_no_line_of_another_kind(
     ]
 
 
-def test_lines_of_one_kind_are_limited_together_however_they_begin(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    log = ServiceLog(FakeClock(), debug=False)
-    for number in range(MOST):
-        log.warning(f"{number} is refused", kind=LineKind.STRANGER)
-    log.warning("another beginning", kind=LineKind.STRANGER)
-    assert len(said(capsys)) == MOST
-
-
 def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
     log = ServiceLog(FakeClock(), debug=True)
     for number in range(10 * MOST):
@@ -88,8 +78,8 @@ def test_messages_of_strangers_hide_no_line_of_another_kind(
     kind: LineKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = ServiceLog(FakeClock(), debug=False)
-    for _ in range(10 * MOST):
-        log.warning("dropped a trigger: no valid signature", kind=LineKind.STRANGER)
+    for number in range(10 * MOST):
+        log.warning(f"{number} dropped a trigger: no valid signature", kind=LineKind.STRANGER)
     log.warning("what matters", kind=kind)
     text = capsys.readouterr().err
     assert text.count("dropped a trigger") == MOST

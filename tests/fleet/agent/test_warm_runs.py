@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.machine.ports import NOBODY
+from localpuppet.node.app import NodeApp
+from tests.node.releases.environment_code import tag_control, values, values_by_puppet
+from tests.rigs.forge import Forge
 from tests.rigs.long import with_sample
 from tests.rigs.node import Node, make_node, processes_with
 from tests.rigs.warm.node import WarmNode
@@ -344,3 +347,47 @@ def test_a_run_past_its_timeout_is_ended_with_all_it_started(warm: WarmNode) -> 
     assert status["outcome"] == "timed_out"
     assert processes_with(*both) == []
     warm.settings()
+
+
+def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> None:
+    node.settings(agent={"warm": True, "run_interval": "2s"}, socket=str(node.root / "a.sock"))
+    node.app("warning('as it is')")
+    agent = node.start("agent")
+    server = NodeApp(str(node.root)).fork_server
+    metrics = node.state / "metrics.prom"
+
+    def measured() -> bool:
+        """Return whether a warm run left its server running, as a run with compiled Ruby does."""
+        text = metrics.read_text() if metrics.exists() else ""
+        memory = "\nlocalpuppet_fork_server_resident_memory_bytes "
+        return "\nlocalpuppet_last_run_warm 1\n" in text and memory in text
+
+    def shown() -> bool:
+        kept = node.run("status", "--json").json["fork_server"]
+        return kept is not None and kept["memory_bytes"] > 2**20
+
+    def written() -> bool:
+        text = node.run("status").out
+        return "Fork server" in text and "started warm" in text
+
+    # If Ruby was compiled after the first run, the agent replaces the server; until then none runs.
+    for condition in (measured, shown, written, lambda: server.process() != NOBODY):
+        node.wait_until(condition)
+    agent.kill()
+    node.finish(agent)
+    node.wait_until(lambda: server.process() == NOBODY)
+    assert node.run("status", "--json").json["fork_server"] is None
+
+
+def test_a_warm_run_has_the_values_of_the_environment_too(node: Node, tmp_path: Path) -> None:
+    control = tag_control(node, Forge(tmp_path / "forge"))
+    sources = {"control": {"git": f"file://{control}"}}
+    assert node.run("stage").code == 0
+    host = WarmNode(node, warm=True)
+    try:
+        node.settings(agent={"warm": True}, allow_file_urls=True, sources=sources)
+        record = host.run("noop")
+        assert record["warm"], record["cold_reason"]
+        assert values(host.text(record["id"])) == values_by_puppet(control, tmp_path)
+    finally:
+        host.end()
