@@ -162,16 +162,12 @@ def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:
     }
 
 
-def test_tags_and_options_are_passed_to_puppet_or_refused(node: Node) -> None:
+def test_tags_and_options_are_passed_to_puppet(node: Node) -> None:
     node.app("notify { 'one': tag => 'a' } notify { 'two': tag => 'b' }")
     done = node.run("apply", "--tags", "a", "--", "--debug")
     assert "Notice: one" in done.out
     assert "Notice: two" not in done.out
     assert "Debug: " in done.out
-    for option in ("--modulepath=/tmp", "--lastrunreport", "-e", "--no-detailed-exitcodes"):
-        refused = node.run("apply", "--", option)
-        assert refused.code == 2
-        assert "sets" in refused.err
 
 
 def test_an_input_can_be_a_named_file_or_standard_input(node: Node, tmp_path: Path) -> None:
@@ -220,24 +216,6 @@ def test_follow_shows_the_log_to_its_end(node: Node) -> None:
     followed = node.run("logs", "--follow")
     assert "early" in followed.out
     assert "Notice: late" in followed.out
-
-
-def test_layers_and_parameters_of_the_release_reach_puppet(node: Node) -> None:
-    node.write(
-        "modules/app/trunk/app/manifests/init.pp", 'class app ($m) { notify { "${m} ${dc}": } }\n'
-    )
-    node.write("modules/app/trunk/manifest.yaml", "")
-    node.write(
-        "modules/app/trunk/enc.yaml",
-        "classes: {app: {m: 'in %{dc}'}}\nlayers:\n  ams: {parameters: {dc: amsterdam}}\n",
-    )
-    node.write("input.yaml", "app: app/trunk\nlayers: [ams]\n")
-    done = node.run("apply")
-    assert "Notice: in amsterdam amsterdam" in done.out
-    node.write("input.yaml", "app: app/trunk\nlayers: [fra]\n")
-    refused = node.run("apply")
-    assert refused.code == 2
-    assert "no layer 'fra'" in refused.err
 
 
 def test_puppet_facts_shows_facts_of_modules_with_the_modulepath_of_the_run(node: Node) -> None:

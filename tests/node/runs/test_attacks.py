@@ -135,6 +135,8 @@ def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> No
     status = node.status()
     assert (status["outcome"], status["puppet_started"]) == ("failed", False)
     assert "/nonexistent/enc" in status["reason"]
+    assert status["failure_cause"]["error"].startswith("ENC failed: ")
+    assert "'localpuppet check'" in node.run("status").out
     broken = node.write("not-a-program", "rubbish", 0o755)
     for command in ("/nonexistent/puppet", str(broken)):
         node.settings(puppet={"command": command})

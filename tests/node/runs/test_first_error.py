@@ -61,12 +61,3 @@ def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) 
     assert cure in node.run("history").out
     assert node.run("apply").code == 1
     assert ", 2 runs in a row" in node.run("status").out
-
-
-def test_a_run_that_puppet_could_not_start_has_a_separate_cause(node: Node) -> None:
-    node.app("notify { 'x': }")
-    node.settings(enc="/bin/false")
-    assert node.run("apply").code == 1
-    status = node.status()
-    assert status["failure_cause"]["error"].startswith("ENC failed: ")
-    assert "'localpuppet check'" in node.run("status").out

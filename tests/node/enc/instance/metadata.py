@@ -129,33 +129,9 @@ def never(handler: _Handler) -> None:
     handler.server.finished.wait(60)
 
 
-def trickle(handler: _Handler) -> None:
-    """Send headers byte by byte."""
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
-    while not handler.server.finished.wait(0.02):
-        handler.wfile.write(b"x")
-
-
-def trickling_body(handler: _Handler) -> None:
-    """Announce a body, and send it byte by byte."""
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\n")
-    while not handler.server.finished.wait(0.02):
-        handler.wfile.write(b"x")
-
-
 def huge(handler: _Handler) -> None:
     """Send a body above the limit."""
     handler.send(200, b"x" * 3_000_000)
-
-
-def endless(handler: _Handler) -> None:
-    """Send a body without a length, and stop."""
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\ni-0a")
-
-
-def cut(handler: _Handler) -> None:
-    """Stop in the middle of a body."""
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\ni-0a")
 
 
 def redirect(handler: _Handler) -> None:

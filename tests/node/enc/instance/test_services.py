@@ -62,11 +62,7 @@ def test_ec2_is_queried_only_with_a_token() -> None:
     ("manners", "message"),
     [
         (metadata.never, "timed out"),
-        (metadata.trickle, "timed out"),
-        (metadata.trickling_body, "timed out"),
         (metadata.huge, "too large"),
-        (metadata.endless, "has no length"),
-        (metadata.cut, "broke after 4 of 4000 bytes"),
         (metadata.redirect, "answered 302"),
         (metadata.error, "answered 500"),
         (metadata.no_http, "did not answer with HTTP"),

@@ -60,15 +60,6 @@ def test_modules_of_r10k_are_left_out_with_a_warning(node: Node, control: Repo) 
     assert "let git ignore what r10k installs" in refused.err
 
 
-def test_an_ignored_directory_of_modules_is_left_out(node: Node, control: Repo) -> None:
-    control.git("rm", "-q", "-r", "modules/own")
-    control.write({".gitignore": "modules\n"})
-    checked = make(node, "check", str(control.path), "--json")
-    assert checked.code == 0, checked.err
-    assert checked.json["classes"] == ["ntp", "profile"]
-    assert "modules: left out, as git ignores it: no node has it" in checked.json["warnings"]
-
-
 def test_an_ignored_file_that_puppet_would_read_prevents_a_tag(node: Node, control: Repo) -> None:
     control.write({"site-modules/profile/lib/facter/seen.local": ""})
     checked = make(node, "check", str(control.path))

@@ -177,39 +177,6 @@ def test_without_sha256_in_the_api_the_lock_pins_the_downloaded_bytes(
     assert lock(site, forge)["ntp"]["archive_sha256"] == hashlib.sha256(data).hexdigest()
 
 
-def test_the_token_is_sent_only_to_the_forge(
-    node: Node, forge: Forge, modules: ModuleForge, tmp_path: Path
-) -> None:
-    mirror = ModuleForge(files=modules.files)
-    node.write("token", "s3cret\n", 0o600)
-    first, second = (Authority(_made(tmp_path / name)) for name in ("first", "second"))
-    both = node.write("both.pem", first.path.read_text() + second.path.read_text())
-    with (
-        serve(modules, first) as url,
-        serve(mirror, None) as plain,
-        serve(mirror, second) as other,
-    ):
-        place = {"url": url, "ca": str(both), "token_file": str(node.root / "token")}
-        settings(node, forge, place)
-        manifest(forge, NTP)
-        web = str(forge.repo("web").path)
-        modules.elsewhere = plain
-        refused = make(node, "lock", web)
-        assert refused.code == 69
-        assert "not https" in refused.err
-        assert "s3cret" not in refused.err
-        modules.elsewhere = other
-        done = make(node, "lock", web)
-        assert done.code == 0, done.err
-    assert {headers.get("Authorization") for _, headers in modules.asked} == {"Bearer s3cret"}
-    assert {headers.get("Authorization") for _, headers in mirror.asked} == {None}
-
-
-def _made(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
 def test_a_directory_of_archives_is_a_forge(
     node: Node, forge: Forge, modules: ModuleForge, tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority
 
-NTP = "acme-ntp-1.0.0.tar.gz"
 BEHIND = "https://localhost:1"  # only the proxy reaches it
 
 
@@ -72,32 +71,6 @@ def test_an_error_names_a_proxy_that_requires_a_password(url: str, tmp_path: Pat
         ),
     ):
         transfer(BEHIND, tmp_path, place).document(f"{BEHIND}/v3/modules/acme-ntp")
-
-
-def test_the_password_of_a_proxy_is_sent_to_no_server(
-    modules: ModuleForge, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The forge is behind the proxy, and redirects to a server outside."""
-    mirror = ModuleForge(files=modules.files)
-    second = tmp_path / "second"
-    second.mkdir()
-    proxy = ConnectProxy(elsewhere=address(url))
-    with serve(mirror, Authority(second)) as other, serve_proxy(proxy) as place:
-        with (tmp_path / "ca.pem").open("a") as both:
-            both.write((second / "ca.pem").read_text())
-        monkeypatch.setenv("https_proxy", place.replace("//", "//user:pr0xy@"))
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        modules.elsewhere = other
-        transfer(BEHIND, tmp_path, None).file(f"{BEHIND}/v3/files/{NTP}", tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == modules.files[NTP]
-    ((_, sent),) = proxy.heard
-    assert sent["Proxy-Authorization"].startswith("Basic ")
-    ((_, headers),) = modules.asked
-    assert headers["Authorization"] == "Bearer s3cret"
-    ((_, others),) = mirror.asked
-    for known in (headers, others):
-        assert "Proxy-Authorization" not in known
-    assert "Authorization" not in others
 
 
 def test_a_transfer_through_a_proxy_that_answers_byte_by_byte_times_out(tmp_path: Path) -> None:

@@ -41,17 +41,13 @@ def transfer(
     return Transfer(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total, public=public)
 
 
-@pytest.mark.parametrize("token", ["", "s3cret"])
-@pytest.mark.parametrize(
-    "place",
-    ["https://127.0.0.1:99999", "https://127.0.0.1:port", "https://[bad", "https://", "https://:1"],
-)
+@pytest.mark.parametrize("place", ["https://127.0.0.1:99999", "https://[bad", "https://:1"])
 def test_a_redirect_to_an_invalid_address_is_a_failure_of_the_forge(
-    modules: ModuleForge, url: str, tmp_path: Path, place: str, token: str
+    modules: ModuleForge, url: str, tmp_path: Path, place: str
 ) -> None:
     modules.elsewhere = place
     with pytest.raises(UnavailableError, match=r"cannot be downloaded|answered 302") as refused:
-        transfer(url, tmp_path, token).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+        transfer(url, tmp_path, "s3cret").file(f"{url}/v3/files/{NTP}", tmp_path / "part")
     assert "s3cret" not in str(refused.value)
 
 
@@ -119,12 +115,11 @@ def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(
     assert list((tmp_path / "forge").iterdir()) == []
 
 
-@pytest.mark.parametrize("slow", ["headers", "body"])
 def test_a_transfer_from_a_server_that_sends_byte_by_byte_times_out(
-    modules: ModuleForge, url: str, tmp_path: Path, slow: str
+    modules: ModuleForge, url: str, tmp_path: Path
 ) -> None:
     """The timeout of the socket restarts with each byte, so it alone would never end."""
-    modules.slow = slow
+    modules.slow = "body"
     with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):
         transfer(url, tmp_path, total=0.5).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
     with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):
