@@ -22,8 +22,6 @@ class AnsweringNodes(RequestClient):
     """A client whose nodes are in this process.
 
     Attributes:
-        keeper: Returns the keeper of a node; `None` if the node does not answer.
-        asked: The arguments of all requests.
         change: Returns what a node sends in place of its reply: a result, or an error.
     """
 
@@ -35,8 +33,8 @@ class AnsweringNodes(RequestClient):
             clock=None,  # type: ignore[arg-type]
         )
         self._action = action
-        self.keeper = keeper
-        self.asked: list[ChunkArguments] = []
+        self.keeper = keeper  # returns the keeper of a node; `None` if the node does not answer
+        self.asked: list[ChunkArguments] = []  # the arguments of all requests
         self.change: Callable[[dict[str, Any]], Mapping[str, Any] | str] = lambda reply: reply
 
     async def ask(

@@ -103,11 +103,10 @@ class FakeCompileEngine:
     """Runs a program for each node.
 
     Attributes:
-        program: Returns the resources of a catalog.
         compiled: The nodes that were compiled, in their order.
     """
 
-    program: Program
+    program: Program  # returns the resources of a catalog
     compiled: list[str] = field(default_factory=list)
 
     def compile(

@@ -21,13 +21,7 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
 class MemoryInventory(View):
-    """A view of some entries, with unsigned messages.
-
-    Args:
-        entries: The entries, sorted by the node's name.
-        current: When they were last current; `None` for never.
-        exports: What nodes export.
-    """
+    """A view of some entries, with unsigned messages."""
 
     def __init__(
         self,

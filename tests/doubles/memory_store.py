@@ -47,18 +47,15 @@ class MemoryStore:
     """The data that several clients share.
 
     Attributes:
-        now: Returns the time, by which values expire.
         away: The store is unreachable: every call raises, every watch ends with an error.
         warnings: The warnings of a client about the server after it has connected.
-        born: When it began, in seconds since 1970.
-        full: The store has no room: writes raise, reads work.
     """
 
-    now: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.monotonic  # returns the time, by which values expire
     away: bool = False
     warnings: tuple[str, ...] = ()
-    born: float = 0.0
-    full: bool = False
+    born: float = 0.0  # when it began, in seconds since 1970
+    full: bool = False  # the store has no room: writes raise, reads work
     revision: int = 0
     kept: dict[str, _Kept] = field(default_factory=dict)
     log: list[tuple[int, str]] = field(default_factory=list)
@@ -114,11 +111,7 @@ class MemoryStore:
 
 
 class MemoryKeyValue(CheckedStore):
-    """One client of a store.
-
-    Args:
-        store: The store.
-    """
+    """One client of a store."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(math.inf)

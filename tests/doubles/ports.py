@@ -51,12 +51,6 @@ class FakeChild:
     """A child whose output and end a test defines.
 
     Like a real child, it keeps the inherited descriptor until it ends.
-
-    Args:
-        output: What it writes, a piece for each read.
-        ended: Its end without a signal.
-        lasts: The seconds until that end; `None` for never.
-        dies_of: The signals that end it.
     """
 
     def __init__(
@@ -130,10 +124,6 @@ class FakeProcesses:
 
     Attributes:
         programs: Returns the child of a program, by its path; others cannot be started.
-        started: The arguments with which each child was started.
-        children: The children.
-        myself: This process.
-        cancelled: How often this process was asked to stop.
     """
 
     def __init__(
@@ -143,10 +133,10 @@ class FakeProcesses:
         self.command_lines: dict[int, list[str]] = {}
         self.running: dict[int, RunningProcess] = {}
         self.programs: dict[str, Callable[[Started], FakeChild]] = {}
-        self.started: list[Started] = []
+        self.started: list[Started] = []  # the arguments with which each child was started
         self.children: list[FakeChild] = []
         self.myself = ProcessId(pid=1, boot_id="b", started=1)
-        self.cancelled = 0
+        self.cancelled = 0  # how often this process was asked to stop
         self._clock = clock or FakeClock()
 
     def me(self) -> ProcessId:

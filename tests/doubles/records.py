@@ -10,11 +10,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 
 class MemoryRecords:
-    """Rows in lists: a `RecordSource` that writes all of them into a table.
-
-    Args:
-        listed: The rows by entity; those of `NODES` have the columns of reports.
-    """
+    """Rows in lists: a `RecordSource` that writes all of them into a table."""
 
     def __init__(self, listed: Mapping[Entity, Sequence[Mapping[str, Json]]]) -> None:
         self.listed = listed

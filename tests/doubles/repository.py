@@ -34,13 +34,12 @@ class FakeServers:
     """Git servers and their published tags.
 
     Attributes:
-        away: URLs of repositories that cannot be reached.
         broken: URLs of repositories that send an object that git rejects.
         published: The content of each tag, by URL and tag.
         countersigned: Further signers and the tag object that each signed, by URL and tag.
     """
 
-    away: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)  # URLs of repositories that cannot be reached
     broken: set[str] = field(default_factory=set)
     published: dict[Ref, _Published] = field(default_factory=dict)
     countersigned: dict[Ref, list[tuple[str, str]]] = field(default_factory=dict)
@@ -80,25 +79,16 @@ class FakeServers:
 
 
 class FakeRepository(Git):
-    """The mirror of one machine.
-
-    Args:
-        servers: The servers.
-
-    Attributes:
-        asked: URL and tag of each question to a server, in order.
-        written: Ids of the trees that were written.
-        swept: How often localpuppet listed rubbish.
-    """
+    """The mirror of one machine."""
 
     def __init__(self, servers: FakeServers) -> None:
         self._servers = servers
         self._mirrored: dict[Ref, _Published] = {}
         self._countersigned: dict[Ref, Sequence[tuple[str, str]]] = {}
         self._seen: list[_Published] = []
-        self.asked: list[Ref] = []
-        self.written: list[str] = []
-        self.swept = 0
+        self.asked: list[Ref] = []  # URL and tag of each question to a server, in order
+        self.written: list[str] = []  # ids of the trees that were written
+        self.swept = 0  # how often localpuppet listed rubbish
 
     def rubbish(self) -> list[Path]:
         self.swept += 1

@@ -9,13 +9,7 @@ from tests.rigs.node import Node
 
 
 class SavedSites:
-    """A site of a node and repositories, and copies of it that were saved under a name.
-
-    Args:
-        directory: A directory with the site in `site`: `site/node` is the node, `site/forge` has
-            the repositories.
-        node: The node.
-    """
+    """A site of a node and repositories, and copies of it that were saved under a name."""
 
     def __init__(self, directory: Path, node: Node) -> None:
         self.forge = Forge(directory / "site" / "forge")
@@ -52,11 +46,7 @@ def _copy(source: Path, target: Path, *options: str) -> None:
 
 
 class AppliedReleases:
-    """Sites that have applied the releases r1, r2 and so on, up to a number.
-
-    Args:
-        sites: A site with release r1, which has applied nothing.
-    """
+    """Sites that have applied the releases r1, r2 and so on, up to a number."""
 
     def __init__(self, sites: SavedSites) -> None:
         self.forge = sites.forge

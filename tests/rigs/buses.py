@@ -23,21 +23,15 @@ SHORT = 2.0
 
 
 class Bus:
-    """A store, and the settings that lead agents to it.
-
-    Attributes:
-        engine: Its name in settings.
-        servers: Those that can be killed.
-        timeout: Seconds of each call of the nodes that are made from now on.
-    """
+    """A store, and the settings that lead agents to it."""
 
     def __init__(
         self, engine: str, where: Path | None, servers: list[EtcdServer] | list[NatsServer]
     ) -> None:
-        self.engine = engine
+        self.engine = engine  # its name in settings
         self.where = where
-        self.servers: list[EtcdServer | NatsServer] = [*servers]
-        self.timeout = TIMEOUT
+        self.servers: list[EtcdServer | NatsServer] = [*servers]  # those that can be killed
+        self.timeout = TIMEOUT  # seconds of each call of the nodes that are made from now on
 
     @property
     def server(self) -> EtcdServer | NatsServer:

@@ -68,10 +68,6 @@ def problem_of(words: Sequence[str], *, complete: bool = True) -> str:
 
     - Words in capitals, `…`, `$NAME` and `{name}` are placeholders; words in brackets are optional.
     - A command without arguments only names the command: 'localpuppet disable'.
-
-    Args:
-        words: The words behind `localpuppet`.
-        complete: Whether arguments and values of options are required.
     """
     named = [word for word in words if word != "..." and not re.match(r"\[|[^\[]*\]$", word)]
     words = [word.removesuffix("...") for word in named]

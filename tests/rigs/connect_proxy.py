@@ -15,14 +15,12 @@ class ConnectProxy:
     """A proxy's behaviour, and the requests that it received.
 
     Attributes:
-        password: What it requires in `Proxy-Authorization`; empty for nothing.
-        slow: Whether it answers one byte after another, without end.
         heard: The first line and the headers of each request.
         elsewhere: Where it connects for each request; `None` for the place in the request.
     """
 
-    password: str = ""
-    slow: bool = False
+    password: str = ""  # what it requires in `Proxy-Authorization`; empty for nothing
+    slow: bool = False  # whether it answers one byte after another, without end
     heard: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     elsewhere: tuple[str, int] | None = None
     over: threading.Event = field(default_factory=threading.Event)

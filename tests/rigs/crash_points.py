@@ -20,14 +20,7 @@ def crash_points(total: int, size: int) -> list[int]:
 def run_under_strace(
     trace: Path, *strace: str, module: str, arguments: tuple[str, ...]
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a module of the tests under strace, which kills it or lets a call fail.
-
-    Args:
-        trace: The file for strace's output.
-        strace: Further options of strace.
-        module: The module.
-        arguments: Its arguments.
-    """
+    """Run a module of the tests under strace, which kills it or lets a call fail."""
     words = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(trace), *strace]
     done = subprocess.run(
         [*words, sys.executable, "-m", module, *arguments],

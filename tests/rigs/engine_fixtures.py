@@ -1,6 +1,9 @@
 """Engines and servers for the tests of the bus."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,71 +16,53 @@ from tests.rigs.engines import (
     ServerEngine,
     SqliteEngine,
 )
-from tests.rigs.servers import NEW_NATS, OLD_NATS
+from tests.rigs.servers import OLD_NATS
 
-
-def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    yield SqliteEngine(factory.mktemp("sqlite"))
-
-
-def _relay(factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    yield RelayEngine(factory.mktemp("relay"))
-
-
-def _memory(_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    yield MemoryEngine()
-
-
-def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
-    engine.server.start()
-    yield engine
-    engine.server.stop()
-
-
-def _etcd(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
-    yield from _served(EtcdEngine(factory.mktemp("etcd")))
-
-
-def _old_nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
-    yield from _served(NatsEngine(factory.mktemp("nats-debian"), program=OLD_NATS))
-
-
-def _nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
-    yield from _served(NatsEngine(factory.mktemp("nats"), program=NEW_NATS))
-
-
-SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = {
-    "etcd": _etcd,
-    "nats-debian": _old_nats,
-    "nats": _nats,
+SERVED: dict[str, Callable[[Path], ServerEngine]] = {
+    "etcd": EtcdEngine,
+    "nats-debian": partial(NatsEngine, program=OLD_NATS),
+    "nats": NatsEngine,
 }
-MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
-    "memory": _memory,
-    "sqlite": _sqlite,
-    "relay": _relay,
+ENGINES: dict[str, Callable[[Path], Engine]] = {
+    "memory": lambda _: MemoryEngine(),
+    "sqlite": SqliteEngine,
+    "relay": RelayEngine,
     **SERVED,
 }
 
 
-@pytest.fixture(scope="session", params=MAKERS)
+@contextmanager
+def _running(name: str, factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    made = ENGINES[name](factory.mktemp(name))
+    if isinstance(made, ServerEngine):
+        made.server.start()
+    yield made
+    if isinstance(made, ServerEngine):
+        made.server.stop()
+
+
+@pytest.fixture(scope="session", params=ENGINES)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """Each engine; its servers run from the first test that needs them to the last."""
-    yield from MAKERS[request.param](tmp_path_factory)
+    with _running(request.param, tmp_path_factory) as made:
+        yield made
 
 
-@pytest.fixture(params=[name for name in MAKERS if name != "memory"])
+@pytest.fixture(params=[name for name in ENGINES if name != "memory"])
 def lossy(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """Each engine, for one test, which makes it lose its data."""
-    yield from MAKERS[request.param](tmp_path_factory)
+    with _running(request.param, tmp_path_factory) as made:
+        yield made
 
 
 @pytest.fixture(scope="session", params=SERVED)
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerEngine]:
+) -> Iterator[Engine]:
     """Each engine with its own server, which the test may kill."""
-    yield from SERVED[request.param](tmp_path_factory)
+    with _running(request.param, tmp_path_factory) as made:
+        yield made

@@ -59,14 +59,7 @@ async def _until_taken(
 
 
 class Fleet:
-    """Nodes on one bus.
-
-    Args:
-        directory: For their roots.
-        sockets: For their sockets: a short name.
-        bus: The bus.
-        probe: What is known of Puppet.
-    """
+    """Nodes on one bus."""
 
     def __init__(self, directory: Path, sockets: Path, bus: Bus, probe: str) -> None:
         self.directory = directory
@@ -82,14 +75,7 @@ class Fleet:
     def add_one(
         self, name: str, *, puppet: bool = False, trusted: bool = True, **settings: Any
     ) -> Member:
-        """Make a node NAME.example.com.
-
-        Args:
-            name: The first part of its name.
-            puppet: Whether its runs are Puppet's; otherwise `run_script.py` is run.
-            trusted: Whether the others trust its key.
-            settings: More of its settings.
-        """
+        """Make a node NAME.example.com, with runs of Puppet or of `run_script.py`."""
         root = self.directory / name
         node = make_node(root, self.probe) if puppet else Node(root)
         member = Member(NodeName.parse(f"{name}.example.com"), node)
@@ -140,13 +126,6 @@ class Fleet:
         """Send triggers by hand as `sender` would, and repeat that while the bus is unreachable.
 
         Returns their uuids.
-
-        Args:
-            sender: In whose name.
-            to: The receivers.
-            ttl: For how long they are good.
-            count: How many, each with its own uuid.
-            late: Whether the receivers may be offline for longer than that.
         """
         return asyncio.run(self._send(sender, to, ttl, count, late=late))
 

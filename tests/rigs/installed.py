@@ -54,11 +54,7 @@ class Installation:
         return _run(["env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", *command], check=False)
 
     def test(self, *words: str) -> Done:
-        """Run tests of base and node.
-
-        Args:
-            words: Options of pytest, and the tests.
-        """
+        """Run tests of base and node."""
         options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
         command = [str(self.python), *options, *words]
         return _run(command, check=False, directory=REPOSITORY, timeout=LONG)

@@ -15,12 +15,7 @@ LEFT = pytest.StashKey[int]()
 
 
 def with_sample(every: Iterable[Any], *sample: Any) -> list[Any]:
-    """Return all parameters of a test; those beside the sample are left to `scripts/slow`.
-
-    Args:
-        every: The values, or a tuple of values for each case.
-        sample: Those that the suite runs.
-    """
+    """Return all parameters of a test; those beside the sample are left to `scripts/slow`."""
     cases = list(every)
     assert set(sample) <= set(cases), "the sample names a case that does not exist"
     return [

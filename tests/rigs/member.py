@@ -52,17 +52,11 @@ def read_line(process: subprocess.Popen[str], patience: float = PATIENCE) -> str
 
 @dataclass
 class Member:
-    """One node of a fleet.
-
-    Attributes:
-        name: Its full name.
-        node: Its root.
-        command: What its agent is started with.
-    """
+    """One node of a fleet."""
 
     name: NodeName
     node: Node
-    command: list[str] = field(default_factory=lambda: [*COMMAND])
+    command: list[str] = field(default_factory=lambda: [*COMMAND])  # what its agent is started with
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -95,12 +89,7 @@ class Member:
         open_fifo(self.root / "gate")
 
     def start(self, *, before: Sequence[str] = (), debug: bool = True) -> None:
-        """Start the agent.
-
-        Args:
-            before: Words in front of its command line.
-            debug: Whether every line is logged: what a history is read from.
-        """
+        """Start the agent, behind the words `before`; `debug` logs what a history is read from."""
         assert self.process is None
         options = ["--debug"] if debug else []
         with self.log_file.open("ab") as log:

@@ -60,26 +60,20 @@ class ModuleForge:
     """Archives by name, and the requests.
 
     Attributes:
-        files: `OWNER-NAME-VERSION.tar.gz` → bytes.
         asked: Path and headers of each request.
         cut: Archives whose first answer breaks off in the middle.
-        elsewhere: A URL that archives are redirected to; empty for none.
         lies: Archives → the digest that the API has instead of theirs.
-        said: The size in megabytes of the body of a redirect.
-        silent: Whether the API has no SHA-256.
-        token: What it requires as `Authorization: Bearer …`; empty for nothing.
-        slow: What it sends without end, one byte at a time: "headers", "body", or nothing.
     """
 
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)  # `OWNER-NAME-VERSION.tar.gz` → bytes
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
-    elsewhere: str = ""
+    elsewhere: str = ""  # A URL that archives are redirected to; empty for none
     lies: dict[str, str] = field(default_factory=dict)
-    said: int = 0
-    silent: bool = False
-    token: str = ""
-    slow: str = ""
+    said: int = 0  # the size in megabytes of the body of a redirect
+    silent: bool = False  # whether the API has no SHA-256
+    token: str = ""  # what it requires as `Authorization: Bearer …`; empty for nothing
+    slow: str = ""  # what it sends without end, one byte at a time: "headers", "body", or nothing
     over: threading.Event = field(default_factory=threading.Event)
 
     def publish(self, slug: str, version: str, text: str = "", **more: Any) -> None:

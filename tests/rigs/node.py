@@ -58,7 +58,6 @@ class Node:
     """A root in its own directory.
 
     Attributes:
-        root: That directory.
         inside: Words that start a program elsewhere, in another network, say.
         running: Programs that were started and have not ended.
     """
@@ -123,6 +122,17 @@ class Node:
             f"modules/{name}/trunk/{name}/manifests/init.pp", f"class {name} {{\n{code}\n}}\n"
         )
         self.write("input.yaml", json.dumps({"app": f"{name}/trunk", "classes": {name: body}}))
+
+    def release(self, tag: str, code: str) -> None:
+        """Put a locked release of `app` on the node, with the code of its class."""
+        release = f"modules/app/tags/{tag}"
+        self.write(f"{release}/manifest.yaml", "modulepath: []\n")
+        self.write(f"{release}/manifest.lock", "version: 1\nmodules: {}\nsources: {}\n")
+        self.write(f"{release}/app/manifests/init.pp", code)
+
+    def want(self, release: str, **body: Any) -> None:
+        """Write an input that applies a release of `app`."""
+        self.write("input.yaml", json.dumps({"app": f"app/{release}", "classes": {"app": body}}))
 
     def gate_code(self) -> str:
         """Return the code of a resource that waits until `open_gate` is called."""
@@ -254,9 +264,6 @@ def share_puppet(directory: Path) -> str:
     """Return what is kept of the installed Puppet, with @ROOT@ for the root.
 
     The first process of a session asks Puppet and compiles Ruby; the others share both.
-
-    Args:
-        directory: A directory of the session.
     """
     top = directory / "puppet"
     kept, compiled = top / "probe.json", top / "compiled"

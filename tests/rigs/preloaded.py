@@ -43,13 +43,7 @@ NUMBER = struct.Struct("i")
 def start(
     words: Sequence[str], *, env: Mapping[str, str], **streams: Any
 ) -> "subprocess.Popen[Any]":
-    """Start a command in the directory `/`; fork it if it is localpuppet's and needs no own Python.
-
-    Args:
-        words: All words of the command.
-        env: Its whole environment.
-        streams: More arguments of `subprocess.Popen`.
-    """
+    """Start a command in `/`; fork it if it is localpuppet's and needs no own Python."""
     read = {key: env[key] for key in env if key.startswith(("PYTHON", "LC_", "LANG", "LD_"))}
     own = list(words[: len(COMMAND)]) == COMMAND and read == LOCALE and streams.keys() <= FORKED
     return (Forked if own else subprocess.Popen)(words, env=env, cwd="/", **streams)

@@ -12,7 +12,6 @@ import hashlib
 import random
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,13 +69,7 @@ def category_of(name: str) -> str:
 
 
 def mutate(top: Path, chance: random.Random, absent: Sequence[str]) -> Mutation:
-    """Change a release.
-
-    Args:
-        top: The release.
-        chance: The source of randomness.
-        absent: Names where a compile looked for a file and did not find one.
-    """
+    """Change a release."""
     names = sorted(
         str(path.relative_to(top))
         for path in top.rglob("*")
@@ -197,42 +190,26 @@ class ProofStep:
     """What mutations did.
 
     Attributes:
-        mutations: The mutations.
-        nodes: How many nodes there are.
-        compiled: The nodes that the preview compiled again.
-        changed: Those whose catalogs differ, with every node compiled.
-        missed: Nodes whose stored catalog is wrong.
         needless: Nodes that were compiled again, with the same result → what differed.
-        invalid: Why the release cannot be used at all; empty for most.
     """
 
     mutations: tuple[Mutation, ...]
-    nodes: int = 0
-    compiled: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
+    nodes: int = 0  # how many nodes there are
+    changed: tuple[str, ...] = ()  # those whose catalogs differ, with every node compiled
+    missed: tuple[str, ...] = ()  # nodes whose stored catalog is wrong
     needless: Mapping[str, str] = field(default_factory=dict)
-    invalid: str = ""
+    invalid: str = ""  # why the release cannot be used at all; empty for most
 
 
 @dataclass(eq=False, kw_only=True)
 class MutationProof:
-    """Mutates a control repository step by step.
+    """Mutates a control repository step by step."""
 
-    Attributes:
-        workspace: Makes releases.
-        engine: Compiles.
-        cache: The cache.
-        nodes: The nodes.
-        places: The directory of releases.
-        current: The release.
-    """
-
-    workspace: PreviewWorkspace
-    engine: CompileEngine
+    workspace: PreviewWorkspace  # makes releases
+    engine: CompileEngine  # compiles
     cache: PreviewCache
     nodes: Sequence[CapturedNode]
-    places: Path
+    places: Path  # the directory of releases
     current: Path
     _fresh: "_Compiles" = field(default_factory=dict)
     _absent: list[str] = field(default_factory=list)
@@ -243,14 +220,7 @@ class MutationProof:
     def open(
         cls, repository: Path, nodes: Path, scratch: Path, *, root: Path
     ) -> "Iterator[MutationProof]":
-        """Yield a proof whose first release is compiled.
-
-        Args:
-            repository: A control repository; it stays unchanged.
-            nodes: The directory of captures.
-            scratch: A directory for releases and the cache.
-            root: The root of a node, for its settings.
-        """
+        """Yield a proof whose first release is compiled."""
         node = NodeApp(str(root))
         workspace = node.preview()
         places = scratch / "releases"
@@ -314,7 +284,6 @@ class MutationProof:
         result = ProofStep(
             mutations=mutations,
             nodes=len(self.nodes),
-            compiled=tuple(sorted(node for node in fresh if node not in hits)),
             changed=changed,
             missed=tuple(
                 sorted(
@@ -377,22 +346,3 @@ def _differing(before: _Compiles, after: _Compiles) -> tuple[str, ...]:
 
 def _name(number: int) -> str:
     return hashlib.sha1(str(number).encode()).hexdigest()  # noqa: S324 - only a name
-
-
-def summary(steps: Sequence[ProofStep]) -> str:
-    """Return a table: mutations by kind, and what was needless."""
-    mutations = [mutation for step in steps for mutation in step.mutations]
-    counts = Counter(f"{mutation.operation} {mutation.category}" for mutation in mutations)
-    nodes = sum(step.nodes for step in steps)
-    needless = sum(len(step.needless) for step in steps)
-    compiled = sum(len(step.compiled) for step in steps)
-    changed = sum(len(step.changed) for step in steps)
-    missed = sum(len(step.missed) for step in steps)
-    invalid = sum(bool(step.invalid) for step in steps)
-    lines = [f"{count:4} {kind}" for kind, count in sorted(counts.items())]
-    total = (
-        f"{len(mutations)} mutations ({invalid} steps make no release), {nodes} compiles,"
-        f" {changed} differ, {compiled} compiled again, {needless} needlessly"
-        f" ({100 * needless / max(nodes, 1):.1f} %), {missed} missed"
-    )
-    return "\n".join([*lines, total])

@@ -37,17 +37,11 @@ exec sleep 600
 
 @dataclass(frozen=True)
 class PublicServer:
-    """The server, and a job in its network.
+    """The server, and a job in its network."""
 
-    Attributes:
-        directory: The directory of the repositories.
-        inside: Words that start a program in its network.
-        env: The environment of a job that trusts the server and has secrets.
-    """
-
-    directory: Path
-    inside: list[str]
-    env: dict[str, str]
+    directory: Path  # the directory of the repositories
+    inside: list[str]  # words that start a program in its network
+    env: dict[str, str]  # the environment of a job that trusts the server and has secrets
 
     def take_requests(self) -> list[str]:
         """Return address, path and credentials of each request, and of each ssh, once."""

@@ -30,11 +30,7 @@ _LINES = {
 
 
 class LogReader:
-    """Turns the lines of one node's log into events.
-
-    Args:
-        node: Its name.
-    """
+    """Turns the lines of one node's log into events."""
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -158,14 +158,7 @@ class Server:
 
 
 class EtcdServer(Server):
-    """One member of an etcd cluster.
-
-    Args:
-        directory: For its data and its log.
-        name: Its name in the cluster.
-        tls: For clients; plain HTTP when `None`.
-        options: More of etcd's options.
-    """
+    """One member of an etcd cluster."""
 
     def __init__(
         self,
@@ -250,13 +243,7 @@ class NatsConfig:
 
 
 class NatsServer(Server):
-    """A NATS server with JetStream.
-
-    Args:
-        directory: For its data, its configuration and its log.
-        program: Which one: `OLD_NATS` or `NEW_NATS`.
-        config: The rest of its configuration.
-    """
+    """A NATS server with JetStream."""
 
     health_path = "/healthz"
 

@@ -21,13 +21,7 @@ def section(page: str, heading: str) -> str:
 def session(
     page: str, prompts: Sequence[str], heading: str = ""
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the prompt, the command and the output for each command in a page's console blocks.
-
-    Args:
-        page: The name of a page.
-        prompts: The prompts of commands.
-        heading: See `section`.
-    """
+    """Yield the prompt, the command and the output for each command in a page's console blocks."""
     text = section(page, heading)
     blocks = "".join(re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL))
     yield from split_commands(blocks, prompts)
@@ -43,15 +37,7 @@ def split_commands(text: str, prompts: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str) -> str:
-    """Return the output of a command that a user types on a node, with the root that pages have.
-
-    Args:
-        node: The node.
-        command: As a page has it.
-        root: The root that it is for.
-        directory: Where it is typed.
-        more: More of its environment.
-    """
+    """Return the output of a command that a user types on a node, with the root that pages have."""
     line = command.replace(ROOT, str(root))
     done = subprocess.run(
         ["sh", "-c", f'localpuppet() {{ "{sys.executable}" -m localpuppet "$@"; }}\n{line}'],

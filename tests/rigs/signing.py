@@ -13,13 +13,9 @@ TAGGED_AT = 1795176000
 
 @dataclass
 class Signing:
-    """A home with keys; its GnuPG keyring is the one that git would use by itself.
+    """A home with keys; its GnuPG keyring is the one that git would use by itself."""
 
-    Attributes:
-        home: The home directory of the signer and of the verifier.
-    """
-
-    home: Path
+    home: Path  # the home directory of the signer and of the verifier
 
     @property
     def env(self) -> dict[str, str]:
@@ -42,12 +38,7 @@ class Signing:
         self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", name)
 
     def ssh_signers(self, *names: str, called: Mapping[str, str] | None = None) -> Path:
-        """Return an allowed-signers file with keys.
-
-        Args:
-            names: The keys.
-            called: The principals of keys that have others than NAME@example.net.
-        """
+        """Return an allowed-signers file with keys."""
         file = self.home / f"{'-'.join(names)}.allowed_signers"
         principals = {name: f"{name}@example.net" for name in names} | dict(called or {})
         keys = {name: (self.home / f"{name}.pub").read_text() for name in names}

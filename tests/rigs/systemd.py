@@ -114,13 +114,7 @@ class Machine:
             stream.close()
 
     def run(self, *words: str, code: int | None = 0, **environment: str) -> Done:
-        """Run a command as root, in a separate unit as a person's session is.
-
-        Args:
-            words: The command.
-            code: How it has to end; `None` for any way.
-            environment: Variables for it.
-        """
+        """Run a command as root, in a separate unit as a person's session is."""
         settings = [f"--setenv={name}={value}" for name, value in environment.items()]
         service = ("systemd-run", "--pipe", "--wait", "--collect", "--quiet", *settings, "--")
         done = self._enter(*service, *words)

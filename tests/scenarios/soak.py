@@ -18,7 +18,6 @@ from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done
 from tests.rigs.preloaded import OWN_PYTHON
-from tests.scenarios.test_assignments import LOCK
 from tests.scenarios.test_rollouts import site_of
 from tests.web.dashboard.test_command import Page
 
@@ -65,17 +64,11 @@ def processes_of(root: Path) -> list[int]:
 
 @dataclass
 class SoakFleet:
-    """Six nodes with real Puppet, an operator with dashboard and API, and what disturbs them.
+    """Six nodes with real Puppet, an operator with dashboard and API, and what disturbs them."""
 
-    Attributes:
-        fleet: The fleet, on NATS.
-        control: The control repository of the previews.
-        rollouts: The number of rollouts so far.
-    """
-
-    fleet: Fleet
-    control: ControlRepository
-    rollouts: int = 0
+    fleet: Fleet  # the fleet, on NATS
+    control: ControlRepository  # the control repository of the previews
+    rollouts: int = 0  # the number of rollouts so far
     nodes: list[Member] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -90,12 +83,8 @@ class SoakFleet:
                 inventory={"catalogs": True},
             )
             for tag in RELEASES:
-                release = f"modules/app/tags/{tag}"
-                node.node.write(f"{release}/manifest.yaml", "modulepath: []\n")
-                node.node.write(f"{release}/manifest.lock", LOCK)
-                node.node.write(f"{release}/app/manifests/init.pp", CLASS % tag)
-            classes = {"app": {"root": str(node.root)}}
-            node.node.write("input.yaml", json.dumps({"app": "app/assigned", "classes": classes}))
+                node.node.release(tag, CLASS % tag)
+            node.node.want("assigned", root=str(node.root))
             node.node.write("policies/puppet.policy", POLICY)
             self.nodes.append(node)
         first, second, third = self.nodes[:1], self.nodes[1:3], self.nodes[3:]

@@ -21,7 +21,7 @@ from tests.web.puppetdb.served import V4
 # The second one is rolled back.
 RELEASES = ("tags/r1", "tags/r2")
 CODE = """
-class site($mode) {
+class app($mode) {
   case $mode {
     'changed': { notify { 'hello': } }
     'failed': { exec { 'check': command => '/bin/false' } }
@@ -58,16 +58,12 @@ SHARED = ("run", "release", "failed_runs", "reason")
 def prepared(fleet: Fleet, name: str) -> Member:
     member = fleet.add_one(name, puppet=True)
     for release in RELEASES:
-        path = f"modules/app/{release}"
-        member.node.write(f"{path}/site/manifests/init.pp", CODE)
-        member.node.write(f"{path}/manifest.yaml", "modulepath: []\n")
+        member.node.release(release.removeprefix("tags/"), CODE)
     return member
 
 
 def apply(member: Member, mode: str, release: str = RELEASES[0]) -> None:
-    classes = {"site": {"mode": "changed" if mode == "noop" else mode}}
-    document = {"app": f"app/{release}", "classes": classes}
-    member.node.write("input.yaml", json.dumps(document))
+    member.node.want(release, mode="changed" if mode == "noop" else mode)
     done = member.run("apply", *(["--noop"] if mode == "noop" else []))
     assert done.code == (1 if mode == "failed" else 0), done.out + done.err
 

@@ -1,6 +1,4 @@
-"""Releases assigned by signed request, with a real agent and real Puppet, by the command line."""
-
-import json
+"""Releases by signed request, with real Puppet: assigned, or compiled to see what they change."""
 
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -15,23 +13,6 @@ CLASS = """class app(Integer $port = 80, Sensitive[String] $key = Sensitive('k')
   %s
 }
 """
-LOCK = "version: 1\nmodules: {}\nsources: {}\n"
-
-
-def release(member: Member, tag: str, more: str = "") -> None:
-    """Put a locked release on a node."""
-    member.node.write(f"modules/app/tags/{tag}/manifest.yaml", "modulepath: []\n")
-    member.node.write(f"modules/app/tags/{tag}/manifest.lock", LOCK)
-    member.node.write(f"modules/app/tags/{tag}/app/manifests/init.pp", CLASS % (tag, more))
-
-
-def takes_app(member: Member) -> None:
-    """Have a node take releases of `app` by request."""
-    for tag in ("r1", "r2"):
-        release(member, tag)
-    release(member, "r3", "fail('broken')")
-    member.node.write("input.yaml", json.dumps({"app": "app/assigned", "classes": {"app": {}}}))
-    member.node.write("policies/puppet.policy", POLICY)
 
 
 def why(member: Member) -> dict[str, object]:
@@ -42,7 +23,10 @@ def why(member: Member) -> dict[str, object]:
 def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     """A refused request changes nothing."""
     a, b = fleet.add_one("a"), fleet.add_one("b", puppet=True)
-    takes_app(b)
+    for tag, more in (("r1", ""), ("r2", ""), ("r3", "fail('broken')")):
+        b.node.release(tag, CLASS % (tag, more))
+    b.node.want("assigned")
+    b.node.write("policies/puppet.policy", POLICY)
     fleet.start()
     early = b.run("apply")
     assert (early.code, "no release of app is assigned to this node" in early.err) == (2, True)
@@ -77,20 +61,8 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     )
 
     # A rollout of a release that does not compile: back to what ran before, with its values.
-    rolled = a.run(
-        "rollout",
-        "run",
-        "--order",
-        "none",
-        "--nodes",
-        b.name,
-        "--release",
-        "app/tags/r3",
-        "--on-failure",
-        "rollback",
-        "--json",
-    )
-    assert rolled.json["state"] == "failed", rolled.json["reason"]
+    options = ["--order", "none", "--release", "app/tags/r3", "--on-failure", "rollback", "--json"]
+    rolled = a.run("rollout", "run", "--nodes", b.name, *options)
     (told,) = rolled.json["nodes"]
     assert (rolled.code, told["result"], rolled.json["state"]) == (1, "rolled back", "failed")
     request = why(b)
@@ -99,3 +71,45 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     assert (request["release"], document["classes"]) == ("app/tags/r2", {"app": {"port": 81}})
     assert b.run("status", "--json").json["rollback"]["input_release"] == "app/tags/r3"
     assert a.run("nodes", "--json").json["nodes"][0]["holds"] == []
+
+
+SECRET = "sesame-4711"
+BODY = """file { '/nowhere/motd': ensure => file, mode => '0600', content => '%s' }
+  %s"""
+
+
+def test_a_node_reports_what_another_release_would_change_without_values(fleet: Fleet) -> None:
+    """Another node denies the request; no release is applied or assigned."""
+    a, b, c = fleet.add_one("a"), fleet.add_one("b", puppet=True), fleet.add_one("c")
+    for tag, secret, more in (
+        ("r1", SECRET, "notify { 'gone': }"),
+        ("r2", f"{SECRET}!", "notify { 'new': }"),
+        ("r3", SECRET, f"fail('{SECRET}')"),
+    ):
+        b.node.release(tag, CLASS % (tag, BODY % (secret, more)))
+    b.node.want("tags/r1")
+    b.node.write("policies/puppet.policy", POLICY.replace("\tstatus ", "\tstatus compile "))
+    c.node.write("policies/puppet.policy", POLICY)
+    fleet.start()
+    asked = ("rollout", "plan", "--catalogs", "--order", "none", "--wait-timeout", "5m")
+    both = f"{b.name},{c.name}"
+    done = a.run(*asked, "--nodes", both, "--release", "app/tags/r2", "--json")
+    assert done.code == 1
+    first, second = done.json["nodes"]
+    assert first == {
+        "node": str(b.name),
+        "ok": True,
+        "error": "",
+        "added": ["Notify[new]", "Notify[r2 at 80]"],
+        "removed": ["Notify[gone]", "Notify[r1 at 80]"],
+        "changed": {"File[/nowhere/motd]": ["content"]},
+        "left_out": 0,
+    }
+    assert (second["ok"], "denied by policy line 1 (default)" in second["error"]) == (False, True)
+    done = a.run(*asked, "--nodes", str(b.name), "--release", "app/tags/r3")
+    assert (done.code, "app/tags/r3: the catalog does not compile" in done.out) == (1, True)
+    assert SECRET not in done.out + done.err
+    done = a.run(*asked, "--nodes", str(b.name), "--release", "other/tags/r1")
+    assert (done.code, "other/tags/r1 comes from another source" in done.out) == (1, True)
+    assert not list((b.root / "var").glob("diff-*"))
+    assert b.run("status", "--json").json["run"] is None

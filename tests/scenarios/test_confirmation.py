@@ -1,6 +1,6 @@
 """Releases that cut a node off by a real firewall, and a real server that hangs, dies and is back.
 
-The node is in a separate network, as in `test_faults_network`. Needs root and nftables.
+The node is in a separate network, as in `test_faults_server`. Needs root and nftables.
 """
 
 import json
@@ -14,8 +14,7 @@ from tests.rigs.buses import SHORT, nats
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on
 from tests.rigs.waiting import wait_until
-from tests.scenarios.test_assignments import LOCK
-from tests.scenarios.test_faults_network import Island, island
+from tests.scenarios.test_faults_server import Island, island
 
 POLICY = (
     "policy default deny\n"
@@ -47,18 +46,11 @@ class Apart:
         self.go = self.b.root / "go"
         waits = f"until [ -e {self.go} ]; do sleep 0.1; done"
         for tag, script in (("r1", OPEN), ("r2", CUT), ("r3", waits)):
-            self._release(tag, script)
-        given = {"app": "app/assigned", "classes": {"app": {}}}
-        self.b.node.write("input.yaml", json.dumps(given))
+            self.b.node.release(tag, CLASS % script)
+        self.b.node.want("assigned")
         self.b.node.write("policies/puppet.policy", POLICY)
         self.starts()
         fleet.start()
-
-    def _release(self, tag: str, script: str) -> None:
-        here = f"modules/app/tags/{tag}"
-        self.b.node.write(f"{here}/manifest.yaml", "modulepath: []\n")
-        self.b.node.write(f"{here}/manifest.lock", LOCK)
-        self.b.node.write(f"{here}/app/manifests/init.pp", CLASS % script)
 
     def starts(self) -> None:
         """Start the node's agent in its network."""

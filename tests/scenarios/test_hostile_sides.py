@@ -100,16 +100,6 @@ def said(writer: asyncio.StreamWriter, **fields: object) -> None:
     writer.write(json.dumps({"ok": True, **fields}).encode() + b"\n")
 
 
-async def test_a_listing_that_never_ends_is_an_error(place: Path) -> None:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        said(writer, listing=1, count=2, more=False)
-        await writer.drain()
-
-    async with answering(place, answer):
-        with pytest.raises(UnavailableError, match="did not list all"):
-            await ProxyKeyValue(place, timeout=0.1).list("/a/")
-
-
 @pytest.mark.parametrize("count", [2**60, 1000], ids=["too many", "too large"])
 async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:

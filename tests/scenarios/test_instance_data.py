@@ -35,19 +35,12 @@ INPUT = "#localpuppet-input\n" + json.dumps({"app": "app/trunk", "classes": ["ap
 
 @dataclass
 class Cloud:
-    """A network with nothing but this machine and a metadata service in it.
+    """A network with nothing but this machine and a metadata service in it."""
 
-    Attributes:
-        directory: For what the service needs.
-        name: The network namespace.
-        running: The services.
-        earlier: The number of requests that do not count.
-    """
-
-    directory: Path
+    directory: Path  # for what the service needs
     name: str
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    earlier: int = 0
+    earlier: int = 0  # the number of requests that do not count
 
     @property
     def inside(self) -> list[str]:
@@ -209,27 +202,14 @@ def test_user_data_can_be_the_input(node: Node, cloud: Cloud) -> None:
     assert "user data" in node.run("why").out
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("app: foo/trunk\napp: foo/trunk\n", "duplicate"),
-        ("app: !ruby/object:Object {}\n", "tag"),
-        ("app: foo/trunk\nclasses: {foo: {since: 2026-01-01}}\n", "quote"),
-        ("", "empty"),
-    ],
-)
-def test_an_input_of_user_data_is_as_strict_as_any(
-    node: Node, tmp_path: Path, text: str, message: str
-) -> None:
+def test_an_input_of_user_data_is_as_strict_as_any(node: Node, tmp_path: Path) -> None:
     """Its source earns it no trust, even if that is cloud-init's own files."""
     machine = CloudInit(tmp_path / "cloud-init")
     machine.root.mkdir()
-    machine.boot(b"#localpuppet-input\n" + text.encode())
+    machine.boot(b"#localpuppet-input\napp: foo/trunk\napp: foo/trunk\n")
     node.settings(instance_data={"cloud_init": machine.places})
     done = node.run("apply", "userdata:")
-    assert done.code == 2
-    assert message in done.err
-    assert "error: user data: " in done.err
+    assert (done.code, "error: user data: " in done.err, "duplicate" in done.err) == (2, True, True)
 
 
 def test_runs_lookups_and_catalogs_have_the_facts_of_cloud_init(node: Node, tmp_path: Path) -> None:

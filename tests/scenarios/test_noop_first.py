@@ -1,6 +1,5 @@
 """Noop first, with two real agents and real Puppet: predicted, approved, changed meanwhile."""
 
-import json
 from typing import Any
 
 from tests.rigs.fleet import Fleet
@@ -8,23 +7,13 @@ from tests.rigs.member import Member
 from tests.rigs.waiting import wait_until
 from tests.scenarios.test_rollouts import POLICY, site_of
 
-CLASS = """class app(String $dir, String $text = 'one') {
-  file { "${dir}/f": content => $text }
+CLASS = """class app(String $dir) {
+  file { "${dir}/f": content => 'one' }
   file { "${dir}/g": content => 'always' }
 }
 """
 
 TAKEOVER = "db.example.com\ttakeover"
-
-
-def has_app(member: Member, text: str = "one") -> None:
-    """Have a node want two files with some text."""
-    directory = str(member.root)
-    member.node.write("modules/app/tags/r1/app/manifests/init.pp", CLASS)
-    member.node.write("modules/app/tags/r1/manifest.yaml", "modulepath: []\n")
-    classes = {"app": {"dir": directory, "text": text}}
-    member.node.write("input.yaml", json.dumps({"app": "app/tags/r1", "classes": classes}))
-    member.node.write("policies/puppet.policy", POLICY)
 
 
 def texts(member: Member) -> list[str]:
@@ -63,7 +52,9 @@ def test_only_changes_seen_with_noop_are_made_without_approval(fleet: Fleet) -> 
     operator = fleet.add_one("a")
     db, web = fleet.add("db", "web", puppet=True)
     for member in (db, web):
-        has_app(member)
+        member.node.release("r1", CLASS)
+        member.node.want("tags/r1", dir=str(member.root))
+        member.node.write("policies/puppet.policy", POLICY)
     operator.node.write("policies/puppet.policy", POLICY.replace("a.example.com\t*", TAKEOVER))
     site = str(operator.node.write("site.yaml", site_of([db], [web])))
     fleet.start()

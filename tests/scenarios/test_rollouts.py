@@ -3,7 +3,7 @@
 import re
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import yaml
@@ -11,6 +11,7 @@ import yaml
 from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
+from tests.rigs.waiting import wait_until
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
 
@@ -142,34 +143,6 @@ def test_a_killed_rollout_resumes_and_no_node_runs_twice(shop: Shop) -> None:
     assert begun == sorted(begun)
 
 
-@pytest.mark.parametrize(("bus", "end"), [("sqlite", signal.SIGKILL), ("etcd", signal.SIGSTOP)])
-def test_another_machine_resumes_a_killed_rollout(
-    lent_fleet: Callable[[str], Fleet], bus: str, end: signal.Signals
-) -> None:
-    """A controller that was frozen and wakes up is ignored by all nodes, and ends."""
-    shop = Shop(lent_fleet(bus))
-    shop.db.behave(gate=True)
-    process = shop.operator.node.start("rollout", "run", "--site", shop.site)
-    shop.db.wait_log("history .*started")
-    process.send_signal(end)
-    shop.db.open_gate()
-    laptop = shop.elsewhere()
-    resumed = laptop.run("rollout", "resume", "--json")
-    assert resumed.code == 0, resumed.err
-    assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"done": 3})
-    process.send_signal(signal.SIGCONT)
-    ended = shop.operator.node.finish(process)
-    if end is signal.SIGSTOP:
-        # The bus or a node reports it first.
-        told = r"was (resumed elsewhere \(epoch 2, this is 1\)|taken over by )"
-        assert ended.code == 75
-        assert re.search(told, ended.err), ended.err
-    else:
-        shop.ended_elsewhere()
-    assert shop.runs() == [1, 1, 1]
-    assert shop.free()
-
-
 def stop_is_not_heard_at_first(local: Shop, rollout: str) -> None:
     """Have a finished rollout release the database, which refuses that once."""
     status_only = POLICY.replace("\t*\t*\t*", "\tstatus\t*\t*")
@@ -262,3 +235,35 @@ def test_an_interrupted_rollout_releases_its_nodes_and_resumes(local: Shop) -> N
     assert done.json["groups"][1]["runs"][0]["reason"] == "the agent was killed during the run"
     assert [one["result"] for one in done.json["nodes"]] == ["succeeded", "failed", "succeeded"]
     assert local.runs() == [1, 1, 1]
+
+
+CLASS = """class app(String $dir) {
+  exec { "/bin/touch ${dir}/begun && while ! /bin/test -e ${dir}/gate; do /bin/sleep 0.1; done":
+    provider => shell,
+  }
+}
+"""
+
+
+def test_a_run_that_outlives_its_agent_is_reported_with_its_id_and_outcome(fleet: Fleet) -> None:
+    operator = fleet.add_one("a")
+    (db,) = fleet.add("db", puppet=True)
+    db.node.release("r1", CLASS)
+    db.node.want("tags/r1", dir=str(db.root))
+    db.node.write("policies/puppet.policy", POLICY)
+    site = str(operator.node.write("site.yaml", site_of([db])))
+    fleet.start()
+    process = operator.node.start("rollout", "run", "--site", site, "--json")
+    wait_until((db.root / "begun").exists, lambda: db.log)
+    db.kill()
+    left = db.root / "var/agent/.reactions.json.0123456789ab"  # of a write during the kill
+    left.touch()
+    db.start()
+    db.wait_log("still waiting for a run: ")
+    assert not left.exists()
+    (db.root / "gate").touch()
+    done = operator.node.finish(process)
+    (run,) = done.json["groups"][0]["runs"]
+    (recorded,) = db.run("history", "--json").json["runs"]
+    assert (run["run"], run["outcome"]) == (recorded["id"], recorded["outcome"])
+    assert (done.code, run["outcome"]) == (0, "changed"), done.err

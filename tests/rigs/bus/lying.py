@@ -152,21 +152,15 @@ LIES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
 
 
 class Door:
-    """An address that leads to one server first, and to another one later.
-
-    Attributes:
-        url: The URL for the settings of an agent.
-        came: The number of connections.
-        told: The number of bytes that the servers have sent.
-    """
+    """An address that leads to one server first, and to another one later."""
 
     def __init__(self, first: str) -> None:
         self._to = first
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.get_running_loop()
-        self.url = ""
-        self.came = 0
-        self.told = 0
+        self.url = ""  # the URL for the settings of an agent
+        self.came = 0  # the number of connections
+        self.told = 0  # the number of bytes that the servers have sent
 
     def turn(self, to: str) -> None:
         """Lead to another server from now on, also open connections."""

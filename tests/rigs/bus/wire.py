@@ -96,11 +96,6 @@ async def check_refusal(
     """Check that a client gets no connection, and names the reason.
 
     On a busy machine, the last attempt of a client may end for lack of time: then it has more.
-
-    Args:
-        connect: Connects within some seconds.
-        reason: A pattern.
-        seconds: How long the client tries at first.
     """
     message = ""
     for times in (1, 4, 16):

@@ -26,11 +26,7 @@ from tests.rigs.warm.listening import is_listening
 
 
 class Serving:
-    """The fork server of a node, between its runs.
-
-    Args:
-        node: The parts of the node.
-    """
+    """The fork server of a node, between its runs."""
 
     def __init__(self, node: NodeApp) -> None:
         self._node = node

@@ -18,7 +18,6 @@ class WarmNode:
     """A node and what starts its runs.
 
     Attributes:
-        node: The node.
         server: Its fork server, which exists while `warm`.
     """
 
@@ -39,12 +38,7 @@ class WarmNode:
         )
 
     def settings(self, node: str | None = None, **puppet: str) -> None:
-        """Set the node up, with more settings of Puppet's; the next run has them, the host not.
-
-        Args:
-            node: The node's name; `None` for Puppet's certname.
-            puppet: Settings of Puppet's.
-        """
+        """Set the node up, with more settings of Puppet's; the next run has them, the host not."""
         named = {} if node is None else {"node": node}
         timeouts = {"grace": 1, "run": 300}
         self.node.settings(agent={"warm": self._warm}, timeouts=timeouts, puppet=puppet, **named)
