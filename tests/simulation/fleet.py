@@ -55,13 +55,7 @@ class Message:
 
 
 class Fleet:
-    """Nodes, a bus between them, and the history of what happened.
-
-    Args:
-        edges: For each node, the numbers of the nodes that its runs notify.
-        coalescer: The class with which the agents decide.
-        path: Returns the path of the triggers that a run sends.
-    """
+    """Nodes, a bus between them, and the history of what happened."""
 
     def __init__(
         self,
@@ -172,14 +166,7 @@ class Fleet:
     def launch(
         self, node: Simulated, *, die: bool = False, busy: bool = False, refused: bool = False
     ) -> None:
-        """Start the run that the agent decided on; meanwhile, further causes may arrive.
-
-        Args:
-            node: The node.
-            die: See `_log`.
-            busy: A run that a person started by hand is active.
-            refused: The run cannot be started (a broken input).
-        """
+        """Start the run that the agent decided on; meanwhile, further causes may arrive."""
         if node.agent is None or node.starting is None:
             return
         batch, node.starting = node.starting, None

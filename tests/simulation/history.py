@@ -30,13 +30,7 @@ Event = Mapping[str, Any]
 
 
 def check(events: Iterable[Event], *, settled: bool = True) -> list[str]:
-    """Return the violated guarantees, one line each.
-
-    Args:
-        events: The history.
-        settled: Whether the history continues until nothing is left to do. If not, causes may still
-            wait and runs may be active.
-    """
+    """Return the violated guarantees, one line each."""
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_node[event["node"]].append(event)
@@ -52,9 +46,6 @@ def check_arrivals(events: Iterable[Event]) -> list[str]:
 
     The bus keeps one trigger of a sender for a receiver, so that the acceptance or refusal of a
     later trigger counts for those before it.
-
-    Args:
-        events: The history of all nodes; the check covers `sent` events with an `id`.
     """
     answered: set[tuple[str, str]] = set()
     sent: dict[tuple[str, str], list[Event]] = defaultdict(list)

@@ -13,7 +13,7 @@ from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.cause import RunCause
-from localpuppet.fleet.triggers.coalescing import Coalescer, Path
+from localpuppet.fleet.triggers.coalescing import Path
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.main import main
 
@@ -27,17 +27,6 @@ def nothing_on_the_disk() -> None:
     _plant(Inbox, "accept", accept)
 
 
-def deaf_while_it_runs() -> None:
-    """The agent treats causes that arrive during a run as part of that run."""
-    accept_always = Coalescer.accept
-
-    def accept(self: Coalescer, cause: RunCause) -> None:
-        if self.running is None:
-            accept_always(self, cause)
-
-    _plant(Coalescer, "accept", accept)
-
-
 def no_listing() -> None:
     """The agent reads new messages, but none from before its start."""
     entries = key_value.entries
@@ -46,16 +35,6 @@ def no_listing() -> None:
         return [] if isinstance(change, KeyListing) else entries(change)
 
     _plant(key_value, "entries", only_news)
-
-
-def forgets_too_early() -> None:
-    """The agent forgets one of several causes when their run starts."""
-    hear = Inbox.causes
-
-    def causes(self: Inbox) -> list[RunCause]:
-        return hear(self)[:-1]
-
-    _plant(Inbox, "causes", causes)
 
 
 def two_at_once() -> None:
@@ -72,8 +51,7 @@ def two_at_once() -> None:
         def release(self) -> None:
             return
 
-    for runner in (fork_runner, fork_runner):
-        _plant(runner, "Flock", Free)
+    _plant(fork_runner, "Flock", Free)
 
 
 def no_end_of_loops() -> None:
@@ -94,9 +72,7 @@ BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
         nothing_on_the_disk,
-        deaf_while_it_runs,
         no_listing,
-        forgets_too_early,
         two_at_once,
         no_end_of_loops,
     )

@@ -18,7 +18,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.edges.reactions import AnswerDigest, Dependency, FinishedRun, ReactionState
 from localpuppet.fleet.edges.reactor import Reactor
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Coalescer, Path
 from tests.doubles.inventory import MemoryInventory
@@ -68,7 +68,6 @@ class Node:
     die_at: str = ""
     late: bool = False  # whether an earlier agent decided on the pending reaction
     name: str = "query"
-    inventory: MemoryInventory | None = None
 
     @property
     def on(self) -> Run | None:
@@ -115,11 +114,7 @@ class Node:
         return next(one.answers for one in self.runs if one.id == run)
 
     def ask(self, key: str) -> AnswerDigest:
-        function, *arguments = json.loads(key)
-        entries = [one for _, (one, _) in sorted(self.view.items())]
-        if self.inventory is None or self.inventory.listed != entries:
-            self.inventory = MemoryInventory(entries)
-        reply = FunctionCall.of(function, arguments).answer(self.inventory)
+        reply = self.fleet.reply(key, [one for _, (one, _) in sorted(self.view.items())])
         revision = max((came for _, came in self.view.values()), default=0)
         return AnswerDigest(digest=reply.digest, revision=revision, parts=reply.parts)
 
@@ -157,12 +152,7 @@ class Node:
 
 
 class ReactingFleet:
-    """The nodes and their history.
-
-    Args:
-        questions: The questions of each node's catalog.
-        feeds_back: For each node, whether its runs publish a digest of their answers.
-    """
+    """The nodes and their history."""
 
     def __init__(
         self, questions: Sequence[Sequence[FunctionCall]], feeds_back: Sequence[bool]
@@ -174,6 +164,8 @@ class ReactingFleet:
         self._numbers = 0
         self._answered: dict[tuple[str, str], str] = {}
         self._causes: dict[str, dict[str, Any]] = {}
+        self._inventories: dict[tuple[int, ...], MemoryInventory] = {}
+        self._replies: dict[tuple[object, ...], FunctionReply] = {}
         self.nodes = [
             Node(
                 fleet=self,
@@ -193,6 +185,17 @@ class ReactingFleet:
 
     def monotonic(self) -> float:
         return self.time
+
+    def reply(self, key: str, entries: Sequence[InventoryEntry]) -> FunctionReply:
+        """Answer a question about entries; the same one is asked once."""
+        ids = tuple(map(id, entries))  # the inventory keeps the entries
+        if (key, *ids) not in self._replies:
+            if ids not in self._inventories:
+                self._inventories[ids] = MemoryInventory(entries)
+            function, *arguments = json.loads(key)
+            reply = FunctionCall.of(function, arguments).answer(self._inventories[ids])
+            self._replies[key, *ids] = reply
+        return self._replies[key, *ids]
 
     def number(self) -> int:
         self._numbers += 1

@@ -30,12 +30,7 @@ Event = Mapping[str, Any]
 
 
 def check(events: Iterable[Event], *, settled: bool) -> list[str]:
-    """Return the violated guarantees, one line each.
-
-    Args:
-        events: The history.
-        settled: Whether it continues until nothing is left to do.
-    """
+    """Return the violated guarantees, one line each."""
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_node[event["node"]].append(event)
