@@ -3,11 +3,14 @@
 import json
 import signal
 import subprocess
-from pathlib import Path
 
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus.layout import parse_lease_name
 from tests.rigs.agent_peer import Answer, Question, agree
 from tests.rigs.bench import MODULES, Bench
-from tests.rigs.waiting import PATIENCE
+from tests.rigs.waiting import PATIENCE, wait_until
 
 
 def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
@@ -142,7 +145,7 @@ def test_puppet_releases_its_lock_on_sigterm(bench: Bench) -> None:
         """
     )
     try:
-        wait_for(bench.directory / "started", puppet)
+        wait_until((bench.directory / "started").exists, lambda: "Puppet has not begun")
         puppet.send_signal(signal.SIGTERM)
         done = bench.finish(puppet)
     finally:
@@ -151,22 +154,39 @@ def test_puppet_releases_its_lock_on_sigterm(bench: Bench) -> None:
     assert [question["verb"] for question in agent.questions] == ["lock", "unlock"]
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    """Wait until a file exists or the process has ended."""
-    while not path.exists() and process.poll() is None:
-        try:
-            process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
+GOOD = ["db", "_x", "9", "a.b-c_D", "x" * 100]
+BAD = ["a@b", "a:b", "-x", ".x", "x" * 101]
+
+
+def test_puppet_and_agent_accept_the_same_names(bench: Bench) -> None:
+    agent = bench.listen()
+    for name in GOOD:
+        assert parse_lease_name(name) == name
+    done = bench.apply(
+        "\n".join(f"leader('{name}')\ncluster_lock {{ '{name}': }}" for name in GOOD)
+    )
+    assert done.code == 0, done.text
+    assert {question["name"] for question in agent.asked("lock")} == set(GOOD)
+    assert {question["name"] for question in agent.asked("leader")} == set(GOOD)
+
+
+def test_puppet_and_agent_refuse_the_same_names(bench: Bench) -> None:
+    agent = bench.listen()
+    for name in BAD:
+        with pytest.raises(InvalidInputError):
+            parse_lease_name(name)
+    assert all(bench.refusals("cluster_lock", [{"name": name} for name in [*BAD, "x/y"]]))
+    for name in BAD[::2]:
+        assert bench.apply(f"leader('{name}')").code == 1
+    assert agent.questions == []
 
 
 def test_an_invalid_lock_is_refused(bench: Bench) -> None:
     done = bench.apply("cluster_lock { 'x/y': }")
     assert done.code == 1
     assert "must be up to 100 letters, digits and '_ . -'" in done.text
-    done = bench.apply("cluster_lock { 'x': wait => '60' }")
-    assert done.code == 1
-    assert "Parameter wait failed on Cluster_lock[x]: must be an integer" in done.text
+    (problem,) = bench.refusals("cluster_lock", [{"wait": "60"}])
+    assert problem == "Parameter wait failed on Cluster_lock[x]: must be an integer"
 
 
 def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
@@ -235,28 +255,17 @@ def test_the_agent_class_installs_configuration_and_units(bench: Bench) -> None:
 
 
 def test_the_agent_class_manages_the_services_of_its_form(bench: Bench) -> None:
-    done = bench.apply(agent_class(bench, services=True), "--noop")
-    assert done.code == 0, done.text
-    one = "Service[localpuppet-agent.service]"
-    two = (
-        "Service[localpuppet-agent-run.socket]",
-        "Service[localpuppet-agent-run.service]",
-        "Service[localpuppet-agent-net.service]",
-    )
-    changes = {
-        name for name, status in done.report["resource_statuses"].items() if status["events"]
-    }
-    assert {name for name in changes if name.startswith("Service")} == {one}
-
-    done = bench.apply(
-        agent_class(bench, "split => true", "bus => nats", "group => 'root'", services=True),
-        "--noop",
-    )
-    assert done.code == 0, done.text
-    changes = {
-        name for name, status in done.report["resource_statuses"].items() if status["events"]
-    }
-    assert {name for name in changes if name.startswith("Service")} == set(two)
+    single = ("agent.service",)
+    split = ("agent-run.socket", "agent-run.service", "agent-net.service")
+    parameters = ("split => true", "bus => nats", "group => 'root'")
+    for more, units in (((), single), (parameters, split)):
+        done = bench.apply(agent_class(bench, *more, services=True), "--noop")
+        assert done.code == 0, done.text
+        changes = {
+            name for name, status in done.report["resource_statuses"].items() if status["events"]
+        }
+        services = {f"Service[localpuppet-{unit}]" for unit in units}
+        assert {name for name in changes if name.startswith("Service")} == services
     # The machine that runs the tests may have that user already.
     assert {"User[localpuppet]", "Group[localpuppet]"} <= set(done.report["resource_statuses"])
 

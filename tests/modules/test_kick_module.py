@@ -1,8 +1,6 @@
-"""The type `kick` and the report processor `kick` with the real Puppet."""
+"""The types `kick` and `application_component`, and the report processor `kick`, with Puppet."""
 
 import json
-
-import pytest
 
 from tests.rigs.agent_peer import Answer, Question
 from tests.rigs.bench import Applied, Bench
@@ -12,9 +10,9 @@ WITH_REPORT = ("--reports", "kick")
 CHANGE = "exec { '/bin/true': }"
 
 
-def noted(bench: Bench) -> list[dict[str, object]]:
-    """Return the kicks that Puppet recorded for the inventory."""
-    file = bench.directory / "public" / "kicks.jsonl"
+def noted(bench: Bench, what: str = "kicks") -> list[dict[str, object]]:
+    """Return what Puppet recorded for the inventory."""
+    file = bench.directory / "public" / f"{what}.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -62,19 +60,20 @@ def test_puppet_sends_only_refreshed_kicks_and_records_all(bench: Bench) -> None
     ]
 
 
-def test_a_kick_fails_if_the_agent_refuses_it(bench: Bench) -> None:
-    bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})
-    done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
+def test_a_kick_fails_if_the_agent_refuses_it_or_its_answer_omits_a_node(bench: Bench) -> None:
+    answers: dict[str, Answer] = {
+        "refused": {"ok": False, "error": "kick: could not query the nodes to run"},
+        "omitted": {"ok": True, "receivers": ["a", "b"], "sent": ["a"], "dropped": []},
+    }
+    bench.listen(lambda question: answers[question["name"]])
+    done = bench.apply("notify { 'a': } ~> kick { ['refused', 'omitted']: roles => ['haproxy'] }")
     assert done.code == 6, done.text
-    assert done.resource("Kick[x]")["failed_to_restart"]
-    assert [line for line in done.errors if "could not query the nodes to run" in line]
-
-
-def test_a_kick_fails_if_the_answer_omits_a_node(bench: Bench) -> None:
-    bench.listen(lambda _: {"ok": True, "receivers": ["a", "b"], "sent": ["a"], "dropped": []})
-    done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
-    assert done.code == 6, done.text
-    assert "did not say whether it sent to b" in done.text
+    for name, text in (
+        ("refused", "could not query the nodes to run"),
+        ("omitted", "did not say whether it sent to b"),
+    ):
+        assert done.resource(f"Kick[{name}]")["failed_to_restart"]
+        assert [line for line in done.errors if f"Kick[{name}]" in line and text in line]
 
 
 def test_puppet_sends_no_kick_in_noop_mode(bench: Bench) -> None:
@@ -92,24 +91,21 @@ def test_puppet_sends_no_kick_in_noop_mode(bench: Bench) -> None:
     assert not noted(bench)  # without a supervisor no process reads the records
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error"),
-    [
-        ("", "needs roles or a query, and not both"),
-        ("roles => ['a'], query => 'b',", "needs roles or a query, and not both"),
-        ("roles => [],", "must be one string or several"),
-        ("roles => [''],", "must be one string or several"),
-        ("roles => [7],", "must be one string or several"),
-        ("query => ' ',", "must be a string that is not empty"),
-        ("roles => 'a', ttl => 3601,", "must be between 1 and 3600"),
-    ],
-)
-def test_invalid_parameters_are_refused_before_puppet_applies_a_resource(
-    bench: Bench, parameters: str, error: str
-) -> None:
-    done = bench.apply(f"kick {{ 'x': {parameters} }}")
-    assert done.code == 1, done.text
-    assert error in done.text
+REFUSED: list[tuple[dict[str, object], str]] = [
+    ({}, "needs roles or a query, and not both"),
+    ({"roles": ["a"], "query": "b"}, "needs roles or a query, and not both"),
+    ({"roles": []}, "must be one string or several"),
+    ({"roles": [""]}, "must be one string or several"),
+    ({"roles": [7]}, "must be one string or several"),
+    ({"query": " "}, "must be a string that is not empty"),
+    ({"roles": "a", "ttl": 3601}, "must be between 1 and 3600"),
+]
+
+
+def test_an_invalid_kick_is_refused_before_puppet_applies_a_resource(bench: Bench) -> None:
+    problems = bench.refusals("kick", [parameters for parameters, _ in REFUSED])
+    for (parameters, error), problem in zip(REFUSED, problems, strict=True):
+        assert error in problem, (parameters, problem)
 
 
 def report(bench: Bench, code: str, **env: str) -> Applied:
@@ -164,3 +160,37 @@ def test_a_failed_kick_of_the_report_processor_is_an_error_and_other_reports_are
     assert done.code == 2, done.text
     assert [line for line in done.errors if "could not query the nodes to run" in line], done.text
     assert list((bench.directory / "var").rglob("reports/*/*.yaml"))
+
+
+def test_puppet_records_components_and_reports_no_change(bench: Bench) -> None:
+    """Puppet also records a component that tags exclude from this run."""
+    done = bench.apply(
+        """
+        application_component { 'Lamp::Mysql[app1]': produces => 'Sql[app1]', tag => 'db' }
+        application_component { 'Lamp::Web[app1-1]':
+          application => 'Lamp[app1]',
+          consumes    => ['Sql[app1]', 'Cache[app1]', 'Sql[app1]'],
+        }
+        """,
+        "--tags",
+        "db",
+        LOCALPUPPET_RUN="run-1",
+    )
+    assert done.code == 0, done.text
+    assert noted(bench, "components") == [
+        {"schema": 1, "name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []},
+        {
+            "schema": 1,
+            "name": "Lamp::Web[app1-1]",
+            "produces": [],
+            "consumes": ["Cache[app1]", "Sql[app1]"],
+            "application": "Lamp[app1]",
+        },
+    ]
+
+
+def test_an_invalid_component_is_refused(bench: Bench) -> None:
+    done = bench.apply("application_component { 'Lamp::Mysql[app1]': produces => ['a', ' b'] }")
+    assert done.code == 1
+    assert "must be a string of 1 to 255 characters on one line" in done.text
+    assert noted(bench, "components") == []

@@ -2,11 +2,10 @@
 
 import json
 import shlex
-import subprocess
+from typing import Any
 
 from tests.rigs.agent_peer import Answer, Question, agree
 from tests.rigs.bench import MODULES, Bench
-from tests.rigs.waiting import PATIENCE
 
 DEFAULTS: Question = {
     "verb": "trigger",
@@ -100,7 +99,7 @@ def test_puppet_asks_the_agent_for_no_change_in_noop_mode(bench: Bench) -> None:
 
 INTEGER = "must be an integer"
 NO_NODE = "is not a node name: write a full DNS name, without wildcards"
-REFUSED = [
+REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "Empty values are not allowed"),
     ({"keyttl": "180"}, INTEGER),
     ({"keyttl": 1.5}, INTEGER),
@@ -138,38 +137,11 @@ REFUSED = [
         )
     ],
 ]
-# Puppet stops at the first bad parameter of a catalog, and takes two seconds to start. So the test
-# creates the types directly, all in one process.
-ASK = f"""
-require 'puppet'
-require 'json'
-Dir['{MODULES}/*/lib'].each {{ |lib| $LOAD_PATH << lib }}
-Puppet.initialize_settings(['--confdir', 'conf', '--vardir', 'var'])
-cases = JSON.parse($stdin.read)
-problems = cases.map do |parameters|
-  Puppet::Type.type(:trigger).new({{ 'name' => 'x' }}.merge(parameters))
-  nil
-rescue Puppet::Error => e
-  e.message
-end
-puts JSON.generate(problems)
-"""
 
 
 def test_an_invalid_trigger_is_refused_in_one_line(bench: Bench) -> None:
-    done = subprocess.run(
-        ["ruby", "-e", ASK],
-        cwd=bench.directory,
-        input=json.dumps([parameters for parameters, _ in REFUSED]),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    for (parameters, text), problem in zip(
-        REFUSED, json.loads(done.stdout.splitlines()[-1]), strict=True
-    ):
-        assert problem is not None, parameters
+    problems = bench.refusals("trigger", [parameters for parameters, _ in REFUSED])
+    for (parameters, text), problem in zip(REFUSED, problems, strict=True):
         assert problem.endswith(text), (parameters, problem)
         assert problem.isprintable(), problem
 

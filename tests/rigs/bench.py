@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,20 @@ MODULES = REPOSITORY / "modules" / "localpuppet"
 ROUTES = REPOSITORY / "localpuppet" / "base" / "share" / "routes.yaml"
 # puppet-terminus-puppetdb puts files of these names beside Puppet's own, which has none of them.
 FOREIGN = "puppetdb*"
+MAKE_RESOURCES = """
+require 'puppet'
+require 'json'
+kind = ARGV.shift
+$LOAD_PATH.concat(ARGV)
+Puppet.initialize_settings(['--confdir', 'conf', '--vardir', 'var'])
+problems = JSON.parse($stdin.read).map do |parameters|
+  Puppet::Type.type(kind).new({ 'name' => 'x' }.merge(parameters))
+  ''
+rescue Puppet::Error => e
+  e.message
+end
+puts JSON.generate(problems)
+"""
 
 
 def copy_puppet(directory: Path) -> Path:
@@ -62,17 +76,11 @@ class Applied:
 
 @dataclass
 class Bench:
-    """A directory in which Puppet runs with localpuppet's modules.
-
-    Attributes:
-        directory: The directory.
-        lean: How Ruby starts.
-        peers: The agents; the last one answers.
-    """
+    """A directory in which Puppet runs with localpuppet's modules."""
 
     directory: Path
-    lean: LeanStart
-    peers: list[Peer] = field(default_factory=list)
+    lean: LeanStart  # how Ruby starts
+    peers: list[Peer] = field(default_factory=list)  # the agents; the last one answers
 
     def listen(self, answer: Callable[[Question], Answer] = agree) -> Peer:
         """Be the agent, until the test ends."""
@@ -126,6 +134,23 @@ class Bench:
         return Applied(
             puppet.returncode, lines, json.loads(report.read_text()) if report.exists() else {}
         )
+
+    def refusals(self, kind: str, cases: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Make resources of a type; return why each is refused, empty if it is not.
+
+        Puppet stops at the first bad parameter of a catalog, and takes two seconds to start.
+        """
+        done = subprocess.run(
+            ["ruby", "-e", MAKE_RESOURCES, kind, *map(str, MODULES.glob("*/lib"))],
+            cwd=self.directory,
+            input=json.dumps(cases),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        problems: list[str] = json.loads(done.stdout.splitlines()[-1])
+        return problems
 
     def apply(self, code: str, *options: str, **env: str) -> Applied:
         return self.finish(self.start(code, *options, **env))
