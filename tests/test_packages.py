@@ -34,22 +34,17 @@ def _name(package: Path) -> str:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
-def test_a_package_has_a_map_and_no_code(package: Path) -> None:
-    statements = ast.parse((package / "__init__.py").read_text()).body
-    assert len(statements) == 1
-    assert ast.get_docstring(ast.Module(body=statements, type_ignores=[]))
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=_name)
-def test_the_map_names_every_module_once_and_nothing_else(package: Path) -> None:
+def test_a_package_has_few_modules_no_code_and_a_map_that_names_each_once(package: Path) -> None:
     text = (package / "__init__.py").read_text()
-    _, _, lists = text.partition("\n\n")
-    named = re.findall(r"`([a-z_]+)`", lists)
+    tree = ast.parse(text)
+    assert (len(tree.body), ast.get_docstring(tree) is not None) == (1, True)
+    named = re.findall(r"`([a-z_]+)`", text.partition("\n\n")[2])
     modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
     inner = {file.parent.name for file in package.glob("*/__init__.py")}
     assert sorted(named) == sorted(modules | inner), (
         f"list each module of {_name(package)} once in the map of its __init__.py"
     )
+    assert len(modules) < MAX_MODULES, f"split {_name(package)} into inner packages"
 
 
 def _users() -> dict[str, set[str]]:
@@ -127,12 +122,6 @@ def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
     tests = (Path(__file__).parent / layer).rglob("*.py")
     imports = {str(test): imported.findall(test.read_text()) for test in tests}
     assert {test: names for test, names in imports.items() if names} == {}
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=_name)
-def test_a_package_has_few_modules(package: Path) -> None:
-    modules = len(list(package.glob("*.py")))
-    assert modules <= MAX_MODULES, f"split {_name(package)} into inner packages"
 
 
 def test_the_name_of_a_public_class_is_unique() -> None:

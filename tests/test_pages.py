@@ -21,6 +21,7 @@ def problems(text: str, path: str = "docs/start/install.md") -> list[str]:
 def test_a_long_sentence_is_reported_with_its_line_and_length() -> None:
     (problem,) = problems("# Title\n\nShort one. This sentence has clearly six words.\n")
     assert problem.startswith("docs/start/install.md:3: sentence of 6 words, 5 allowed")
+    assert len(problems("one two three\nfour five six\n")) == 1, "across line ends"
 
 
 @pytest.mark.parametrize(
@@ -42,17 +43,13 @@ def test_cells_items_code_and_addresses_do_not_make_a_sentence_longer(text: str)
     assert problems(text) == []
 
 
-def test_a_sentence_is_counted_across_line_ends() -> None:
-    assert len(problems("one two three\nfour five six\n")) == 1
-
-
 def test_a_long_page_is_reported() -> None:
     text = "One two three four.\n\n" * 6
     assert problems(text) == ["docs/start/install.md: page of 24 words, 20 allowed (split it)"]
     assert problems(text, "docs/contribute/architecture.md") == []
 
 
-def test_the_navigation_has_the_pages_that_an_index_page_lists() -> None:
+def test_the_navigation_has_the_pages_that_an_index_page_lists_and_no_link_leaves() -> None:
     prepare_page = run_path(str(ROOT / "docs/conf.py"))["prepare_page"]
     text = "1. [One](one.md): a page.\n- [Two](../two/index.md)\n\nSee [three](three.md).\n"
     source = [text]
@@ -62,9 +59,7 @@ def test_the_navigation_has_the_pages_that_an_index_page_lists() -> None:
     prepare_page(None, "start/install", page)
     assert page == [text]
 
-
-def test_the_site_keeps_the_text_of_links_that_only_a_forge_can_follow() -> None:
-    prepare_page = run_path(str(ROOT / "docs/conf.py"))["prepare_page"]
+    # The site keeps the text of links that only a forge can follow.
     page = [
         "[a](../../README.md#x) [b](../examples) [c](install.md) [d](../../no.md) ![e](../images)"
     ]

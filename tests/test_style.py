@@ -27,21 +27,7 @@ def test_a_paragraph_is_read_across_line_ends() -> None:
     assert [(hit.kind, hit.line) for hit in hits] == [("markdown", 3)]
 
 
-@pytest.mark.parametrize("text", ["`anew`", "[x](anew.md)", "```\nanew\n```", "text\n\n    anew\n"])
-def test_code_in_a_page_does_not_count(text: str) -> None:
-    assert find("docs/agent.md", text) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("README.md", "markdown"), ("docs/adr/0001-x.md", "adr"), ("CHANGELOG.md", "changelog")],
-)
-def test_pages_adrs_and_the_changelog_are_separate_kinds(path: str, kind: str) -> None:
-    assert find(path, "built anew") == [(kind, 1)]
-
-
-def test_each_text_of_a_module_has_its_kind() -> None:
-    text = """'''anew'''
+MODULE = """'''anew'''
 # anew
 @click.command()
 @click.option("--x", help="anew")
@@ -49,26 +35,34 @@ def run_command():
     '''Run anew.'''
     raise Error("anew")
 """
-    assert sorted(find("localpuppet/x.py", text)) == [
-        ("comments", 2),
-        ("docstrings", 1),
-        ("help", 4),
-        ("help", 6),
-        ("strings", 7),
-    ]
+TEMPLATE = "<p class='anew'>\n{# anew #}{{ anew }}\nbuilt anew</p>"
 
 
-def test_all_texts_of_a_test_are_one_kind() -> None:
-    assert find("tests/test_x.py", "# anew\nX = 'anew'\n") == [("tests", 2), ("tests", 1)]
-
-
-def test_markup_of_a_template_does_not_count() -> None:
-    text = "<p class='anew'>\n{# anew #}{{ anew }}\nbuilt anew</p>"
-    assert find("localpuppet/web/templates/x.html", text) == [("templates", 3)]
-
-
-def test_an_exception_does_not_count() -> None:
-    assert find("README.md", "built anew", "built anew") == []
+@pytest.mark.parametrize(
+    ("path", "text", "hits"),
+    [
+        *(
+            pytest.param("docs/agent.md", text, [], id=f"code in a page: {text!r}")
+            for text in ("`anew`", "[x](anew.md)", "```\nanew\n```", "text\n\n    anew\n")
+        ),
+        ("README.md", "built anew", [("markdown", 1)]),
+        ("docs/adr/0001-x.md", "built anew", [("adr", 1)]),
+        ("CHANGELOG.md", "built anew", [("changelog", 1)]),
+        pytest.param(
+            "localpuppet/x.py",
+            MODULE,
+            [("comments", 2), ("docstrings", 1), ("help", 4), ("help", 6), ("strings", 7)],
+            id="each text of a module",
+        ),
+        ("tests/test_x.py", "# anew\nX = 'anew'\n", [("tests", 1), ("tests", 2)]),
+        pytest.param("localpuppet/web/templates/x.html", TEMPLATE, [("templates", 3)], id="markup"),
+    ],
+)
+def test_each_text_has_its_kind_and_code_does_not_count(
+    path: str, text: str, hits: list[tuple[str, int]]
+) -> None:
+    assert sorted(find(path, text)) == hits
+    assert find(path, text, "anew") == []
 
 
 def test_who_at_the_start_of_a_sentence_counts_unless_it_is_a_question() -> None:

@@ -142,26 +142,23 @@ def test_one_deadline_covers_several_exchanges(tmp_path: Path) -> None:
         assert len(server.requests) == 1
 
 
-def test_an_unresponsive_server_may_have_a_shorter_limit(tmp_path: Path) -> None:
+def test_silence_may_have_a_shorter_limit_and_another_thread_can_end_an_exchange(
+    tmp_path: Path,
+) -> None:
+    ended = Deadline(LONG)
+
     def silent(handler: PageHandler) -> None:
         handler.pages.over.wait(LONG)
 
-    with (
-        pages(tmp_path, silent=silent) as server,
-        pytest.raises(HttpError, match=r"the server sent nothing for 0\.5 s"),
-    ):
-        fetch(server, "silent", deadline=Deadline(LONG, silence=SHORT))
-
-
-def test_another_thread_can_end_an_exchange(tmp_path: Path) -> None:
-    deadline = Deadline(LONG)
-
-    def silent(handler: PageHandler) -> None:
-        deadline.end()
+    def end(handler: PageHandler) -> None:
+        ended.end()
         handler.pages.over.wait(LONG)
 
-    with pages(tmp_path, silent=silent) as server, pytest.raises(HttpError):
-        fetch(server, "silent", deadline=deadline)
+    with pages(tmp_path, silent=silent, end=end) as server:
+        with pytest.raises(HttpError, match=r"the server sent nothing for 0\.5 s"):
+            fetch(server, "silent", deadline=Deadline(LONG, silence=SHORT))
+        with pytest.raises(HttpError):
+            fetch(server, "end", deadline=ended)
 
 
 def test_an_exchange_tries_the_next_address_of_a_host(tmp_path: Path) -> None:
@@ -222,11 +219,16 @@ def test_an_incomplete_body_is_refused(tmp_path: Path, answer: bytes, problem: s
 # Redirects.
 
 
-def test_a_redirect_is_followed_only_if_the_request_permits_it(tmp_path: Path) -> None:
+def test_a_redirect_is_followed_as_often_as_the_request_permits(tmp_path: Path) -> None:
     with pages(tmp_path, b=body(b"b")) as server:
         server.redirect("/a", "/b")
         assert fetch(server, "a") == (302, b"")
         assert fetch(server, "a", redirects=1) == (200, b"b")
+        server.requests.clear()
+        server.redirect("/a", "/a")
+        with pytest.raises(HttpError, match="redirects more than 3 times"):
+            fetch(server, "a", redirects=3)
+        assert len(server.requests) == 4
 
 
 def test_a_token_is_sent_only_to_its_origin(tmp_path: Path) -> None:
@@ -262,14 +264,6 @@ def test_a_redirect_must_lead_to_an_https_url(tmp_path: Path, place: str, plain:
         with pytest.raises(HttpError, match="redirects to a URL that is not https") as refused:
             fetch(server, "a", route=HttpRoute(ca=server.ca, plain=plain), redirects=5)
     assert "s3cret" not in str(refused.value)
-
-
-def test_the_number_of_redirects_is_limited(tmp_path: Path) -> None:
-    with pages(tmp_path) as server:
-        server.redirect("/a", "/a")
-        with pytest.raises(HttpError, match="redirects more than 3 times"):
-            fetch(server, "a", redirects=3)
-        assert len(server.requests) == 4
 
 
 # Proxy.

@@ -1,7 +1,5 @@
 """The quick reader of localpuppet's own YAML agrees with the strict one, or leaves text to it."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,15 +45,15 @@ def lock(**more: str) -> str:
     return "\n".join([head, "version: 1", "modules:", "  ntp:", *lines]) + "\n"
 
 
+def files(documents: Documents) -> ReleaseFiles:
+    return ReleaseFiles(documents=documents, allow_file=False, read_enc=read_enc)
+
+
 def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
-    found = ReleaseFiles(documents=Nothing(), allow_file=False, read_enc=read_enc).parse_manifest(
-        MANIFEST.encode(), "m"
-    )
+    found = files(Nothing()).parse_manifest(MANIFEST.encode(), "m")
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
     assert found.modules["ntp"].fields["tag"] == "v1"
-    pins = ReleaseFiles(documents=Nothing(), allow_file=False, read_enc=read_enc).parse_lock(
-        lock().encode(), "l"
-    )
+    pins = files(Nothing()).parse_lock(lock().encode(), "l")
     assert pins.to_dict()["modules"]["ntp"]["commit"] == "b" * 40
     assert to_text(pins) == lock()
 
@@ -74,16 +72,12 @@ def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
 )
 def test_the_strict_reader_reports_errors(text: str, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
-        ReleaseFiles(documents=Documents(None), allow_file=False, read_enc=read_enc).parse_lock(
-            text.encode(), "l"
-        )
+        files(Documents(None)).parse_lock(text.encode(), "l")
 
 
-def test_the_strict_reader_reads_the_same_document_in_another_form(tmp_path: Path) -> None:
+def test_the_strict_reader_reads_the_same_document_in_another_form() -> None:
     text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
-    found = ReleaseFiles(
-        documents=Documents(None), allow_file=False, read_enc=read_enc
-    ).parse_manifest(text.encode(), "m")
+    found = files(Documents(None)).parse_manifest(text.encode(), "m")
     assert found.modules["ntp"].fields["tag"] == "v1"
 
 

@@ -1,6 +1,8 @@
 """Records: each value is restored, and each other form is refused with its place."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -8,7 +10,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import (
     ALWAYS,
     AllowedRange,
@@ -20,7 +22,9 @@ from localpuppet.base.formats.converter import (
     to_record,
 )
 from localpuppet.base.formats.names import NodeName, parse_tag
+from localpuppet.base.formats.schema_number import check_schema, damage_errors, without_schema
 from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.value import Value
 
 
@@ -103,13 +107,9 @@ def test_a_value_is_restored_from_json(value: Sample) -> None:
     copy = from_record(Sample, raw)
     assert copy == value
     assert all(type(node) is NodeName for node in (*copy.nodes, *copy.reasons))
-
-
-def test_the_form_is_plain() -> None:
-    raw = json.loads(json.dumps(to_record(LARGE)))
-    assert raw["points"] == [[1, "a.example.com"]]
-    assert raw["since"] == "2026-11-23T15:00:00.000001Z"
-    assert raw["amount"] == "0"
+    assert raw["points"] == [[step, str(node)] for step, node in value.points]
+    assert raw["since"] == ("2026-11-23T15:00:00.000001Z" if value.since else None)
+    assert raw["amount"] == str(value.amount.number)
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,16 @@ def test_another_form_is_refused_with_its_place(changes: dict[str, Any], message
     assert str(refusal.value).startswith(message)
 
 
-@pytest.mark.parametrize("raw", [None, [], "text", 5])
-def test_a_record_is_an_object(raw: object) -> None:
-    with pytest.raises(InvalidInputError, match="must be a mapping"):
-        from_record(Sample, raw)
-
-
-@pytest.mark.parametrize("key", to_record(SMALL))
-def test_each_key_is_needed(key: str) -> None:
-    raw = json.loads(json.dumps(to_record(SMALL)))
-    del raw[key]
-    with pytest.raises(InvalidInputError, match=f"the key '{key}' is missing"):
-        from_record(Sample, raw)
+def test_a_record_is_an_object_with_each_key() -> None:
+    others: tuple[object, ...] = (None, [], "text", 5)
+    for raw in others:
+        with pytest.raises(InvalidInputError, match="must be a mapping"):
+            from_record(Sample, raw)
+    whole = json.loads(json.dumps(to_record(SMALL)))
+    for key in whole:
+        rest = {name: value for name, value in whole.items() if name != key}
+        with pytest.raises(InvalidInputError, match=f"the key '{key}' is missing"):
+            from_record(Sample, rest)
 
 
 class Kick(Message):
@@ -232,3 +230,53 @@ def test_an_invalid_field_is_an_error_that_names_its_path(
 def test_a_message_of_another_version_or_beyond_its_limits_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidInputError, match=r"^letter[:.]"):
         Letter.parse(payload)
+
+
+class Numbered(Message):
+    WHERE, SCHEMA = "request", 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"schema": 2}, "has schema 2; this version reads 1"),
+        ({"schema": 0}, "has schema 0; this version reads 1"),
+        ({"schema": 10**30}, "has schema 100000000000; this version reads 1"),
+        ({}, "has no schema number; this version reads 1"),
+        ({"schema": "1"}, "has no schema number; this version reads 1"),
+        ({"schema": True}, "has no schema number; this version reads 1"),
+    ],
+)
+def test_an_error_names_an_unknown_schema_number_of_a_record_or_message(
+    raw: dict[str, Json], problem: str
+) -> None:
+    with pytest.raises(StateError) as state:
+        check_schema(raw, 1, where="record.json")
+    assert str(state.value) == f"record.json: {problem}"
+    with pytest.raises(InvalidInputError) as invalid:
+        Numbered.read(raw)
+    assert str(invalid.value) == f"request: {problem}"
+
+
+def test_the_fields_of_a_record_exclude_its_schema_number() -> None:
+    assert without_schema({"schema": 3, "a": 1}, 3) == {"a": 1}
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), InvalidInputError("c")])
+def test_an_invalid_field_is_reported_as_damage(error: Exception) -> None:
+    with pytest.raises(StateError, match=r"^file: is damaged: "), damage_errors("file"):
+        raise error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    text: str = ""
+    names: tuple[str, ...] = ()
+    about: Mapping[str, Any] | None = None
+
+
+def test_field_values_have_field_names_and_lists_for_tuples() -> None:
+    about = {"a": [1]}
+    found = field_values(Plain(about=about, names=("b",)))
+    assert [*found.items()] == [("text", ""), ("names", ["b"]), ("about", about)]
+    assert found["about"] is about

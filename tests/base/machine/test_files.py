@@ -11,6 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.anchors import open_anchor, tls_context
 from localpuppet.base.machine.files import (
+    ReloadedFiles,
     disk_errors,
     half_written,
     input_errors,
@@ -31,17 +32,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def spoil_mode(path: Path) -> None:
-    path.chmod(0o666)
-
-
 def spoil_group(path: Path) -> None:
     path.chmod(0o664)
     os.chown(path, 0, OTHER)
-
-
-def spoil_owner(path: Path) -> None:
-    os.chown(path, OTHER, 0)
 
 
 def spoil_kind(path: Path) -> None:
@@ -55,9 +48,9 @@ def spoil_link(path: Path) -> None:
 
 
 SPOILED = [
-    pytest.param(spoil_mode, "is writable by others", id="mode"),
+    pytest.param(lambda path: path.chmod(0o666), "is writable by others", id="mode"),
     pytest.param(spoil_group, "is writable by others", id="group"),
-    pytest.param(spoil_owner, "is writable by others", id="owner"),
+    pytest.param(lambda path: os.chown(path, OTHER, 0), "is writable by others", id="owner"),
     pytest.param(spoil_kind, "is not a regular file", id="fifo"),
     pytest.param(spoil_link, "file not found", id="dangling"),
 ]
@@ -217,3 +210,47 @@ def test_only_a_directory_lists_names(tmp_path: Path) -> None:
     with pytest.raises(StateError) as caught:
         list_names(file)
     assert str(caught.value) == f"{file}: Not a directory"
+
+
+def test_a_value_is_built_again_only_when_a_file_has_changed(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("a")
+    other.write_text("b")
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(one.read_text() + other.read_text())
+        return made[-1]
+
+    found = ReloadedFiles([one, other], make)
+    assert [found(), found()] == ["ab", "ab"]
+    other.write_text("changed")
+    assert found() == "achanged"
+    assert made == ["ab", "achanged"]
+
+
+def test_a_value_of_a_removed_file_is_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a")
+    found = ReloadedFiles([file], file.read_text)
+    assert found() == "a"
+    file.unlink()
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        found()
+
+
+def test_a_build_that_failed_is_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("12")
+    answers = iter([ValueError("half written"), None])
+
+    def make() -> int:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        return int(file.read_text())
+
+    found = ReloadedFiles([file], make)
+    with pytest.raises(ValueError, match="half written"):
+        found()
+    assert found() == 12

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,10 +12,19 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, Processes, RunningProcess
+from localpuppet.base.machine.ports import (
+    NOBODY,
+    Child,
+    Output,
+    ProcessEnd,
+    Processes,
+    RunningProcess,
+)
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
+from tests.rigs.node import REPOSITORY
 from tests.rigs.waiting import wait_until
 
 FLOOD = 300_000
@@ -139,13 +149,21 @@ class TestProcesses:
     ) -> None:
         child = bench.start(program)
         assert over(child) == ended
+        child.end(kill=False)
+        child.end(kill=True)
         assert child.wait(0) == ended, "a repeated question gets the same answer"
 
-    def test_the_output_of_a_child_is_read_once_and_also_after_its_end(self, bench: Bench) -> None:
+    def test_output_is_read_once_also_after_the_end_unless_it_is_skipped(
+        self, bench: Bench
+    ) -> None:
         child = bench.start("speaks")
         assert over(child) == ProcessEnd(code=2, signal=None)
         assert b"".join(iter(child.read, b"")) == b"one\ntwo\n"
         assert child.read() == b""
+        skipped = bench.start("speaks")
+        over(skipped)
+        skipped.skip()
+        assert skipped.read() == b""
 
     def test_large_output_is_read_in_pieces_without_loss(self, bench: Bench) -> None:
         child = bench.start("floods")
@@ -160,23 +178,15 @@ class TestProcesses:
         assert max(map(len, pieces)) < FLOOD
         assert child.wait(0) is None, "a slow reader does not block a child"
 
-    def test_skipped_output_is_not_read(self, bench: Bench) -> None:
-        child = bench.start("speaks")
-        over(child)
-        child.skip()
-        assert child.read() == b""
-
-    def test_a_running_child_has_no_end_and_is_alive(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("kill", [False, True])
+    def test_a_child_is_alive_until_end_sends_sigterm_or_sigkill(
+        self, bench: Bench, kill: bool
+    ) -> None:
         child = bench.start("keeps running")
         ready(child)
         assert child.wait(0.01) is None
         assert bench.processes.alive(child.identity)
         assert child.identity in bench.processes.family(child.identity)
-
-    @pytest.mark.parametrize("kill", [False, True])
-    def test_end_sends_a_child_sigterm_or_sigkill(self, bench: Bench, kill: bool) -> None:
-        child = bench.start("keeps running")
-        ready(child)
         child.end(kill=kill)
         number = signal.SIGKILL if kill else signal.SIGTERM
         assert over(child) == ProcessEnd(code=None, signal=number)
@@ -191,13 +201,6 @@ class TestProcesses:
         assert bench.processes.alive(child.identity)
         child.end(kill=True)
         assert over(child) == ProcessEnd(code=None, signal=signal.SIGKILL)
-
-    def test_end_does_nothing_to_a_child_that_has_ended(self, bench: Bench) -> None:
-        child = bench.start("exits 3")
-        ended = over(child)
-        child.end(kill=False)
-        child.end(kill=True)
-        assert child.wait(0) == ended
 
     def test_a_child_keeps_its_inherited_lock_until_it_ends(self, bench: Bench) -> None:
         child = bench.start("keeps running")
@@ -222,6 +225,7 @@ class TestProcesses:
         processes, me = bench.processes, bench.processes.me()
         assert processes.me() == me
         assert processes.alive(me)
+        assert processes.cancellations() == 0
         for other in (
             NOBODY,
             replace(me, started=me.started + 1),
@@ -252,31 +256,21 @@ class TestProcesses:
         over(child)
         assert bench.processes.look_up(child.identity.pid) is None
 
-    def test_capture_runs_a_command_and_returns_its_output(self, bench: Bench) -> None:
-        output = bench.processes.capture(
-            bench.argv("speaks"), env={"PATH": "/bin"}, timeout=60, limit=1000
-        )
-        assert output is not None
-        assert (output.ended, output.stdout) == (ProcessEnd(code=2, signal=None), b"one\ntwo\n")
-
-    def test_capture_returns_nothing_after_its_timeout(self, bench: Bench) -> None:
-        argv, env = bench.argv("ignores TERM"), {"PATH": os.environ["PATH"]}
-        assert bench.processes.capture(argv, env=env, timeout=0.1, limit=1000) is None
-
-    def test_capture_returns_one_byte_more_than_the_limit_for_too_much_output(
+    def test_capture_returns_output_up_to_its_limit_or_nothing_after_its_timeout(
         self, bench: Bench
     ) -> None:
-        output = bench.processes.capture(
-            bench.argv("floods and exits"),
-            env={"PATH": os.environ["PATH"]},
-            timeout=60,
-            limit=1000,
-        )
-        assert output is not None
-        assert len(output.stdout) == 1001
+        def capture(program: str, timeout: float) -> Output | None:
+            env = {"PATH": os.environ["PATH"]}
+            return bench.processes.capture(
+                bench.argv(program), env=env, timeout=timeout, limit=1000
+            )
 
-    def test_a_new_process_has_no_cancellations(self, bench: Bench) -> None:
-        assert bench.processes.cancellations() == 0
+        speaks, floods = capture("speaks", 60), capture("floods and exits", 60)
+        assert speaks is not None
+        assert (speaks.ended, speaks.stdout) == (ProcessEnd(code=2, signal=None), b"one\ntwo\n")
+        assert floods is not None
+        assert len(floods.stdout) == 1001, "one byte shows that there was too much"
+        assert capture("ignores TERM", 0.1) is None
 
 
 @pytest.fixture
@@ -301,20 +295,14 @@ def run(system: SystemBench, script: str, **env: str) -> str:
     return b"".join(iter(child.read, b"")).decode()
 
 
-def test_a_child_has_only_the_given_environment_its_directory_and_no_input(
+def test_a_child_has_only_what_it_is_given_leads_its_group_and_its_errors_are_read(
     system: SystemBench,
 ) -> None:
-    output = run(
-        system, "pwd; cat; echo $LOCALPUPPET_RUN; env | grep -c HOME=; :", LOCALPUPPET_RUN="1"
-    )
-    assert output.split() == ["/usr", "1", "0"]
+    script = "pwd; cat; echo $LOCALPUPPET_RUN; env | grep -c HOME=; echo $$ >&2"
+    output = run(system, f"{script}; cut -d' ' -f5 /proc/self/stat", LOCALPUPPET_RUN="1")
+    *given, pid, group = output.split()
+    assert given == ["/usr", "1", "0"]
     assert "HOME" in os.environ
-
-
-def test_a_child_leads_its_process_group_and_its_errors_are_read(
-    system: SystemBench,
-) -> None:
-    pid, group = run(system, "echo $$ >&2; cut -d' ' -f5 /proc/self/stat").split()
     assert pid == group != str(os.getpgrp())
 
 
@@ -330,6 +318,7 @@ def test_kill_ends_descendants_that_left_the_process_group(system: SystemBench) 
         group="localpuppet-test",
     )
     system.children.append(child)
+    assert not os.get_inheritable(lock.fd), "other children do not get it"
     pid = int(wait_until(child.read, lambda: "nothing was written"))
     left = SystemProcesses().identify(pid)
     assert system.processes.alive(left)
@@ -349,22 +338,6 @@ def test_a_command_past_its_timeout_leaves_no_process(system: SystemBench, tmp_p
         assert system.processes.capture(argv, env=env, timeout=patience, limit=1000) is None
     left = SystemProcesses().identify(int((tmp_path / "pid").read_text()))
     wait_until(lambda: not system.processes.alive(left), lambda: f"{left} is still running")
-
-
-def test_only_the_child_that_is_started_with_a_lock_inherits_it(system: SystemBench) -> None:
-    lock = Flock.take(system.lock_file)
-    assert lock is not None
-    system.children.append(
-        system.processes.start(
-            system.argv("keeps running"),
-            env={},
-            cwd=Path("/"),
-            keep=lock.fd,
-            group="localpuppet-test",
-        )
-    )
-    assert not os.get_inheritable(lock.fd)
-    os.close(lock.fd)
 
 
 def is_sleep(process: RunningProcess | None) -> bool:
@@ -388,3 +361,60 @@ def test_a_process_is_younger_than_its_parent() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_group_that_has_ended_may_be_signalled() -> None:
+    """A command may end by itself just when its time is over."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as child:
+        signal_group(child.pid, signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    signal_group(child.pid, signal.SIGKILL)
+
+
+READ = """
+import time
+from localpuppet.base.machine.process_table import seconds_since_boot
+print(seconds_since_boot() - time.monotonic())
+"""
+
+
+def test_the_seconds_since_boot_include_those_in_which_the_machine_slept() -> None:
+    """In a time namespace, the machine slept for an hour."""
+    command = ["unshare", "--time", "--boottime", "3600", "--fork", sys.executable, "-c", READ]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 3599.0
+
+
+# A heap of a thread is 64 MiB of address space, of which little is in use.
+PROGRAM = """
+import threading, zlib
+from localpuppet.base.machine.processes import share_heap
+if {shares}:
+    share_heap()
+stay, there = threading.Event(), threading.Barrier(4)
+def use():
+    packed = zlib.compressobj()
+    there.wait()
+    stay.wait()
+    packed.flush()
+for _ in range(3):
+    threading.Thread(target=use).start()
+there.wait()
+heaps = 0
+for line in open("/proc/self/maps"):
+    begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+    heaps += line.split()[1] == "---p" and 2**25 < end - begin < 2**26
+stay.set()
+print(heaps)
+"""
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_threads_have_heaps_of_their_own_unless_they_share(shares: bool) -> None:
+    program = PROGRAM.format(shares=shares)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert (int(done.stdout) == 0) == shares
