@@ -1,13 +1,11 @@
 """What a test does with a watch: fold its changes, wait for what should come."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyWrite
-from tests.rigs.servers import Server
 
 
 class Follower:
@@ -94,11 +92,3 @@ async def follow(store: KeyValue, prefix: str) -> Follower:
         with suppress(UnavailableError):
             await follower.listed()
             return follower
-
-
-async def lose_all(server: Server, follower: Follower) -> None:
-    """Kill a server, and start it again without its data."""
-    server.kill()
-    await follower.failed()
-    shutil.rmtree(server.directory / "data")
-    server.start()

@@ -130,7 +130,7 @@ def test_a_trace_is_seen_once(state: Path, name: str) -> None:
 def test_only_new_traces_are_a_change(state: Path) -> None:
     CHANGES["a hold"](state)
     traces = RunTraces(state)
-    assert not traces.changed(), "it was there before"
+    assert not traces.changed(), "it existed before"
     (state / "metrics.prom").touch()
     (state / "cache").mkdir()
     assert not traces.changed(), "these are no traces"

@@ -1,4 +1,4 @@
-"""The contract of `KeyValue`, over every engine."""
+"""The contract of `KeyValue`, and limits of listings, over every engine."""
 
 import asyncio
 import math
@@ -10,8 +10,11 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.bus_limits import MAX_KEY, MAX_VALUE
+from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import (
     MAX_VALUE_TTL,
+    PART,
+    Change,
     KeyListing,
     KeyRemoval,
     KeyValue,
@@ -224,7 +227,9 @@ class TestKeyValue:
             assert await store.add_if_new(key + "-stays", b"other") is None
             await until_gone(other, key)
             assert time.monotonic() - began >= 1.5
-            left = (await store.list(prefix)).entries
+            async with engine.open() as fresh:
+                assert await fresh.get(key) is None
+                left = (await fresh.list(prefix)).entries
             assert [entry.revision for entry in left] == [stays]
             assert await store.set_if_revision(key, b"late", revision) is None
             assert not await store.remove_if_revision(key, revision)
@@ -375,7 +380,8 @@ class TestKeyValue:
         begun = time.time()
         async with lossy.open() as store:
             prefix = lossy.prefix()
-            await store.put(prefix + "a", b"1")
+            for number in range(20):  # so that the new one is behind
+                await store.put(prefix + "a", b"%d" % number)
             first = await store.born(prefix)
             assert begun - 1 < first < time.time() + 1
             async with lossy.open() as other:
@@ -387,5 +393,65 @@ class TestKeyValue:
                     assert await other.get(prefix + "a") is None
                     assert await other.born(prefix) > first
                     later = await other.born(prefix)
+                    await other.put(prefix + "new", b"2")
                 assert isinstance(await follower.failed(), UnavailableError), "so it connects again"
+            async with following(store, prefix, follower.revision) as again:
+                await again.until_state({prefix + "new": b"2"})
+                assert isinstance(again.changes[0], KeyListing)
             assert await store.born(prefix) == later
+
+
+SIZE = 100_000
+COUNT = 40
+
+
+async def test_values_that_are_too_large_are_passed_over(engine: Engine) -> None:
+    prefix = engine.prefix()
+    async with engine.open() as store:
+        await store.put(f"{prefix}large", bytes(101))
+        await store.put(f"{prefix}small", bytes(100))
+        listing = await store.list(prefix, largest=100)
+        assert [entry.key for entry in listing.entries] == [f"{prefix}small"]
+        changes = store.watch(prefix, largest=100)
+        first = await anext(changes)
+        assert isinstance(first, KeyListing)
+        assert first.entries == listing.entries
+        await store.put(f"{prefix}large", bytes(101))
+        await store.put(f"{prefix}last", bytes(100))
+        change = await anext(changes)
+        assert isinstance(change, KeyWrite)
+        assert change.entry.key == f"{prefix}last"
+        await changes.aclose()
+
+
+async def test_a_listing_in_parts_has_all_keys_and_then_the_watch_continues(engine: Engine) -> None:
+    prefix = engine.prefix()
+    keys = {f"{prefix}{number:03}" for number in range(COUNT)}
+    async with engine.open() as store:
+        for key in sorted(keys):
+            await store.put(key, bytes(SIZE))
+        changes = store.watch(prefix, parts=True)
+        told: set[str] = set()
+        parts: list[Change] = []
+        more = True
+        while more:
+            part = await anext(changes)
+            assert isinstance(part, KeyListing)
+            assert sum(len(entry.value) for entry in part.entries) < 8 * PART
+            told |= {entry.key for entry in part.entries}
+            parts.append(part)
+            more = part.more
+        assert told == keys
+        assert engine.name in ("memory", "relay", "sqlite") or len(parts) > 1
+        await store.put(f"{prefix}new", b"1")
+        change = await anext(changes)
+        assert isinstance(change, KeyWrite)
+        assert change.entry.key == f"{prefix}new"
+        await changes.aclose()
+
+
+def test_a_listing_that_no_process_could_hold_is_refused() -> None:
+    found = ListingEntries("/a/", "bus", limit=10)
+    found.add([KeyValueEntry(key="/a/b", value=b"123456", revision=1)])
+    with pytest.raises(UnavailableError, match="below /a/"):
+        found.add([KeyValueEntry(key="/a/c", value=b"", revision=2)])

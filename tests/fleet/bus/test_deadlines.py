@@ -16,7 +16,7 @@ from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.bus.nats_link import NatsConnection
-from localpuppet.fleet.bus.outage import end_of_step, in_time
+from localpuppet.fleet.bus.outage import in_time
 from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at
@@ -153,46 +153,3 @@ async def test_a_call_that_waits_for_another_calls_connection_keeps_its_own_dead
         patient.cancel()
         await asyncio.wait([patient])
         await connection.close()
-
-
-class Store:
-    """A store with calls.
-
-    Args:
-        timeout: Seconds for each call.
-        other: Another store, whose call is a step of this store's call.
-    """
-
-    def __init__(self, timeout: float, other: "Store | None" = None) -> None:
-        self.timeout = timeout
-        self._other = other
-
-    @in_time
-    async def call(self) -> list[float]:
-        """Return the ends of steps: here, in a task, those of the other's call, and here again."""
-        nested = await self._other.call() if self._other else []
-        return [
-            end_of_step(1000.0),
-            await asyncio.create_task(step()),
-            *nested,
-            end_of_step(1000.0),
-        ]
-
-
-async def step() -> float:
-    """Return the end of a step."""
-    return end_of_step(1000.0)
-
-
-async def test_a_nested_call_has_no_later_deadline() -> None:
-    assert len(set(await Store(10.0, Store(100.0)).call())) == 1
-    own, *nested, again = await Store(100.0, Store(10.0)).call()
-    assert own == again
-    assert max(nested[1:]) < own
-
-
-async def test_others_have_their_own_time() -> None:
-    first, second, free = await asyncio.gather(Store(10.0).call(), Store(100.0).call(), step())
-    assert max(first) < min(second)
-    assert max(second) < free
-    assert end_of_step(1000.0) > free

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import etcd_messages
 from localpuppet.fleet.bus.bus_limits import MAX_VALUE
 from localpuppet.fleet.bus.etcd_bus import open_etcd
@@ -51,18 +52,14 @@ FOREIGN: dict[str, tuple[bytes, ...]] = {
 
 @pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 def nats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path / "nats", program=request.param)
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path / "nats", program=request.param) as server:
+        yield server
 
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path / "etcd")
-    server.start()
-    yield server
-    server.stop()
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
 
 
 async def publish(server: NatsServer, subject: bytes, headers: bytes, body: bytes = b"\n1") -> None:
@@ -94,19 +91,23 @@ async def check(store: KeyValue, follower: Follower) -> None:
     assert all(revision <= MAX_REVISION for revision in told)
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
+async def test_foreign_messages_on_nats(nats: NatsServer) -> None:
     store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
-    await store.put("/a/good", b"1")
-    follower = Follower(store, "/a/")
-    await follower.listed()
-    await publish(nats, *FOREIGN[what])
-    await check(store, follower)
-    await follower.stop()
-    late = Follower(store, "/a/")
-    async with asyncio.timeout(PATIENCE):
-        await late.until_state({"/a/good": b"2"})
-    await late.stop()
+    for what, message in FOREIGN.items():
+        await store.put("/a/good", b"1")
+        follower = Follower(store, "/a/")
+        await follower.listed()
+        await publish(nats, *message)
+        try:
+            await check(store, follower)
+        except (AssertionError, TimeoutError, UnavailableError) as error:
+            error.add_note(what)
+            raise
+        await follower.stop()
+        late = Follower(store, "/a/")
+        async with asyncio.timeout(PATIENCE):
+            await late.until_state({"/a/good": b"2"})
+        await late.stop()
     await store.close()
 
 

@@ -57,12 +57,8 @@ def token(issuer: nkeys.KeyPair, subject: nkeys.KeyPair, claims: dict[str, objec
 
 @contextmanager
 def running(directory: Path, program: Path, text: str) -> Iterator[NatsServer]:
-    server = NatsServer(directory / "nats", program=program, config=NatsConfig(text=text))
-    server.start()
-    try:
+    with NatsServer(directory / "nats", program=program, config=NatsConfig(text=text)) as server:
         yield server
-    finally:
-        server.stop()
 
 
 async def works(server: NatsServer, file: Path) -> None:
@@ -130,14 +126,24 @@ async def test_a_creds_file(
         await refused(server, write("other.creds", creds(token(stranger, user, rights))))
 
 
-async def test_a_refused_certificate_is_named(tmp_path: Path) -> None:
+@PROGRAMS
+async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> None:
     (tmp_path / "other").mkdir()
     authority, other = Authority(tmp_path), Authority(tmp_path / "other")
     known = authority.node("web01.example.com")
     old = authority.node("web02.example.com", at="2020-01-01")
-    server = NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server()))
-    server.start()
-    try:
+    with NatsServer(
+        tmp_path / "nats", program=program, config=NatsConfig(tls=authority.server())
+    ) as server:
+        own = servers_at(
+            server.url, ca=authority.path, certificate=known.certificate, key=known.key
+        )
+        store = await open_nats(own, timeout=TIMEOUT)
+        await store.put("/a", b"1")
+        await store.close()
+        for less in (servers_at(server.url, ca=authority.path), servers_at(server.url)):
+            with pytest.raises(UnavailableError):
+                await open_nats(less, timeout=SHORT)
         for ca, node, reason in (
             (authority, old, "web02.example.com.pem, which expired on 2020-01-31"),
             (other, known, f"the server's certificate is refused: .*trusted: {other.path}"),
@@ -145,5 +151,3 @@ async def test_a_refused_certificate_is_named(tmp_path: Path) -> None:
             reach = servers_at(server.url, ca=ca.path, certificate=node.certificate, key=node.key)
             with pytest.raises(UnavailableError, match=reason):
                 await open_nats(reach, timeout=SHORT)
-    finally:
-        server.stop()

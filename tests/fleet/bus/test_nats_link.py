@@ -30,10 +30,8 @@ authorization: {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    made = NatsServer(tmp_path / "nats")
-    made.start()
-    yield made
-    made.stop()
+    with NatsServer(tmp_path / "nats") as made:
+        yield made
 
 
 async def linked(url: str) -> NatsLink:
@@ -46,9 +44,7 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
     """Without TLS's good-bye, for which asyncio would wait half a minute."""
     authority = Authority(tmp_path)
     node = authority.node("web01.example.com")
-    server = NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server()))
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server())) as server:
         servers = servers_at(
             server.url, ca=authority.path, certificate=node.certificate, key=node.key
         )
@@ -59,8 +55,6 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
             assert isinstance(await follower.failed(), UnavailableError)
         server.thaw()
         await store.close()
-    finally:
-        server.stop()
 
 
 async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
@@ -80,22 +74,17 @@ async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
 
 
 async def test_a_user_that_may_not_read_its_replies_gets_an_error_at_once(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path / "nats", config=NatsConfig(text=ADMIN_AND_WEB01))
-    server.start()
-    try:
-        with pytest.raises(UnavailableError, match="permissions violation for subscription"):
-            await open_nats(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
-    finally:
-        server.stop()
+    refused = pytest.raises(UnavailableError, match="permissions violation for subscription")
+    config = NatsConfig(text=ADMIN_AND_WEB01)
+    with NatsServer(tmp_path / "nats", config=config) as server, refused:
+        await open_nats(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
 
 
 async def test_a_refused_watch_stays_refused_when_another_of_its_subject_ends(
     tmp_path: Path,
 ) -> None:
     text = ADMIN_AND_WEB01.replace('"lp-live.>", ', "")
-    server = NatsServer(tmp_path / "nats", config=NatsConfig(text=text))
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", config=NatsConfig(text=text)) as server:
         link = NatsLink(where="nats", timeout=TIMEOUT, must_be_tls=False)
         user = {"user": "web01", "password": "word"}
         await link.connect(server.url, user, inbox="_INBOX_web01")
@@ -111,8 +100,6 @@ async def test_a_refused_watch_stays_refused_when_another_of_its_subject_ends(
                 link.check(subscription)
             await link.unsubscribe(subscription)
         await link.close()
-    finally:
-        server.stop()
 
 
 async def test_a_lost_consumer_is_an_error_and_not_the_end_of_a_listing(server: NatsServer) -> None:
@@ -128,13 +115,9 @@ async def test_a_lost_consumer_is_an_error_and_not_the_end_of_a_listing(server: 
 
 
 async def test_a_value_that_the_server_does_not_take_is_no_lost_connection(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path / "nats", config=NatsConfig(max_payload="64KB"))
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", config=NatsConfig(max_payload="64KB")) as server:
         store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
         with pytest.raises(UnavailableError, match="payload") as caught:
             await store.put("/a/b", b"x" * 100_000)
         assert "lost" not in str(caught.value)
         await store.close()
-    finally:
-        server.stop()

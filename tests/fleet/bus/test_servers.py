@@ -1,4 +1,4 @@
-"""Which URLs are servers, by the one rule that settings and engines share."""
+"""Which URLs are servers, and which names keys may have."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.servers import Endpoint, Servers
 
 ROOT = Path("/etc/puppet")
@@ -79,3 +80,9 @@ def test_settings_become_servers_with_defaults() -> None:
         replicas=3,
         api="$JS.bus.API",
     )
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".x", "-x", "a b", "x" * 101, "ä", "a\n"])
+def test_names_of_leases(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a lease name"):
+        layout.parse_lease_name(name)

@@ -1,12 +1,15 @@
-"""Features of SQLite: the file, its neighbours, its damage, its clock; other processes."""
+"""Features of SQLite: the file, its place, neighbours, damage and clock; other processes."""
 
 import asyncio
 import os
+import pwd
 import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
 from localpuppet.fleet.bus.sqlite_bus import Doorbell, open_sqlite
-from localpuppet.fleet.bus.sqlite_file import MAX_REMOVALS, SCHEMA, SqliteFile
+from localpuppet.fleet.bus.sqlite_file import MAX_REMOVALS, SCHEMA, SqliteFile, other_owner
 from tests.rigs.following import Follower
 
 WRITER = """
@@ -52,15 +55,6 @@ def make_file(path: Path) -> None:
     SqliteFile(path).close()
 
 
-async def refused(path: Path) -> str:
-    with pytest.raises(UnavailableError) as caught:
-        await open_sqlite(path, timeout=0.2)
-    line = str(caught.value)
-    assert str(path.parent) in line
-    assert "\n" not in line
-    return line
-
-
 async def test_files_are_private(path: Path) -> None:
     store = await open_sqlite(path, timeout=60.0)
     await store.put("/a", b"")
@@ -77,37 +71,51 @@ async def test_a_directory_that_others_can_write_is_refused(path: Path) -> None:
         await open_sqlite(path, timeout=60.0)
 
 
-async def test_a_file_that_is_no_database(path: Path) -> None:
-    path.parent.mkdir(mode=0o700)
+def no_database(path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to look like one" * 100)
-    assert "is not a SQLite database" in await refused(path)
 
 
-async def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
-    path.parent.mkdir(mode=0o700)
+def of_another_program(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE theirs (x)")
-    before = path.read_bytes()
-    assert "is a database of another program" in await refused(path)
-    assert path.read_bytes() == before
 
 
-async def test_a_newer_schema_is_refused(path: Path) -> None:
+def newer(path: Path) -> None:
     make_file(path)
     with closing(sqlite3.connect(path)) as other:
         other.execute(f"PRAGMA user_version = {SCHEMA + 1}")
-    assert f"has schema {SCHEMA + 1}" in await refused(path)
 
 
-async def test_a_damaged_file(path: Path) -> None:
+def damaged(path: Path) -> None:
     file = SqliteFile(path)
     for i in range(200):
         file.write(f"/a/{i}", os.urandom(1000), ttl=None, expected=None)
     file.close()
-    with path.open("r+b") as damaged:
-        damaged.seek(4096)
-        damaged.write(os.urandom(path.stat().st_size - 4096))
-    assert "is damaged" in await refused(path)
+    with path.open("r+b") as rest:
+        rest.seek(4096)
+        rest.write(os.urandom(path.stat().st_size - 4096))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (no_database, "is not a SQLite database"),
+        (of_another_program, "is a database of another program"),
+        (newer, f"has schema {SCHEMA + 1}"),
+        (damaged, "is damaged"),
+    ],
+)
+async def test_a_file_that_is_no_store_is_left_alone(
+    path: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    path.parent.mkdir(mode=0o700)
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(UnavailableError, match=reason) as caught:
+        await open_sqlite(path, timeout=0.2)
+    assert str(path.parent) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
 
 
 async def test_a_path_that_cannot_be_written_is_an_error() -> None:
@@ -281,3 +289,118 @@ async def test_each_ttl_restarts_after_a_reboot(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         ((expires,),) = other.execute("SELECT expires FROM entries").fetchall()
     assert expires > 3600.0
+
+
+OTHER = pwd.getpwnam("daemon").pw_uid
+# Alternates a file and a link at a name, as fast as it can, in a separate process of another user.
+RACER = """
+import os, sys
+name, target = sys.argv[1:]
+print("racing", flush=True)
+while True:
+    for make in (lambda: os.close(os.open(name, os.O_CREAT)), lambda: os.symlink(target, name)):
+        make()
+        os.unlink(name)
+"""
+TRIES = 300
+
+
+def given(path: Path) -> Path:
+    """Make a directory of another user."""
+    path.mkdir(parents=True)
+    os.chown(path, OTHER, OTHER)
+    return path
+
+
+def test_root_opens_a_database_in_its_own_directories(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to("own/../own")
+    for directory in (tmp_path, tmp_path / "own", tmp_path / "link", tmp_path / "not/there"):
+        assert other_owner(directory) is None
+    SqliteFile(tmp_path / "link" / "bus.sqlite").close()
+    assert (tmp_path / "own" / "bus.sqlite").exists()
+
+
+@pytest.mark.parametrize("below", ["", "own", "own/not/there"])
+def test_root_opens_no_database_below_another_user_s_directory(tmp_path: Path, below: str) -> None:
+    directory = given(tmp_path / "theirs") / below
+    (tmp_path / "theirs" / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(directory)
+    for name in (directory, tmp_path / "link"):
+        assert other_owner(name) == OTHER
+        with pytest.raises(InvalidInputError, match=f"user id {OTHER} can replace this file"):
+            SqliteFile(name / "bus.sqlite")
+    assert [path.name for path in (tmp_path / "theirs").rglob("*")] == ["own"]
+
+
+def test_a_way_through_another_user_s_link_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("own")
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    assert other_owner(link) == OTHER
+    # Also a path that leads there over a link of root.
+    (tmp_path / "second").symlink_to(link)
+    assert other_owner(tmp_path / "second") == OTHER
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(UnavailableError, match="too many symlinks"):
+        other_owner(tmp_path / "a")
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o775, True), (0o1777, False)])
+def test_a_directory_on_the_way_that_others_can_write(
+    tmp_path: Path, mode: int, refused: bool
+) -> None:
+    (tmp_path / "open" / "own").mkdir(parents=True)
+    (tmp_path / "open").chmod(mode)
+    if not refused:
+        assert other_owner(tmp_path / "open" / "own") is None
+        return
+    with pytest.raises(InvalidInputError, match=f"open: can be written by others .mode {mode:04o}"):
+        other_owner(tmp_path / "open" / "own")
+
+
+def test_the_user_behind_sudo_is_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = given(tmp_path / "theirs")
+    monkeypatch.setenv("SUDO_UID", str(OTHER))
+    assert other_owner(theirs) is None
+
+
+def test_a_file_that_was_left_in_a_directory_of_root_s(tmp_path: Path) -> None:
+    file = tmp_path / "bus.sqlite"
+    SqliteFile(file).close()
+    os.chown(file, OTHER, OTHER)
+    with pytest.raises(InvalidInputError, match=f"belongs to user id {OTHER}"):
+        SqliteFile(file)
+
+
+@pytest.fixture
+def entered() -> Iterator[Path]:
+    """A directory that other users may enter; pytest's own are root's alone."""
+    top = Path(tempfile.mkdtemp(prefix="lp-", dir="/tmp"))
+    top.chmod(0o755)
+    yield top
+    shutil.rmtree(top)
+
+
+def test_no_race_of_file_and_link_has_root_make_a_database(entered: Path) -> None:
+    name = given(entered / "theirs") / "bus.sqlite"
+    target = entered / "database"
+    with subprocess.Popen(
+        [sys.executable, "-c", RACER, str(name), str(target)],
+        user=OTHER,
+        group=OTHER,
+        stdout=subprocess.PIPE,
+    ) as racer:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == b"racing\n"
+        for _ in range(TRIES):
+            with pytest.raises(InvalidInputError, match="root does not open it"):
+                SqliteFile(name)
+        assert racer.poll() is None
+        racer.kill()
+    assert not target.exists()

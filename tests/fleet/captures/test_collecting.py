@@ -41,7 +41,6 @@ from tests.fleet.make import random_text
 WEB, DB = NodeName("web01.example.com"), NodeName("db01.example.com")
 RUN = "20261125T120000.000000Z-0001"
 LAX = CaptureRules(selection=FactSelection(), keys=WithheldKeys(()))
-STRICT = CaptureRules(selection=FactSelection(hide=("site*",)), keys=WithheldKeys())
 WITHHELD = {"__ptype": "Withheld", "type": "String"}
 
 

@@ -11,7 +11,6 @@ from tests.rigs.node import Node
 from tests.rigs.tls import Authority
 
 
-@pytest.mark.parametrize("file", ["localpuppet.yaml", "localpuppet-agent.yaml"])
 @pytest.mark.parametrize(
     ("agent", "problem"),
     [
@@ -25,13 +24,15 @@ from tests.rigs.tls import Authority
     ],
 )
 def test_check_names_the_key_of_the_agent_that_is_wrong(
-    node: Node, file: str, agent: Any, problem: str
+    node: Node, agent: Any, problem: str
 ) -> None:
     node.app("notify { 'hello': }")
-    path = node.write(file, json.dumps({"agent": agent}))
-    done = node.run("check")
-    assert done.code == 2
-    assert f"{path}: {problem}" in done.err
+    for file in ("localpuppet.yaml", "localpuppet-agent.yaml"):
+        path = node.write(file, json.dumps({"agent": agent}))
+        done = node.run("check")
+        assert done.code == 2
+        assert f"{path}: {problem}" in done.err
+        path.unlink()
 
 
 def test_check_reports_a_function_that_queries_the_bus_only_without_a_bus(

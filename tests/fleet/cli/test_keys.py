@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,25 +74,6 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
     }
     revoked = lb.run("keys", "revoke", "web01.example.com", "--yes", "--json").json
     assert revoked == {"schema": 1, "name": "web01.example.com", "certificates": False}
-
-
-def test_private_keys_are_private_and_pinned_keys_are_public(web: Node) -> None:
-    web.run("keys", "init")
-    public = web.write("public.pem", web.run("keys", "show").out)
-    web.run("keys", "trust", "alice", str(public))
-    modes = {
-        path: stat.S_IMODE((web.root / path).stat().st_mode)
-        for path in ("var/keys", "var/keys/node.pem", "trusted", "trusted/alice.pem")
-    }
-    assert modes == {
-        "var/keys": 0o700,
-        "var/keys/node.pem": 0o600,
-        "trusted": 0o755,
-        "trusted/alice.pem": 0o644,
-    }
-    for verb in ("show", "list"):
-        done = web.run("keys", verb)
-        assert "PRIVATE" not in done.out + done.err
 
 
 def test_a_key_is_replaced_only_with_the_option_replace(web: Node, lb: Node) -> None:
@@ -169,24 +149,6 @@ def test_standard_input_without_a_key_is_refused(web: Node) -> None:
     done = web.feed("", "keys", "trust", "alice", "-")
     assert done.code == 2
     assert "standard input: is not a public key" in done.err
-
-
-def test_a_private_key_that_others_could_read_is_refused(web: Node) -> None:
-    web.run("keys", "init")
-    (web.state / "keys" / "node.pem").chmod(0o640)
-    done = web.run("keys", "show")
-    assert done.code == 2
-    assert "others can read (mode 0640) (chmod 0600" in done.err
-
-
-def test_a_pinned_file_that_others_could_write_is_named(web: Node) -> None:
-    web.run("keys", "init")
-    public = web.write("public.pem", web.run("keys", "show").out)
-    web.run("keys", "trust", "alice", str(public))
-    (web.root / "trusted" / "alice.pem").chmod(0o666)
-    done = web.run("keys", "list")
-    assert done.code == 2
-    assert "trusted/alice.pem: is writable by others" in done.err
 
 
 def test_without_a_setting_the_name_is_puppets_certname(node: Node) -> None:
@@ -277,12 +239,6 @@ class TestCertificate:
         done = certified.run("keys", "show")
         assert done.code == 2
         assert "the certificate is web01.example.com's (remove identity.name)" in done.err
-
-    def test_a_key_that_all_can_read_is_refused(self, certified: Node) -> None:
-        (certified.root / "key.pem").chmod(0o644)
-        done = certified.run("keys", "show")
-        assert done.code == 2
-        assert "private key that others can read" in done.err
 
     def test_revoking_a_pinned_key_warns_that_the_certificate_stays(self, certified: Node) -> None:
         certified.settings(identity={"ca": "ca.pem", "name": "web01"})

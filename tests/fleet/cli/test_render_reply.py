@@ -67,22 +67,26 @@ def test_a_short_hold_is_shown_with_seconds() -> None:
     assert "since 2026-11-20 20:00:00 UTC until 2026-11-20 20:00:30 UTC" in line
 
 
-def test_the_status_shows_the_member_that_assigned_the_release() -> None:
-    given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
-    said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
-    _, lines = shown_reply("status", said, NOW)
-    assert "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)" in lines
+GIVEN = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
+WAITS = {"release": "web/tags/r3", "stage": "pending", "reason": "the bus does not answer"}
 
 
-def test_the_status_shows_the_stage_of_a_confirmation() -> None:
-    waits = {
-        "release": "web/tags/r3",
-        "stage": "pending",
-        "reason": "the bus does not answer any node",
-    }
-    _, lines = shown_reply("status", {**STATE, "confirmation": waits}, NOW)
-    assert "Confirmation" in lines
-    assert "web/tags/r3 pending (the bus does not answer any node)" in lines
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (
+            {"assignment": {**GIVEN, "at": "2026-11-20T20:00:00Z"}},
+            "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)",
+        ),
+        ({"confirmation": WAITS}, "web/tags/r3 pending (the bus does not answer)"),
+    ],
+)
+def test_the_status_shows_who_assigned_a_release_and_its_confirmation(
+    more: dict[str, Any], text: str
+) -> None:
+    _, lines = shown_reply("status", {**STATE, **more}, NOW)
+    assert text in lines
+    assert ("Confirmation" in lines) is ("confirmation" in more)
 
 
 @pytest.mark.parametrize(

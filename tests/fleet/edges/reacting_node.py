@@ -1,13 +1,19 @@
-"""A node that reacts: records and a view on the disk, a host that only notes what it is handed."""
+"""A node that reacts: records and a view on the disk, a host that only notes what it is handed.
+
+python -m tests.fleet.edges.reacting_node DIRECTORY
+
+It then reacts in a separate process, with a real inbox; the test that starts it kills it at a call.
+"""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.edges.reactions import ReactionMemory
 from localpuppet.fleet.edges.reactor import AGAIN, FinishedRuns, Questions, Reactor
@@ -16,6 +22,7 @@ from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
@@ -148,3 +155,33 @@ class Rig:
             self.view.note(current=self.now())
             self.changed.set()
             await asyncio.sleep(0.005)
+
+
+# A disk that refuses a call accepts the next one: the reactor tries again, and once more.
+TURNS = 3
+
+
+class KilledNode(Rig):
+    """A node whose host writes causes down, as an agent does."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.inbox = Inbox(directory / "inbox.sqlite", self.clock)
+
+    def react(self, causes: Sequence[RunCause]) -> None:
+        fresh = [one for one in causes if not self.inbox.seen(one.id)]
+        self.inbox.accept([(one, one.timestamp + 3600) for one in fresh])
+
+    def turns(self) -> None:
+        """React, as an agent that has just begun."""
+        reactor = self.reactor()
+        for _ in range(TURNS):
+            try:
+                reactor.catch_up()
+                reactor.act(reactor.look())
+            except LocalpuppetError as error:
+                self.log.info(str(error))
+
+
+if __name__ == "__main__":
+    KilledNode(Path(sys.argv[1])).turns()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.edges.one_turn import Node
+from tests.fleet.edges.reacting_node import KilledNode
 from tests.rigs.crash_points import crash_points, run_under_strace
 
 # System calls of SQLite and of localpuppet's durable files, and how many of each the tests try.
@@ -23,7 +23,7 @@ class Prepared:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.whole = directory / "whole"
-        node = Node(self.whole)
+        node = KilledNode(self.whole)
         node.says("10.0.0.1")
         node.end(node.begin(1))
         node.turns()
@@ -36,7 +36,7 @@ class Prepared:
         """Let a copy react under strace; return the copy, and how the process ended."""
         copy = self.directory / name
         shutil.copytree(self.whole, copy)
-        trace, module = self.directory / "trace", "tests.fleet.edges.one_turn"
+        trace, module = self.directory / "trace", "tests.fleet.edges.reacting_node"
         done = run_under_strace(trace, *strace, module=module, arguments=(str(copy),))
         return copy, done.returncode
 
@@ -44,7 +44,7 @@ class Prepared:
         """React; return how often the process makes each call."""
         copy, code = self.attempt("counted", "-e", f"trace={','.join(CALLS)}")
         assert code == 0
-        assert len(Node(copy).inbox.causes()) == 1
+        assert len(KilledNode(copy).inbox.causes()) == 1
         text = (self.directory / "trace").read_text()
         return {call: len(re.findall(rf"\b{call}\(", text)) for call in CALLS}
 
@@ -67,7 +67,7 @@ def test_a_fault_at_a_system_call_costs_no_reaction_and_makes_no_second(
             copy, code = prepared.attempt(f"{call}{number}", "-e", inject)
             hit += code == -9 or "ENOSPC" in (tmp_path / "trace").read_text()
             for _ in range(2):
-                node = Node(copy)
+                node = KilledNode(copy)
                 node.turns()
                 (cause,) = node.inbox.causes()
                 assert [change.facts for change in cause.changes] == [("ipaddress",)]

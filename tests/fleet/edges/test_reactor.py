@@ -1,4 +1,4 @@
-"""The actor, with an inventory in memory and real records."""
+"""The actor, with an inventory in memory and real records, and how often it looks."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.edges import reactor
+from localpuppet.fleet.edges.reactor import DEBOUNCE, RECHECK, SHARE, Pace
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.edges.reacting_node import WEB, Rig
@@ -120,3 +121,41 @@ async def test_a_damaged_record_does_not_stop_reactions(rig: Rig) -> None:
     assert one.catch_up() == (True, False)
     rig.says("10.0.0.2")
     assert len(one.look()) == 1, "the queries of the run before it"
+
+
+def test_changes_are_evaluated_together_some_time_after_the_first() -> None:
+    pace = Pace(0)
+    pace.looked(begun=10, ended=10)
+    assert pace.wait(10) == RECHECK
+    pace.changed(100)
+    pace.changed(101)
+    assert pace.wait(101) == DEBOUNCE - 1
+    assert pace.wait(100 + DEBOUNCE) == 0
+
+
+def test_changes_without_end_do_not_put_it_off() -> None:
+    pace = Pace(0)
+    pace.looked(begun=0, ended=0)
+    for tenth in range(100):
+        pace.changed(10 + tenth / 10)
+    assert pace.wait(10 + DEBOUNCE) == 0
+
+
+def test_looking_takes_one_part_of_the_time() -> None:
+    pace = Pace(0)
+    pace.looked(begun=10, ended=14)
+    pace.changed(14)
+    assert pace.wait(14) == 4 * (SHARE - 1)
+    pace.changed(15)
+    assert pace.wait(14 + 4 * (SHARE - 1)) == 0
+
+
+def test_a_wait_that_ends_is_looked_at() -> None:
+    pace = Pace(0)
+    pace.looked(begun=10, ended=10)
+    pace.look_at(40)
+    assert pace.wait(10) == 30
+
+
+def test_it_is_looked_at_from_time_to_time() -> None:
+    assert Pace(5).wait(5) == DEBOUNCE

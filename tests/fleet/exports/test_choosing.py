@@ -120,15 +120,6 @@ def test_guarded_takes_a_target_only_if_the_collector_asks_for_its_exact_value(
     assert dict(taken.resource.parameters) == ({"target": target} if counts else {})
 
 
-@pytest.mark.parametrize("name", ["path", "name", "tag", "alias", "command"])
-def test_guarded_drops_other_parameters_even_if_the_collector_asks_for_them(name: str) -> None:
-    """Otherwise a line for titles below /srv would allow /etc/motd as their path."""
-    evil = offer(EVIL, "File", "/srv/x", "web", **{name: "web"})
-    search = [["tag", "==", "web"], "and", [name, "==", "web"]]
-    (taken,) = chosen(evil, kind="File", lines="*\tFile\t/srv/*", search=search).taken
-    assert taken.dropped == (name,)
-
-
 @pytest.mark.parametrize(
     ("title", "parameters", "reason"),
     [
@@ -148,36 +139,24 @@ def test_guarded_values_neither_leave_their_line_nor_their_directory(
     assert reason in choice.left_out[0].reason
 
 
-def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
-    choice = chosen(offer("a", "Host", "x", target="../\n"), kind="Host", lines="*\tHost\t*")
-    assert len(choice.taken) == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("File", "validate_cmd"),
-        ("Concat", "validate_cmd"),
-        ("Service", "start"),
-        ("Package", "install_options"),
-        ("Exec", "environment"),
-        ("Nagios_command", "command_line"),
-        ("Service", "flags"),
-        ("Service", "pattern"),
-        ("Service", "hasstatus"),
-        ("Augeas", "changes"),
-    ],
-)
-def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str) -> None:
-    evil = offer(EVIL, kind, "/srv/x", content="a", **{name: "/bin/sh -c evil"})
-    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
-    assert taken.dropped == (name,)
-    assert dict(taken.resource.parameters) == {"content": "a"}
+RUNS = "/bin/sh -c evil"
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
+        # They run no program of their exporter.
+        ("File", "validate_cmd", RUNS),
+        ("Concat", "validate_cmd", RUNS),
+        ("Service", "start", RUNS),
+        ("Package", "install_options", RUNS),
+        ("Exec", "environment", RUNS),
+        ("Nagios_command", "command_line", RUNS),
+        ("Service", "flags", RUNS),
+        ("Service", "pattern", RUNS),
+        ("Service", "hasstatus", RUNS),
+        ("Augeas", "changes", RUNS),
+        # They stay within their title.
         ("Host", "host_aliases", ["db01", "ldap"]),
         ("Sshkey", "host_aliases", ["db01"]),
         ("Augeas", "incl", "/etc/sudoers"),
@@ -188,16 +167,20 @@ def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str
         ("File", "force", True),
         ("Tidy", "recurse", True),
         ("User", "allowdupe", True),
+        # A line for titles below /srv does not allow /etc/motd as their path, though asked for.
+        *(("File", name, "web") for name in ("path", "name", "tag", "alias", "command")),
+        pytest.param("Host", "target", "../\n", id="it may hold anything: it does not count"),
     ],
 )
-def test_guarded_resources_of_core_types_stay_within_their_title(
-    kind: str, name: str, value: Any
-) -> None:
-    evil = offer(EVIL, kind, "/srv/x", **{name: value})
-    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
-    assert taken.dropped == (name,)
+def test_guarded_drops_dangerous_parameters(kind: str, name: str, value: Any) -> None:
+    evil = offer(EVIL, kind, "/srv/x", "web", comment="a", **{name: value})
+    asked = [["tag", "==", "web"], "and", [[name, "==", value], "or", ["tag", "!=", "x"]]]
+    for search in (None, asked):
+        (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*", search=search).taken
+        assert taken.dropped == (name,)
+        assert dict(taken.resource.parameters) == {"comment": "a"}
     (whole,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*\tas-is").taken
-    assert dict(whole.resource.parameters) == {name: value}
+    assert dict(whole.resource.parameters) == {"comment": "a", name: value}
 
 
 @pytest.mark.parametrize(
@@ -231,14 +214,15 @@ def test_a_guarded_file_is_no_link_to_elsewhere(ensure: Any) -> None:
     assert len(chosen(good, kind="File", lines="*\tFile\t/srv/*").taken) == 1
 
 
-@pytest.mark.parametrize("name", ["path", "mode", "conf_dir", "subscribe", "command", "onlyif"])
-def test_guarded(name: str) -> None:
-    assert is_guarded(name)
-
-
-@pytest.mark.parametrize("name", ["content", "paths", "dir", "ports", "ensure"])
-def test_not_guarded(name: str) -> None:
-    assert not is_guarded(name)
+@pytest.mark.parametrize(
+    ("names", "guarded"),
+    [
+        (["path", "mode", "conf_dir", "subscribe", "command", "onlyif"], True),
+        (["content", "paths", "dir", "ports", "ensure"], False),
+    ],
+)
+def test_names_of_guarded_parameters(names: list[str], *, guarded: bool) -> None:
+    assert {name: is_guarded(name) for name in names} == dict.fromkeys(names, guarded)
 
 
 def test_nodes_without_a_line_fill_only_a_limited_list() -> None:

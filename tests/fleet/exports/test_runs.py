@@ -1,6 +1,12 @@
-"""Exported resources from run to run: real Puppet, real keys, one bus."""
+"""Exported resources from run to run: real Puppet, real keys, one bus.
+
+Common uses are core types that own a file and are purged (as `nagios_host` and its like), a file of
+fragments from many nodes (as concat), virtual and exported resources side by side, and the session
+of docs/migrate/puppetdb.md.
+"""
 
 import json
+import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -11,6 +17,7 @@ from localpuppet.fleet.inventory.outbox import Outbox
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done, shell
+from tests.rigs.sessions import plain, session, typed
 
 KNOWN = """
 define known($key, $path = '/nowhere') {
@@ -154,3 +161,193 @@ def test_revoking_a_key_removes_the_exports_of_its_node(fleet: Fleet) -> None:
     assert "to a 10.0.0.1:8080" in applied(b).out
     assert b.run("keys", "revoke", str(a.name), "--yes").code == 0
     assert exports(b) == []
+
+
+# As nagios' types: a record in a file that many resources share; `target` names the file.
+TYPE = """
+Puppet::Type.newtype(:app_check) do
+  ensurable
+  newparam(:name, namevar: true)
+  newproperty(:address)
+  newproperty(:target) { defaultto { @resource.class.defaultprovider.default_target } }
+end
+"""
+PROVIDER = """
+require 'puppet/provider/parsedfile'
+Puppet::Type.type(:app_check).provide(
+  :parsed, parent: Puppet::Provider::ParsedFile, default_target: '%s', filetype: :flat
+) do
+  record_line :parsed, fields: %%w[name address], separator: ' ', joiner: ' '
+end
+"""
+FRAGMENT = """
+define app::fragment(String $target, String $order, String $content, String $directory = '/nowhere')
+{
+  file { "${directory}/${order}-${title}": content => "${content}\\n" }
+}
+"""
+CONCAT = """
+define app::concat(String $directory) {
+  App::Fragment <<| target == $title |>> { directory => $directory }
+  ~> exec { "/bin/sh -c 'cat ${directory}/*-* > ${directory}/all'": refreshonly => true }
+}
+"""
+EXPORTING = """
+@@app_check { 'a': ensure => present, address => '10.0.0.1', target => '/etc/shadow' }
+@@app::fragment { 'of a': target => 'all', order => '2', content => 'a says Grüße ☃' }
+@@app::fragment { 'elsewhere': target => 'other', order => '3', content => 'x' }
+@@notify { 'of a': tag => 'told', loglevel => 'debug' }
+@@notify { ['hidden 1', 'hidden 2', 'hidden 3', 'hidden 4']: tag => 'told' }
+"""
+COLLECTING = """
+@@app_check {{ 'b': ensure => present, address => '10.0.0.2' }}
+@@app::fragment {{ 'of b': target => 'all', order => '1', content => 'b says hello' }}
+App_check <<| |>>
+resources {{ 'app_check': purge => true }}
+app::concat {{ 'all': directory => '{directory}' }}
+
+@notify {{ 'virtual': }}
+@notify {{ 'virtual by tag': tag => 'told' }}
+@@notify {{ 'own, exported': tag => 'told' }}
+@@notify {{ 'own, realized': }}
+@@notify {{ 'own, only exported': }}
+realize(Notify['virtual'], Notify['own, realized'])
+notify {{ 'last': }}
+Notify <<| tag == 'told' |>> {{ loglevel => 'warning' }} -> Notify['last']
+"""
+
+
+def give_types(member: Member, code: str, checks: Path) -> None:
+    """Give a node a class, and the module's types."""
+    member.node.app(code)
+    lib = "modules/app/trunk/app"
+    member.node.write(f"{lib}/lib/puppet/type/app_check.rb", TYPE)
+    member.node.write(f"{lib}/lib/puppet/provider/app_check/parsed.rb", PROVIDER % checks)
+    member.node.write(f"{lib}/manifests/fragment.pp", FRAGMENT)
+    member.node.write(f"{lib}/manifests/concat.pp", CONCAT)
+
+
+def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Path) -> None:
+    a, b = fleet.add("a", "b", puppet=True)
+    checks, directory = tmp_path / "checks", tmp_path / "fragments"
+    directory.mkdir()
+    checks.write_text("stale 10.9.9.9\na 10.6.6.6\n")
+    give_types(a, EXPORTING, checks)
+    give_types(b, COLLECTING.format(directory=directory), checks)
+    lines = "*\tApp::Fragment Notify\t*of*\n*\tApp_check\t*\n"
+    b.node.write("policies/collect.policy", lines)
+    applied(a)
+    assert checks.read_text() == "stale 10.9.9.9\na 10.6.6.6\n"  # exporting applies nothing
+
+    out = applied(b).out
+    # From many nodes in one file, at the place that this node wants, and nothing else stays there.
+    left = [line for line in checks.read_text().splitlines() if not line.startswith("#")]
+    assert sorted(left) == ["a 10.0.0.1", "b 10.0.0.2"]
+    assert (directory / "all").read_text() == "b says hello\na says Grüße ☃\n"
+    told = re.findall(r"Notify\[(.*?)\]/message: defined", out)
+    assert sorted(told) == ["last", "of a", "own, exported", "own, realized", "virtual"]
+    assert "Warning: /Stage[main]/App/Notify[of a]/message" in out
+    assert out.index("Notify[of a]/message") < out.index("Notify[last]/message")
+    taken = {
+        one["type"]: [(got["resource"], got["dropped"]) for got in one["resources"]]
+        for one in recorded(b, "collected.json")["collectors"]
+    }
+    assert taken == {
+        "App_check": [("App_check[a]", ["target"])],
+        "App::Fragment": [("App::Fragment[of a]", [])],
+        "Notify": [("Notify[of a]", ["loglevel", "tag"])],
+    }
+    shown = " ".join(b.run("status").out.split())
+    named = ", ".join(f"Notify[hidden {number}] of {a.name}" for number in (1, 2, 3))
+    assert f"Left out {named}, 1 more: 'localpuppet why' says the reasons" in shown
+    hidden = b.run("status", "--json").json["left_out"]
+    assert [one["resource"] for one in hidden] == [
+        f"Notify[hidden {number}]" for number in (1, 2, 3, 4)
+    ]
+    assert {one["reason"] for one in hidden} == {"no policy line covers this signer and title"}
+    assert "Left out" not in a.run("status").out
+
+
+MANY = 5000
+TAKEN = 1000
+EXPORTING_MANY = f"""
+Integer[1, {MANY}].each |$n| {{
+  $tag = $n ? {{ Integer[1, {TAKEN}] => 'first', default => 'other' }}
+  @@app::known {{ "k${{n}}": port => $n, tag => $tag }}
+}}
+"""
+
+
+def test_thousands_of_resources_of_a_node_are_exported_and_collected(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b", puppet=True)
+    for member, code in (
+        (a, EXPORTING_MANY),
+        (b, "App::Known <<| tag == 'first' |>> { on => 'b' }"),
+    ):
+        member.node.app(code)
+        known = "define app::known(Integer $port, $on = undef) { }"
+        member.node.write("modules/app/trunk/app/manifests/known.pp", known)
+    b.node.write("policies/collect.policy", f"{a.name}\tApp::Known\tk*\n")
+    applied(a)
+    assert len(recorded(a, "exports.json")["resources"]) == MANY
+    applied(b)
+    (collected,) = recorded(b, "collected.json")["collectors"]
+    refs = {one["resource"] for one in collected["resources"]}
+    assert refs == {f"App::Known[k{number}]" for number in range(1, TAKEN + 1)}
+
+
+# The manifests that the page supposes.
+MEMBER = """
+define shop::member(Integer $port, Optional[String] $service = undef) {
+  notify { "${service}: ${title}:${port}": }
+}
+"""
+WEB = "@@shop::member { 'web01': port => 8080, tag => 'shop' }"
+BALANCER = "Shop::Member <<| tag == 'shop' |>> { service => 'shop' }"
+
+# A type as concat's: each fragment is a file.
+CONCAT_FRAGMENT = """
+define concat::fragment(String $target, String $content) {
+  file { "${target}.${title}": content => $content }
+}
+"""
+
+
+def give(member: Member, code: str) -> None:
+    member.node.app(code, name="shop")
+    member.node.write("modules/shop/trunk/shop/manifests/member.pp", MEMBER)
+    (member.root / "policies").mkdir()
+
+
+def test_the_session_is_true(fleet: Fleet) -> None:
+    web, balancer = fleet.add("web01", "lb01", puppet=True)
+    give(web, WEB)
+    give(balancer, BALANCER)
+    applied(web)
+    node = balancer.node
+    for _, command, said in session("migrate/puppetdb.md", ["lb01# "]):
+        told = typed(node, command, root=node.root, directory=node.root)
+        assert plain(told.splitlines()) == plain(said), command
+
+
+def test_fragments_are_collected_with_the_lines_that_the_page_appends(fleet: Fleet) -> None:
+    one, several, balancer = fleet.add("web01", "web02", "lb01", puppet=True)
+    target = balancer.root / "lb.cfg"
+    contents = [(one, "server web01\\n"), (several, "server web02\\n  check\\n")]
+    for member, content in contents:
+        body = f'target => "{target}", content => "{content}"'
+        code = f'@@concat::fragment {{ "{member.name}": {body} }}'
+        member.node.app(code)
+        member.node.write("modules/app/trunk/concat/manifests/fragment.pp", CONCAT_FRAGMENT)
+        applied(member)
+    balancer.node.app(f"Concat::Fragment <<| |>> {{ target => '{target}' }}")
+    balancer.node.write("modules/app/trunk/concat/manifests/fragment.pp", CONCAT_FRAGMENT)
+    assert balancer.run("apply").code == 1  # no line yet
+    proposed = balancer.run("inventory", "exports", "--policy").out
+    assert f"# guarded leaves out Concat::Fragment[{several.name}] of {several.name}" in proposed
+    balancer.node.write("policies/collect.policy", proposed)
+    done = applied(balancer)
+    assert "is left out" not in done.out
+    for member, content in contents:
+        file = balancer.root / f"lb.cfg.{member.name}"
+        assert file.read_text() == content.replace("\\n", "\n")

@@ -1,17 +1,28 @@
-"""A day of history: its limits, and what becomes of damaged and hostile ones."""
+"""A day of history: its limits, damaged and hostile ones, and the days on a node's disk."""
 
+import asyncio
 import json
+import stat
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.bus.bus_limits import MAX_DAY_RECORDS, MAX_PACKED_DAY, MAX_UNPACKED_DAY
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.bus_limits import (
+    MAX_DAY_RECORDS,
+    MAX_PACKED_DAY,
+    MAX_PACKED_SUMMARY,
+    MAX_UNPACKED_DAY,
+)
 from localpuppet.fleet.history.day import (
     AUDIT,
+    DAY,
     RUNS,
     HistoryDay,
     HistoryKind,
@@ -19,6 +30,9 @@ from localpuppet.fleet.history.day import (
     history_key,
     parse_day,
 )
+from localpuppet.fleet.history.node_history import DayLog
+from localpuppet.fleet.history.run_summary import RunSummary, packed_size
+from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.make import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon
 
@@ -161,3 +175,128 @@ def _changed(day: HistoryDay[Any], change: Mapping[str, Any]) -> bytes:
 def test_a_day_begins_at_midnight_utc() -> None:
     assert day_of(TODAY * 86400) == TODAY
     assert day_of(TODAY * 86400 - 0.001) == TODAY - 1
+
+
+def test_a_summary_lists_a_hundred_resources_those_that_failed_first() -> None:
+    skipped = [a_resource(n, status=ResourceResult.SKIPPED) for n in range(150)]
+    changed = [a_resource(n) for n in range(20)]
+    corrective = [a_resource(n, corrective_change=True) for n in range(3)]
+    failed = [a_resource(n, status=ResourceResult.FAILED) for n in range(2)]
+
+    found = a_summary(noon(), outcome=Outcome.FAILED).within_limits(
+        [*skipped, *changed, *corrective, *failed]
+    )
+
+    assert found.resources == (*failed, *corrective, *changed, *skipped[:75])
+    assert found.more == 75
+
+
+def test_a_summary_of_long_titles_lists_fewer_resources() -> None:
+    random = Random(26)  # noqa: S311 # the same titles each time
+    long = [a_resource(1, title=f"/{random.randbytes(75).hex()}") for _ in range(100)]
+
+    found = a_summary(noon()).within_limits(long)
+
+    assert packed_size(found) <= MAX_PACKED_SUMMARY
+    assert 50 < len(found.resources) < 100
+    assert len(found.resources) + found.more == 100
+
+
+def test_a_summary_without_a_limit_cannot_be_made() -> None:
+    with pytest.raises(InvalidInputError, match="100 resources"):
+        a_summary(noon(), resources=tuple(map(a_resource, range(101))))
+    with pytest.raises(InvalidInputError, match="no summary"):
+        a_resource(1, status=ResourceResult.UNCHANGED)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DayLog[RunSummary]:
+    return DayLog(tmp_path, RUNS)
+
+
+def _records(log: DayLog[RunSummary], day: int = TODAY) -> tuple[RunSummary, ...]:
+    payload = log.payload(day)
+    return () if payload is None else parse_day(payload, RUNS).records
+
+
+def test_each_record_is_in_the_file_of_its_day_which_only_root_reads(
+    log: DayLog[RunSummary],
+) -> None:
+    yesterday, today = a_summary(noon() - DAY), a_summary(noon())
+    log.append(NODE, replace(today, times=7))
+    log.append(NODE, today)  # a repeated record is replaced
+    log.append(NODE, yesterday)
+
+    assert log.days() == [TODAY - 1, TODAY]
+    assert (_records(log), _records(log, TODAY - 1)) == ((today,), (yesterday,))
+    file = log.directory / str(TODAY)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(log.directory.stat().st_mode) == 0o700
+
+
+def test_what_a_killed_writer_left_is_removed(log: DayLog[RunSummary]) -> None:
+    log.append(NODE, a_summary(noon()))
+    (log.directory / f".{TODAY - 1}.0123456789ab").touch()
+    log.append(NODE, a_summary(noon(1)))
+
+    assert [path.name for path in log.directory.iterdir()] == [str(TODAY)]
+
+
+def test_a_damaged_day_begins_again(log: DayLog[RunSummary]) -> None:
+    log.append(NODE, a_summary(noon()))
+    (log.directory / str(TODAY)).write_bytes(b"damaged")
+    log.append(NODE, a_summary(noon(1)))
+
+    assert _records(log) == (a_summary(noon(1)),)
+
+
+def test_a_node_with_another_name_publishes_its_own_name(log: DayLog[RunSummary]) -> None:
+    log.append(NODE, a_summary(noon()))
+    log.append(NodeName("db01.example"), a_summary(noon(1)))
+
+    payload = log.payload(TODAY)
+    assert payload is not None
+    day = parse_day(payload, RUNS)
+    assert (day.node, len(day.records)) == ("db01.example", 2)
+
+
+def test_runs_are_kept_for_eight_days_and_decisions_for_ninety(tmp_path: Path) -> None:
+    runs, audit = DayLog(tmp_path, RUNS), DayLog(tmp_path, AUDIT)
+    for more in range(92):
+        runs.append(NODE, a_summary(noon() + more * DAY))
+        audit.append(NODE, a_decision(noon() + more * DAY))
+
+    assert runs.days() == list(range(TODAY + 84, TODAY + 92))
+    assert audit.days() == list(range(TODAY + 2, TODAY + 92))
+
+
+def test_a_clock_that_jumps_ahead_for_one_run_removes_one_day(log: DayLog[RunSummary]) -> None:
+    for more in range(8):
+        log.append(NODE, a_summary(noon() + more * DAY))
+    log.append(NODE, a_summary(noon() + 30_000 * DAY))
+    log.append(NODE, a_summary(noon() + 8 * DAY))
+
+    assert log.days() == list(range(TODAY + 1, TODAY + 9))
+
+
+def test_a_log_begins_once_with_the_runs_that_the_node_has(log: DayLog[RunSummary]) -> None:
+    log.begin(NODE, [a_summary(noon()), a_summary(noon() - DAY)])
+    log.begin(NODE, [a_summary(noon(5))])
+
+    assert log.is_begun
+    assert log.days() == [TODAY - 1, TODAY]
+    assert _records(log) == (a_summary(noon()),)
+
+
+def test_several_writers_at_once_lose_no_record(tmp_path: Path) -> None:
+    async def write() -> None:
+        await asyncio.gather(
+            *(
+                asyncio.to_thread(DayLog(tmp_path, RUNS).append, NODE, a_summary(noon(minute)))
+                for minute in range(8)
+            )
+        )
+
+    asyncio.run(write())
+
+    assert len(_records(DayLog(tmp_path, RUNS))) == 8

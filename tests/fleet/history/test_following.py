@@ -1,4 +1,4 @@
-"""Following the history of nodes: verified days for the board, over each engine."""
+"""Following the history of nodes: verified days for the board, over each engine; what waits."""
 
 import asyncio
 import json
@@ -9,20 +9,36 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
-from localpuppet.fleet.history.history_follower import TOGETHER, HistoryFollower, HistoryPauses
+from localpuppet.fleet.history.day import (
+    AUDIT,
+    DAY,
+    RUNS,
+    SLOTS,
+    HistoryDay,
+    HistoryForm,
+    HistoryKind,
+    history_key,
+)
+from localpuppet.fleet.history.history_follower import (
+    TOGETHER,
+    HistoryBacklog,
+    HistoryFollower,
+    HistoryPauses,
+)
 from localpuppet.fleet.history.run_summary import RunSummary
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.doubles.simulated_loop import run_simulated
-from tests.fleet.make import a_decision, a_summary
+from tests.fleet.make import NODE, a_decision, a_summary
 from tests.rigs.engines import Engine
 
 WEB, DB = person("web01.example.com"), person("db01.example.com")
@@ -117,28 +133,24 @@ async def test_a_follower_has_old_and_new_records_also_after_a_restart(
     engine: Engine, tmp_path: Path
 ) -> None:
     async with engine.open() as kv:
-        await _has_what_was_and_what_comes(kv, tmp_path)
+        for entry in (await kv.list(HISTORY)).entries:  # of a test before
+            await kv.remove_if_revision(entry.key, entry.revision)
+        first, second = a_summary(NOW - 60), a_summary(NOW)
+        board = _Board()
+        await _put(kv, WEB, _day(WEB, first))
+        await _put(kv, WEB, _day(WEB, a_summary(NOW - DAY), more=-1))
+        async with _following(board, kv, tmp_path):
+            await board.until(lambda: len(board.runs) == 2)
+            await _put(kv, WEB, _day(WEB, first, second))
+            await _put(kv, DB, _day(DB, a_decision(NOW)), AUDIT)
+            await board.until(lambda: len(board.runs) == 3 and len(board.audit) == 1)
+        days = board.days
+        await _put(kv, DB, _day(DB, a_summary(NOW)))
+        async with _following(board, kv, tmp_path):
+            await board.until(lambda: len(board.runs) == 4)
 
-
-async def _has_what_was_and_what_comes(kv: KeyValue, tmp_path: Path) -> None:
-    for entry in (await kv.list(HISTORY)).entries:  # of a test before
-        await kv.remove_if_revision(entry.key, entry.revision)
-    first, second = a_summary(NOW - 60), a_summary(NOW)
-    board = _Board()
-    await _put(kv, WEB, _day(WEB, first))
-    await _put(kv, WEB, _day(WEB, a_summary(NOW - DAY), more=-1))
-    async with _following(board, kv, tmp_path):
-        await board.until(lambda: len(board.runs) == 2)
-        await _put(kv, WEB, _day(WEB, first, second))
-        await _put(kv, DB, _day(DB, a_decision(NOW)), AUDIT)
-        await board.until(lambda: len(board.runs) == 3 and len(board.audit) == 1)
-    days = board.days
-    await _put(kv, DB, _day(DB, a_summary(NOW)))
-    async with _following(board, kv, tmp_path):
-        await board.until(lambda: len(board.runs) == 4)
-
-    assert board.days == days + 1  # the values that it had were not verified again
-    assert {node for node, _ in board.runs} == {WEB.name, DB.name}
+        assert board.days == days + 1  # the values that it had were not verified again
+        assert {node for node, _ in board.runs} == {WEB.name, DB.name}
 
 
 class _BusyBoard(_Board):
@@ -258,3 +270,57 @@ def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_pa
         "bus: is unreachable",
         "bus: denied",
     ]
+
+
+ALL = 10 * SLOTS
+
+
+def _key(age: int, kind: HistoryKind = HistoryKind.RUNS, node: NodeName = NODE) -> str:
+    return history_key(node, kind, TODAY - age)
+
+
+def test_the_newest_days_of_all_nodes_come_first() -> None:
+    backlog = HistoryBacklog()
+    other = NodeName("db01.example")
+    for age in (3, 0, 7, 1, 3):
+        for node in (NODE, other):
+            for kind in HistoryKind:
+                assert backlog.add(_key(age, kind, node))
+    assert backlog.days == 4
+    found = backlog.newest(TODAY, ALL)
+    assert len(found) == len(set(found)) == 16
+    assert [key.rpartition("/")[2] for key in found] == [
+        f"{(TODAY - age) % SLOTS}" for age in (0, 1, 3, 7) for _ in range(4)
+    ]
+    assert backlog.newest(TODAY, 5) == found[:5]
+    for key in found[:4]:
+        backlog.discard(key)
+    assert backlog.days == 3
+    assert backlog.newest(TODAY, ALL) == found[4:]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"{HISTORY}{NODE}/runs/8",
+        f"{HISTORY}{NODE}/runs/07",
+        f"{HISTORY}{NODE}/runs/x",
+        f"{HISTORY}{NODE}/runs/",
+        f"{HISTORY}{NODE}/secrets/1",
+        f"{HISTORY}{NODE}/runs/1/2",
+        f"{HISTORY}_/runs/1",
+        f"/localpuppet/presence/{NODE}",
+    ],
+)
+def test_other_keys_do_not_wait(key: str) -> None:
+    backlog = HistoryBacklog()
+    assert not backlog.add(key)
+    backlog.discard(key)
+    assert backlog.days == 0
+
+
+def test_the_number_of_waiting_keys_is_limited() -> None:
+    backlog = HistoryBacklog(most=2)
+    assert [backlog.add(_key(age)) for age in (0, 1, 2)] == [True, True, False]
+    backlog.discard(_key(0))
+    assert backlog.add(_key(2))

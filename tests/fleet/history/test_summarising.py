@@ -106,7 +106,7 @@ def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
 
 
 @pytest.mark.parametrize("damage", ["request.json", "report.json"])
-def test_a_damaged_record_has_a_summary(site: Recorded, damage: str) -> None:
+def test_a_damaged_or_lost_record_has_a_summary(site: Recorded, damage: str) -> None:
     run = _failed(site)
     (run.path / damage).write_text("{")
 
@@ -114,15 +114,9 @@ def test_a_damaged_record_has_a_summary(site: Recorded, damage: str) -> None:
 
     assert (found.outcome, found.cause == "") == (Outcome.FAILED, damage == "request.json")
     assert bool(found.resources) == (damage == "request.json")
-
-
-def test_a_run_whose_record_was_lost_has_a_summary(site: Recorded) -> None:
-    run = _failed(site)
     run.status.unlink()
-
-    found = summarised(site, run, commit=None)
-
-    assert (found.outcome, found.category) == (Outcome.INTERRUPTED, Category.INTERRUPTED)
+    lost = summarised(site, run, commit=None)
+    assert (lost.outcome, lost.category) == (Outcome.INTERRUPTED, Category.INTERRUPTED)
 
 
 def test_a_clock_that_was_set_back_makes_no_run_end_before_its_start(site: Recorded) -> None:

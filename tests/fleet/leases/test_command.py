@@ -53,17 +53,13 @@ def member(fleet: Fleet) -> Member:
     return member
 
 
+@pytest.mark.parametrize("group", [False, True], ids=["program", "process group"])
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM;"])
-def test_a_command_ends_with_the_program_that_has_its_lease(member: Member, stubborn: str) -> None:
-    held = member.node.start("lease", "db", "--", "sh", "-c", stubborn + COMMAND)
-    family = started(held)
-    held.kill()
-    gone(*family)
-
-
-def test_a_command_ends_when_the_programs_process_group_is_killed(member: Member) -> None:
+def test_a_command_ends_with_the_program_that_has_its_lease(
+    member: Member, stubborn: str, group: bool
+) -> None:
     held = subprocess.Popen(
-        [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c", COMMAND],
+        [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c", stubborn + COMMAND],
         env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
         stdout=subprocess.PIPE,
         text=True,
@@ -71,7 +67,7 @@ def test_a_command_ends_when_the_programs_process_group_is_killed(member: Member
     )
     with held:
         family = started(held)
-        os.killpg(held.pid, signal.SIGKILL)
+        os.kill(-held.pid if group else held.pid, signal.SIGKILL)
         gone(*family)
 
 
@@ -221,11 +217,3 @@ def test_a_command_is_killed_in_time_while_the_program_hangs(
         wait_until(lambda: ") T " in stat.read_text(), stat.read_text)
         process.send_signal(signal.SIGCONT)
         assert json.loads(read_line(process)) == -signal.SIGKILL
-
-
-def test_a_program_that_does_not_exist_is_an_error(member: Member, tmp_path: Path) -> None:
-    for name, reason in (("/nonexistent", "No such file"), (str(tmp_path), "Permission denied")):
-        done = member.run("lease", "db", "--", name)
-        assert (done.code, done.out) == (2, "")
-        assert reason in done.err
-        assert len(done.err.splitlines()) == 1

@@ -1,12 +1,14 @@
-"""Leases that the keeper renews, releases and fences; a store in memory, and a fake clock."""
+"""Leases that the keeper renews, releases, fences and writes down for the next agent."""
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import ProcessId
+from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.layout import LEASES
 from localpuppet.fleet.leases.keeper import (
     GIVE_UP_AT,
@@ -14,6 +16,7 @@ from localpuppet.fleet.leases.keeper import (
     LOOK_AGAIN,
     RENEW_AT,
     Keeper,
+    LeaseBook,
     LeaseRecord,
     LockUser,
 )
@@ -21,6 +24,8 @@ from localpuppet.fleet.leases.lease import Leases, Use
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
+from tests.rigs.engines import SqliteEngine, age
+from tests.rigs.following import Follower
 
 RUN = LockUser(run="20261120T140000.000000Z-abcd")
 OTHER_RUN = LockUser(run="20261120T150000.000000Z-abcd")
@@ -106,14 +111,6 @@ async def test_a_lock_is_had_once() -> None:
     await rig.other.take("theirs", ttl=1000)
     with pytest.raises(BusyError, match=r"b\.example\.com has it"):
         await rig.keeper.lock("theirs", wait=0, user=RUN)
-
-
-async def test_a_lock_for_a_process_that_has_ended_is_refused() -> None:
-    rig = Rig()
-    rig.over.append(PROCESS)
-    with pytest.raises(InvalidInputError, match="no active run or process uses"):
-        await rig.keeper.lock("db", wait=0, user=PROCESS)
-    assert await rig.is_free("db")
 
 
 async def test_a_lost_lock_ends_its_run() -> None:
@@ -430,3 +427,108 @@ async def test_a_lock_is_written_again_at_once_if_the_bus_loses_it() -> None:
     assert rig.lost == []
     assert await rig.keeper.unlock("db", user=RUN)
     assert not rig.store.kept
+
+
+def lost(user: LockUser) -> None:
+    raise AssertionError(f"the lock of {user} was lost")
+
+
+async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path)
+    age(engine.path)
+    async with engine.open() as kv:
+        clock = SystemClock()
+
+        async def leases() -> Leases:
+            return Leases(kv, clock, holder="a", session="1", stores=FirstStore())
+
+        keeper = Keeper(
+            leases,
+            clock,
+            FakeLog(),
+            book=FakeBook(),
+            relies=lambda _: True,
+            lost=lost,
+        )
+        stop = asyncio.Event()
+        keeping = asyncio.create_task(keeper.keep(stop))
+        await asyncio.sleep(0)  # it has looked, and sleeps
+        follower = Follower(kv, LEASES)
+        await follower.listed()
+        for ttl in (3, 15, 75):  # a busy keeper may lose a short lease
+            writes = len(follower.puts)
+            while await keeper.leader("db", ttl=ttl, take=True) != "a":
+                await asyncio.sleep(0.05)  # until it has given up the one before
+            while len(follower.puts) < writes + 3 and await kv.get(f"{LEASES}db"):
+                await asyncio.sleep(0.05)
+            if len(follower.puts) >= writes + 3:  # taken, and renewed twice
+                break
+        else:
+            raise AssertionError("no lease was renewed twice")
+        await follower.stop()
+        stop.set()
+        await keeping
+        assert await kv.get(f"{LEASES}db") is None
+
+
+BOOTED = ProcessId(pid=7, boot_id="this", started=5)
+NOTED = [
+    LeaseRecord(
+        name="db",
+        value=b'{"a": 1}',
+        ttl=60.0,
+        until=7.5,
+        user=LockUser(run="r", process=BOOTED),
+    ),
+    LeaseRecord(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
+    LeaseRecord(name="unused", value=b"", ttl=30.0, until=8.0, user=LockUser()),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent" / "leases.sqlite"
+
+
+def test_recorded_leases_survive_a_restart(path: Path) -> None:
+    book = LeaseBook(path, boot_id="this")
+    assert book.entries() == []
+    assert not path.exists(), "the first record creates the file"
+    for noted in NOTED:
+        book.note(noted)
+        book.note(noted)
+    book.close()
+    again = LeaseBook(path, boot_id="this")
+    assert again.entries() == NOTED
+    again.strike("lead")
+    again.strike("never")
+    assert again.entries() == [NOTED[0], NOTED[2]]
+    again.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_times_and_processes_of_another_boot_do_not_count(path: Path) -> None:
+    book = LeaseBook(path, boot_id="this")
+    book.note(NOTED[0])
+    book.close()
+    later = LeaseBook(path, boot_id="later")
+    (found,) = later.entries()
+    later.close()
+    assert found.until == 0
+    assert found.user == NOTED[0].user, "its boot id shows that the process has ended"
+
+
+def test_a_damaged_book_is_an_error(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(b"no database" * 1000)
+    book = LeaseBook(path, boot_id="this")
+    with pytest.raises(StateError, match=r"leases\.sqlite: is damaged.*move it away"):
+        book.entries()
+
+
+def test_askers() -> None:
+    assert str(LockUser(run="r", process=BOOTED)) == "run r"
+    assert str(LockUser(process=BOOTED)) == "process 7"
+    assert LockUser(run="r").is_same(LockUser(run="r", process=BOOTED))
+    assert not LockUser(run="r", process=BOOTED).is_same(LockUser(process=BOOTED))
+    assert LockUser(process=BOOTED).is_same(LockUser(process=BOOTED))

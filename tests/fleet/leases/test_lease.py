@@ -53,6 +53,8 @@ async def test_a_lease_has_a_single_holder_and_is_released() -> None:
     one, other = site.leases(A), site.leases(B)
     held = await one.take("db", ttl=30)
     assert held is not None
+    value = {"schema": 1, "holder": A, "session": "1", "use": "command"}
+    assert json.loads(held.value) == value
     assert await other.take("db", ttl=30) is None
     assert await other.holder("db") == A
     assert await one.give_back(held)
@@ -155,22 +157,6 @@ async def test_an_invalid_lease_is_an_error(value: bytes) -> None:
         await site.leases(A).holder("db")
 
 
-def test_a_lease_is_json() -> None:
-    site = Site()
-
-    async def value() -> bytes:
-        held = await site.leases(A, "s").take("db", ttl=1)
-        assert held is not None
-        return held.value
-
-    assert json.loads(asyncio.run(value())) == {
-        "schema": 1,
-        "holder": A,
-        "session": "s",
-        "use": "command",
-    }
-
-
 async def nobody(_kv: KeyValue, _born: float) -> bool:
     return False
 
@@ -217,19 +203,18 @@ async def test_a_node_forgets_a_store_when_all_of_its_leases_have_expired(tmp_pa
 
 
 def test_the_first_store_gives_leases_after_a_pause_that_nobody_asks_for() -> None:
-    run_simulated(_first_store())
+    async def work() -> None:
+        site = Site()
+        site.clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign]
+        site.lose_data()
+        begun = site.clock.monotonic()
+        assert await site.leases(A).take("db", ttl=30) is None
+        held = await site.leases(A).wait("db", ttl=30, patience=0)
+        assert held is not None
+        assert held.until == pytest.approx(begun + SETTLE + 30)
+        assert await site.leases(B).wait("db", ttl=30, patience=0) is None
 
-
-async def _first_store() -> None:
-    site = Site()
-    site.clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign]
-    site.lose_data()
-    begun = site.clock.monotonic()
-    assert await site.leases(A).take("db", ttl=30) is None
-    held = await site.leases(A).wait("db", ttl=30, patience=0)
-    assert held is not None
-    assert held.until == pytest.approx(begun + SETTLE + 30)
-    assert await site.leases(B).wait("db", ttl=30, patience=0) is None
+    run_simulated(work())
 
 
 async def test_a_holder_writes_its_lease_again_to_a_store_that_lost_it() -> None:

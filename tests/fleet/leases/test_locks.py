@@ -4,9 +4,7 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.leases.lease import Leases
 from tests.doubles.memory_store import FirstStore
 from tests.rigs.fleet import Fleet
-from tests.rigs.member import Member, open_fifo, read_line
+from tests.rigs.member import Member, open_fifo
 from tests.rigs.node import PATIENCE, Node
 from tests.rigs.split_member import Split
 
@@ -53,18 +51,6 @@ def rob(fleet: Fleet) -> None:
             assert await other.take("migrate", ttl=1000) is not None
 
     asyncio.run(take())
-
-
-def ask(member: Member, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a question before an agent, from this process."""
-    with socket.socket(socket.AF_UNIX) as peer:
-        peer.settimeout(PATIENCE)
-        path = json.loads((member.root / "localpuppet.yaml").read_text())["socket"]
-        peer.connect(path)
-        peer.sendall(json.dumps(question).encode() + b"\n")
-        with peer.makefile("rb") as stream:
-            answer: dict[str, Any] = json.loads(stream.readline())
-            return answer
 
 
 @pytest.fixture
@@ -116,21 +102,6 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     open_fifo(tmp_path / "gate")
 
 
-def test_a_restarted_agent_releases_the_lock_of_a_run_that_has_ended(
-    tmp_path: Path, two: tuple[Member, Member]
-) -> None:
-    a, b = two
-    record = b.node.recorded()
-    b.node.app("notify { 'hello': }")
-    b.kill()
-    for process in ("supervisor", "puppet"):
-        os.kill(record[process]["pid"], signal.SIGKILL)
-    open_fifo(tmp_path / "gate")
-    b.start()
-    b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
-
-
 @pytest.mark.parametrize("supervised", [True, False])
 def test_a_restarted_agent_ends_a_run_whose_lock_another_node_got(
     fleet: Fleet, two: tuple[Member, Member], supervised: bool
@@ -172,22 +143,6 @@ def puppet_apply(node: Node, code: str, socket_path: str) -> "subprocess.Popen[s
     return process
 
 
-def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path: Path) -> None:
-    a, b = fleet.add("a", "b")
-    fleet.start()
-    puppet = puppet_apply(b.node, migration(tmp_path), str(fleet.sockets / "b"))
-    b.node.wait_until((tmp_path / "here").exists)
-    b.wait_log(f"took the lock migrate for process {puppet.pid}")
-    b.stop()
-    b.start()
-    b.wait_log(f"resumed the lock migrate for process {puppet.pid}")
-    assert a.run("lease", "migrate", "--", "true").code == 75
-    puppet.kill()
-    b.wait_log(f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
-    open_fifo(tmp_path / "gate")
-
-
 def test_a_puppet_without_a_run_is_ended_when_its_lock_is_lost(
     fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -225,37 +180,3 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
     assert split.other.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
-
-
-def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
-    fleet: Fleet, tmp_path: Path
-) -> None:
-    a, b = fleet.add("a", "b")
-    fleet.start()
-    os.mkfifo(tmp_path / "gate")
-    command = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate")
-    assert read_line(command) == "mine\n"
-    question = {"verb": "leader", "name": "db", "ttl": 600}
-    none = {"ok": True, "holder": None, "mine": False}
-    assert ask(a, question) == none
-    assert ask(b, question) == none
-    open_fifo(tmp_path / "gate")
-    assert a.node.finish(command).code == 0, "it had the lease to its end"
-    assert ask(a, question) == {"ok": True, "holder": a.name, "mine": True}
-
-
-@pytest.mark.parametrize("bus", ["sqlite", "etcd"])
-def test_a_leader_stays_leader_after_a_kill_of_its_agent(
-    lent_fleet: Callable[[str], Fleet], bus: str
-) -> None:
-    fleet = lent_fleet(bus)
-    a, b = fleet.add("a", "b")
-    fleet.start()
-    question = {"verb": "leader", "name": "db", "ttl": 600}
-    assert ask(a, question)["mine"] is True
-    a.kill()
-    a.start()
-    a.wait_log("resumed the lease db")
-    assert ask(b, question)["holder"] == a.name
-    a.stop()
-    assert ask(b, question)["mine"] is True

@@ -1,24 +1,37 @@
-"""Requests to nodes: signed replies, missing replies, and replies that the client rejects."""
+"""Requests to nodes: signed replies, missing and rejected ones; deployments until they ended."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import BusyError, UnavailableError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import entries
 from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import request as messages
+from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests import request_client as exchange
+from localpuppet.fleet.requests.arguments import Deploy, DeployAction
 from localpuppet.fleet.requests.request import NoArguments, Request
-from localpuppet.fleet.requests.request_client import AT_ONCE, NO_ANSWER, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.request_client import (
+    AT_ONCE,
+    NO_ANSWER,
+    TOO_OLD,
+    NodeAnswer,
+    RequestClient,
+    deploy_to,
+    until_over,
+)
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
+from tests.doubles.simulated_loop import run_simulated
 
 A, B = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
 # How long a test waits if no reply comes (SILENCE), and at most if one comes (PATIENCE).
@@ -237,9 +250,6 @@ async def test_replies_of_several_nodes_have_the_order_of_the_request(site: Site
     assert list(found) == [B, A]
     assert found[B].to_dict()["result"] == {"node": B}
     assert found[A].unresponsive
-
-
-async def test_a_request_to_no_node_has_no_replies(site: Site) -> None:
     assert await site.client().ask_all([], "status", NoArguments(), patience=PATIENCE) == {}
 
 
@@ -257,3 +267,139 @@ async def test_the_number_of_concurrent_requests_is_limited(site: Site) -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+
+
+def asked_of(replies: request_client.Replies, node: NodeName) -> AsyncGenerator[bytes, None]:
+    at = layout.requests_of("alice", node) + UUID
+    return replies.ask(b"question", at=at, node=node, request=UUID, ttl=60)
+
+
+async def test_requests_share_a_watch_and_each_gets_its_own_replies() -> None:
+    store = MemoryStore(now=FakeClock().monotonic)
+    kv = MemoryKeyValue(store)
+    nodes = [NodeName.parse(f"n{number}.example.com") for number in range(3)]
+    async with request_client.Replies(kv, "alice") as replies:
+        asked = [asked_of(replies, node) for node in nodes]
+        waiting = [asyncio.create_task(anext(one)) for one in asked]
+        while len((await kv.list(f"{layout.BASE}/requests/")).entries) < len(nodes):
+            await asyncio.sleep(0)
+        assert len(store.watchers) == 1
+        for node in reversed(nodes):
+            await request_client.reply(kv, node.encode(), caller="alice", node=node, request=UUID)
+            await request_client.reply(kv, b"of bob's", caller="bob", node=node, request=UUID)
+            other = UUID[::-1]
+            await request_client.reply(kv, b"other", caller="alice", node=node, request=other)
+        assert [await one for one in waiting] == [node.encode() for node in nodes]
+        for one in asked:
+            await one.aclose()
+    assert not store.watchers
+
+
+async def test_an_outage_ends_waiting_requests_and_the_next_request_watches_again() -> None:
+    store = MemoryStore(now=FakeClock().monotonic)
+    kv = MemoryKeyValue(store)
+    async with request_client.Replies(kv, "alice") as replies:
+        waiting = asyncio.create_task(anext(asked_of(replies, B)))
+        while not store.watchers:
+            await asyncio.sleep(0)
+        store.away = True
+        store.wake()
+        with pytest.raises(UnavailableError):
+            await waiting
+        with pytest.raises(UnavailableError):
+            await anext(asked_of(replies, B))
+        store.away = False
+        waiting = asyncio.create_task(anext(asked_of(replies, B)))
+        while not store.kept:
+            await asyncio.sleep(0)
+        await request_client.reply(kv, b"answer", caller="alice", node=B, request=UUID)
+        assert await waiting == b"answer"
+
+
+async def test_endless_replies_are_not_kept_in_memory() -> None:
+    kv = MemoryKeyValue(MemoryStore(now=FakeClock().monotonic))
+    async with request_client.Replies(kv, "alice") as replies:
+        asked = asked_of(replies, B)
+        waiting = asyncio.create_task(anext(asked))
+        while not (await kv.list(layout.requests_for(B))).entries:
+            await asyncio.sleep(0)
+        for number in range(10 * request_client.MOST_UNREAD):
+            await request_client.reply(kv, b"%d" % number, caller="alice", node=B, request=UUID)
+        assert await waiting == b"0"
+        read = 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async for _ in asked:
+                    read += 1
+        assert read <= request_client.MOST_UNREAD + 2
+
+
+C = NodeName("c.example.com")
+SILENT = NodeName("d.example.com")
+ARGS = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=1)
+# The statuses of nodes: C has a version without assignments.
+TOLD: dict[str, dict[str, Json]] = {
+    A: {"assignment": {"serial": 4}},
+    B: {"assignment": {"serial": -7}},
+    C: {"state": "idle"},
+}
+
+
+class Nodes(Site):
+    """Nodes on a bus: B refuses, and A is done at the third request, or never."""
+
+    def __init__(self, directory: Path, *, never: bool = False) -> None:
+        super().__init__(directory)
+        self.nodes[C] = person(C)
+        (directory / "all").mkdir()
+        self.verifier = verifier(directory / "all", self.alice, *self.nodes.values())
+        self.never = never
+        self.serials: list[int] = []
+
+    async def serve(self, _: Site, request: Request) -> None:
+        args = request.args
+        outcome: dict[str, Json] | str = TOLD[request.node]
+        if isinstance(args, Deploy):
+            self.serials.append(args.serial)
+            over = len(self.serials) > 3 and not self.never
+            outcome = {"state": "done" if over else "working"}
+            if request.node == B:
+                outcome = "denied by policy"
+        node = self.nodes[request.node]
+        await self.reply(request, messages.answer(node.signer, request, outcome, clock=self.clock))
+
+    def deploy(self, names: Sequence[NodeName], patience: float) -> dict[str, NodeAnswer]:
+        async def work() -> dict[str, NodeAnswer]:
+            async with AsyncExitStack() as stack:
+                for node in self.nodes:
+                    await stack.enter_async_context(self.answering(node, self.serve))
+                if len(names) == 1:
+                    args, client = ARGS, self.client()
+                    return {
+                        names[0]: await until_over(
+                            client, names[0], "deploy", args, patience=patience
+                        )
+                    }
+                return await deploy_to(self.client(), names, ARGS, patience=patience)
+
+        return run_simulated(work())
+
+
+def test_each_node_is_asked_until_it_is_done_or_refuses(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path)
+    found = nodes.deploy([A, B, C, SILENT], 60.0)
+    assert [answer.ok for answer in found.values()] == [True, False, False, False]
+    assert [answer.unresponsive for answer in found.values()] == [False, False, False, True]
+    assert found[B].to_dict()["error"] == "denied by policy"
+    assert found[C].to_dict()["error"] == TOO_OLD
+    assert sorted(nodes.serials) == [1, 5, 5, 5], "newer than its own, and C was not asked"
+
+
+@pytest.mark.parametrize("patience", [1.0, 600.0])
+def test_a_node_that_does_not_finish_is_unresponsive(tmp_path: Path, patience: float) -> None:
+    found = Nodes(tmp_path, never=True).deploy([A], patience)[A]
+    assert found.unresponsive
+    assert f"still working after {patience:g} s" in found.problem

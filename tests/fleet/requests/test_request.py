@@ -1,6 +1,7 @@
 """Claims of requests and replies: strict types, each refusal with its place."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,26 +9,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import request as replies
-from localpuppet.fleet.requests.arguments import StatusRequest
+from localpuppet.fleet.requests.arguments import (
+    RolloutReference,
+    RolloutStep,
+    StatusRequest,
+    step_uuid,
+)
 from localpuppet.fleet.requests.request import (
     Disable,
+    Enable,
     NodeReply,
     Request,
+    RunArguments,
     RunOnce,
+    answer,
+    ask,
     lifetime_problem,
     misdirection,
+    read_answer,
     refusal,
 )
 from localpuppet.fleet.trust.policy import Policy
+from localpuppet.node.runs.run_replies import MAX_TOLD
+from tests.doubles.identities import person, verifier
+from tests.doubles.ports import FakeClock
 
 NOW = 1795000000
 ALICE = SignerName.parse("alice")
 LB01 = NodeName.parse("lb01.example.net")
 POLICY = Policy.parse(b"policy default deny\nallow\tchoria=alice\trunonce\t*\t*\n", where="p")
 AFTER = {"node": "db.example.net", "digest": "d" * 64, "at": 1795000000.5}
+ID = "20261122T110000Z-0a1b"
+GOOD: dict[str, Any] = {"id": ID, "epoch": 1}
+HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
 JTI = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 
@@ -128,6 +146,30 @@ def test_a_request_is_encoded_and_parsed() -> None:
         ({"action": "disable", "args": {"message": "m", "for": 60}}, "args.for: must be a string"),
         ({"action": "disable", "args": {"message": "m", "for": "-1h"}}, "args.for: '-1h'"),
         ({"nbf": NOW}, "request: unknown key 'nbf'"),
+        *(
+            ({"action": "disable", "args": args}, message)
+            for args, message in (
+                (HOLD | {"for": "25h"}, "request.args.for: a rollout's hold is not for up to"),
+                ({"message": "m", "rollout": GOOD}, "a rollout's hold is not for up to 86400 s"),
+                (HOLD | {"rollout": GOOD | {"step": 1}}, "rollout: unknown key 'step'"),
+            )
+        ),
+        *(
+            ({"action": action, "args": {"rollout": rollout}}, message)
+            for action, rollout, message in (
+                ("enable", {"id": "x", "epoch": 1}, "rollout.id: 'x' is not a rollout's id"),
+                ("enable", {"id": ID, "epoch": 0}, "rollout.epoch: is 0"),
+                ("enable", GOOD | {"caller": "alice"}, "'alice' is not a caller id"),
+                ("runonce", GOOD, "the key 'step' is missing"),
+                (
+                    "runonce",
+                    GOOD | {"step": True},
+                    "step: must be an integer from 1 to 1000000000,",
+                ),
+            )
+        ),
+        ({"action": "status", "args": {"may": []}}, "may: has 0 elements"),
+        ({"action": "status", "args": {"may": ["trigger"]}}, "the action 'trigger' is unknown"),
     ],
 )
 def test_claims_are_refused_with_their_place(changes: dict[str, Any], message: str) -> None:
@@ -239,6 +281,8 @@ def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: 
     ("changes", "message"),
     [
         ({}, ""),
+        ({"result": {}}, ""),
+        ({"ok": False, "result": ..., "error": "no such run"}, ""),
         ({"iss": "choria=lb02.example.net"}, "is not the signer"),
         ({"aud": "choria=bob"}, "not for choria=alice"),
         ({"in_reply_to": JTI.replace("3", "4")}, "another request"),
@@ -247,6 +291,7 @@ def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: 
 )
 def test_a_reply_answers_a_single_request(changes: dict[str, Any], message: str) -> None:
     found = NodeReply.parse(json.dumps(reply(**changes)).encode())
+    assert found.to_dict() == reply(**changes)
     signer = SignerName.parse(LB01)
     problem = replies.reply_refusal(found, signer=signer, request=parse(), now=NOW)
     assert message in problem
@@ -259,3 +304,49 @@ def test_another_node_cannot_answer() -> None:
         found, signer=SignerName.parse("web01"), request=parse(), now=NOW
     )
     assert problem == "lb01.example.net was asked, web01 answered"
+
+
+@pytest.mark.parametrize(
+    ("action", "args"),
+    [
+        (
+            "disable",
+            Disable(message="m", length="24h", rollout=RolloutReference(id=RolloutId(ID), epoch=3)),
+        ),
+        ("enable", Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3))),
+        ("enable", Enable()),
+        (
+            "runonce",
+            RunOnce(noop=True, rollout=RolloutStep(id=RolloutId(ID), epoch=3, step=9)),
+        ),
+        (
+            "enable",
+            Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3, caller="choria=alice")),
+        ),
+        ("status", StatusRequest(may=("runonce", "log", "takeover"))),
+        ("status", StatusRequest()),
+    ],
+)
+def test_rollout_arguments_are_encoded_and_parsed(action: str, args: Any) -> None:
+    asked = parse(action=action, args=args.to_dict())
+    assert asked.args == args
+    assert Request.parse(json.dumps(asked.to_dict()).encode()) == asked
+
+
+def test_a_step_has_the_same_id_on_both_sides() -> None:
+    assert step_uuid("choria=a/rollout/x", 1) == step_uuid("choria=a/rollout/x", 1)
+    others = {step_uuid("choria=a/rollout/x", 2), step_uuid("choria=b/rollout/x", 1)}
+    assert len(others | {step_uuid("choria=a/rollout/x", 1)}) == 3
+
+
+# tests/node/runs/test_run_replies.py checks that no result is larger.
+LARGEST = MAX_TOLD + 32 * 1024
+
+
+def test_the_largest_result_of_a_run_fits_into_a_reply(tmp_path: Path) -> None:
+    clock, node, alice = FakeClock(), person("lb01.example.com"), person("alice")
+    request, _ = ask(alice.signer, NodeName("lb01.example.com"), "log", RunArguments(), clock=clock)
+    result: dict[str, Json] = {"lines": ["x" * LARGEST]}
+    token = answer(node.signer, request, result, clock=clock)
+    reply = read_answer(verifier(tmp_path, node), token, request, clock=clock)
+    assert reply.result == result

@@ -1,6 +1,12 @@
-"""The message, the cause that is kept of it, and the order in which messages are judged."""
+"""The message, the cause that is kept of it, and the order in which messages are judged.
+
+For each case of the corpus, `tests/data/bad-inputs.yaml` has whether it is accepted, what the
+reason names and how many runs follow. `trigger_seq` is a list of triggers in the order of their
+arrival; `DISABLE` and `ENABLE` set and end a hold.
+"""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +16,16 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
+from localpuppet.fleet.triggers.coalescing import Coalescer
 from localpuppet.fleet.triggers.trigger_admission import (
     Admission,
     AdmittedTrigger,
     DroppedTrigger,
     UnsignedMessage,
 )
+from tests.rigs.bad_inputs import CASES
 
 NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")
@@ -176,23 +183,6 @@ def test_no_field_raises(changes: dict[str, Any]) -> None:
     assert isinstance(verdict, AdmittedTrigger) or verdict.reason.isprintable()
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | integers
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(st.text(), json_values, max_size=4), st.booleans())
-def test_strict_json_is_json(value: dict[str, Any], ascii_only: bool) -> None:
-    text = json.dumps(value, ensure_ascii=ascii_only)
-    assert parse_object(text.encode(), where="test", limit=10**6) == value
-
-
 # In the order of the checks: each message has all the faults that come later, too.
 ORDER: list[tuple[str, dict[str, Any]]] = [
     ("too large", {"tags": ["a" * 1000] * 66}),
@@ -277,12 +267,8 @@ def test_a_trigger_cannot_be_replayed_while_it_is_remembered(
 )
 def test_invalid_paths_are_refused(changes: dict[str, Any], text: str) -> None:
     assert text in reason(payload(**changes))
-
-
-def test_eight_hops_are_allowed() -> None:
-    assert isinstance(
-        judge(payload(hops=8, path=[*"abcdefgh", "web01.example.com"])), AdmittedTrigger
-    )
+    eight = judge(payload(hops=8, path=[*"abcdefgh", "web01.example.com"]))
+    assert isinstance(eight, AdmittedTrigger)
 
 
 def test_a_signature_is_the_senders_own() -> None:
@@ -364,3 +350,115 @@ def test_causes_for_people() -> None:
     )
     texts = [str(timer), str(request), str(RunCause.from_dict(CAUSE))]
     assert texts == ["timer", "request from alice", "trigger from web01.example.com"]
+
+
+CONTEXT = "node=lb01.example.net now=1795000000 signature valid unless said"
+AT = 1_795_000_000.0
+LB01 = NodeName("lb01.example.net")
+UNSIGNED = "signature absent"
+BUSY = "a run started before the first and ends after the last"
+TIMER = RunCause(
+    kind=CauseKind.TIMER,
+    sender=LB01,
+    uuid="00000000-0000-4000-8000-000000000000",
+    timestamp=int(AT),
+    expires=None,
+)
+
+
+def cases(kind: str) -> list[Any]:
+    return [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == kind]
+
+
+class Node:
+    """A node that follows the decisions, and counts the runs that begin."""
+
+    def __init__(self) -> None:
+        self.coalescer = Coalescer()
+        self.seen: dict[str, int] = {}
+        self.held: str | None = None
+        self.runs = 0
+
+    def receive(self, payload: bytes, *, signed: bool = True) -> AdmittedTrigger | DroppedTrigger:
+        """Decide on a message; a true signature is that of the sender that it names."""
+        admission = Admission(me=LB01, trigger_refusal=lambda _: None, seen=self.seen.__contains__)
+        verdict = admission.admit(
+            payload,
+            now=AT,
+            signer=lambda: (
+                str(json.loads(payload)["hostname"])
+                if signed
+                else UnsignedMessage(reason="it has none")
+            ),
+        )
+        if isinstance(verdict, AdmittedTrigger):
+            self.seen[verdict.cause.id] = verdict.remember_until
+            assert self.coalescer.problem(verdict.cause) is None
+            self.coalescer.accept(verdict.cause)
+        return verdict
+
+    def start(self) -> None:
+        step = self.coalescer.step(AT, held=self.held)
+        assert step.dropped == ()
+        self.runs += step.start is not None
+
+    def finish(self) -> None:
+        """End the active run, and those that wait behind it, one after the other."""
+        self.start()
+        while self.coalescer.running is not None:
+            self.coalescer.ended()
+            self.start()
+
+
+def contexts(case: dict[str, Any]) -> set[str]:
+    base, _, more = case["context"].partition("; ")
+    assert base == CONTEXT
+    return {more} - {""}
+
+
+@pytest.mark.parametrize("case", cases("trigger"))
+def test_trigger(case: dict[str, Any]) -> None:
+    said = contexts(case)
+    assert said <= {UNSIGNED}
+    node = Node()
+    verdict = node.receive(case["input"].encode(), signed=UNSIGNED not in said)
+    node.finish()
+    assert node.runs == case["runs"]
+    if case["expect"] == "accept":
+        assert isinstance(verdict, AdmittedTrigger)
+        return
+    assert isinstance(verdict, DroppedTrigger)
+    assert re.search(case["message"], verdict.reason, re.IGNORECASE), verdict.reason
+    assert verdict.reason.isprintable()
+    assert verdict.quiet == (case["id"] == "tr-not-for-us")
+
+
+@pytest.mark.parametrize("case", cases("trigger_seq"))
+def test_sequence(case: dict[str, Any]) -> None:
+    said = contexts(case)
+    assert said <= {BUSY}
+    node = Node()
+    if BUSY in said:
+        node.coalescer.accept(TIMER)
+        node.start()
+    accepted = 0
+    for item in json.loads(case["input"]):
+        if item in ("DISABLE", "ENABLE"):
+            node.held = "a person wants so" if item == "DISABLE" else None
+        else:
+            accepted += isinstance(node.receive(json.dumps(item).encode()), AdmittedTrigger)
+        if node.held:
+            runs = node.runs
+            node.start()
+            assert node.runs == runs, "no run on hold"
+    assert accepted > 0
+    assert case["expect"] == "accept"
+    node.finish()
+    assert node.runs == case["runs"]
+
+
+def test_every_case_is_used() -> None:
+    mine = [case for case in CASES if case["kind"].startswith("trigger")]
+    assert {case["kind"] for case in mine} == {"trigger", "trigger_seq"}
+    assert len(cases("trigger")) == 14
+    assert len(cases("trigger_seq")) == 3

@@ -1,7 +1,6 @@
-"""The inbox and its file: a kill -9 loses no cause that the inbox has reported as stored."""
+"""The inbox and its file, which a kill -9 does not make lose a cause, and outcomes of triggers."""
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -12,9 +11,15 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import BusyError, StateError
-from localpuppet.base.machine.sqlite import Database, Format
 from localpuppet.fleet.triggers import inbox as step_table
-from localpuppet.fleet.triggers.cause import MOST, CauseKind, RunCause, TriggerOutcome
+from localpuppet.fleet.triggers.cause import (
+    DROPPED,
+    MOST,
+    CauseKind,
+    RunCause,
+    TriggerOutcome,
+    of_run,
+)
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller
 from localpuppet.fleet.trust.seen import Quota
 from tests.doubles.ports import FakeClock
@@ -148,62 +153,6 @@ def test_a_damaged_cause_is_an_error_and_never_silently_lost(tmp_path: Path, tex
     inbox.close()
 
 
-def database(path: Path, version: int = 1) -> Database:
-    return Database(
-        path,
-        Format(tables="CREATE TABLE IF NOT EXISTS t (x INTEGER) STRICT;", version=version),
-        damaged="move it away",
-    )
-
-
-def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "file.sqlite"
-    old = database(path)
-    with old.transaction() as connection:
-        connection.execute("INSERT INTO t VALUES (1)")
-    old.close()
-    with pytest.raises(StateError, match="another version of localpuppet"):
-        database(path, version=2).use().__enter__()
-    old.close()
-
-
-def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "file.sqlite"
-    path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StateError, match=r"is damaged: .*move it away"), database(path).use():
-        pass
-    assert path.read_bytes() == b"no database" * 1000
-
-
-def test_a_block_that_raises_is_undone(tmp_path: Path) -> None:
-    found = database(tmp_path / "file.sqlite")
-    with pytest.raises(ZeroDivisionError), found.transaction() as connection:
-        connection.execute("INSERT INTO t VALUES (1)")
-        raise ZeroDivisionError
-    with found.use() as connection:
-        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
-    found.close()
-
-
-def test_a_file_that_was_moved_away_is_created_again(tmp_path: Path) -> None:
-    found = database(tmp_path / "file.sqlite")
-    with found.transaction() as connection:
-        connection.execute("INSERT INTO t VALUES (1)")
-    for file in tmp_path.iterdir():
-        file.rename(tmp_path / f"{file.name}.away")
-    with found.transaction() as connection:
-        connection.execute("INSERT INTO t VALUES (2)")
-    found.close()
-    assert os.path.exists(tmp_path / "file.sqlite")  # noqa: PTH110
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "file.sqlite").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StateError), database(tmp_path / "file.sqlite").use():
-        pass
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_a_caller_cannot_fill_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     clock = FakeClock()
     steps = Quota(shared=4, reserve=2, few=2, each=3)
@@ -223,3 +172,76 @@ def test_a_caller_cannot_fill_the_memory_of_steps_for_others(tmp_path: Path) -> 
     clock.advance(step_table.KEPT + 1)
     inbox.receive_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     inbox.close()
+
+
+ME = "a.example.com"
+
+
+def one(uuid: str = "1", timestamp: int = 10, outcome: str = "changed") -> TriggerOutcome:
+    return TriggerOutcome(sender=ME, uuid=uuid, timestamp=timestamp, run="r", outcome=outcome)
+
+
+def test_its_json_form() -> None:
+    assert TriggerOutcome.of_published(one().to_dict()) == one()
+    assert TriggerOutcome.of_cause("choria=a/1", 5, run=None, outcome="x").sender == "choria=a"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        [],
+        {},
+        "x",
+        {**one().to_dict(), "timestamp": "1"},
+        {**one().to_dict(), "run": 1},
+        {key: value for key, value in one().to_dict().items() if key != "run"},
+    ],
+)
+def test_another_form_is_passed_over(raw: object) -> None:
+    assert TriggerOutcome.of_published(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "answers", "idle"),
+    [
+        (one("mine"), True, True),
+        (one("mine", outcome=DROPPED), True, True),
+        (one("later", timestamp=11), True, True),
+        (one("later", timestamp=11, outcome=DROPPED), False, False),
+        # Of the same second: an idle node has run for this trigger, too.
+        (one("other", timestamp=9), False, True),
+        (one("other", timestamp=10), False, True),
+        (one("other", timestamp=10, outcome=DROPPED), False, False),
+        (one("earlier", timestamp=8), False, False),
+        (
+            TriggerOutcome(sender="b", uuid="mine", timestamp=11, run=None, outcome="x"),
+            False,
+            False,
+        ),
+    ],
+)
+def test_an_outcome_answers_its_trigger_and_earlier_ones_of_its_sender(
+    told: TriggerOutcome, answers: bool, idle: bool
+) -> None:
+    asked = [
+        told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=is_idle)
+        for is_idle in (False, True)
+    ]
+    assert asked == [answers, idle]
+
+
+def test_outcomes_name_the_newest_cause_of_each_sender() -> None:
+    sent = {f"s{index % 4}/{index}": index for index in range(1000)}
+    sent["s9/early"] = 1
+    found = of_run(sent, run="r", outcome="changed")
+    assert len(found) == MOST
+    newest = {told.sender: told for told in found}
+    assert {sender: told.timestamp for sender, told in newest.items()} == {
+        "s0": 996,
+        "s1": 997,
+        "s2": 998,
+        "s3": 999,
+        "s9": 1,
+    }
+    assert of_run({}, run=None, outcome="x") == []

@@ -1,16 +1,13 @@
 """What each receiver gets, and what a call with many receivers leaves on the bus."""
 
-import asyncio
 import json
-import uuid
 from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.fleet.bus import layout
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
@@ -19,14 +16,10 @@ from localpuppet.node.runs.run_records import Records
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
-from tests.rigs.engines import EtcdEngine, SqliteEngine
 
 A, B, C = (NodeName.parse(f"{letter}.example.com") for letter in "abc")
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 ORIGIN: tuple[NodeName, ...] = ()
-RECEIVERS = tuple(NodeName.parse(f"n{number}.example.com") for number in range(45))
-SENDER = person("web01.example.com")
-CALL = sending.Outgoing(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
 
 
 class Site:
@@ -105,59 +98,7 @@ async def test_more_receivers_than_a_message_names() -> None:
     assert len(sent.sent) == sending.TOGETHER + 1
     assert site.message(hosts[0]).hosts == tuple(hosts[: sending.TOGETHER])
     assert site.message(hosts[-1]).hosts == (hosts[-1],)
-
-
-async def test_an_unreachable_store_is_an_error() -> None:
-    site = Site()
-    site.store.away = True
-    with pytest.raises(UnavailableError):
-        await site.send(B, C, paths=[ORIGIN])
-
-
-async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Path) -> None:
-    identifier = str(uuid.uuid4())
-    async with SqliteEngine(tmp_path).open() as store:
-        sent = await sending.send(
-            CALL,
-            kv=store,
-            signer=SENDER.signer,
-            paths=[()],
-            clock=FakeClock(),
-            uuid=identifier,
-        )
-        messages = []
-        for receiver in RECEIVERS:
-            (entry,) = (await store.list(layout.triggers_for(receiver, "/t"))).entries
-            message = json.loads(claimed_payload(entry.value))
-            assert receiver in message["hosts"]
-            assert len(message["hosts"]) <= sending.TOGETHER
-            messages.append(message)
-    assert sent.sent == RECEIVERS
-    assert {message["uuid"] for message in messages} == {identifier}
-    named = {tuple(message["hosts"]) for message in messages}
-    assert sorted(name for part in named for name in part) == sorted(RECEIVERS)
-
-
-@pytest.mark.server
-async def test_writes_with_the_same_ttl_share_a_lease_of_etcd(tmp_path: Path) -> None:
-    engine = EtcdEngine(tmp_path)
-    engine.server.start()
-    try:
-        async with engine.open() as store:
-            await asyncio.gather(
-                *(store.put(f"/t/{number}", b"value", ttl=60.0) for number in range(20)),
-                *(store.put(f"/u/{number}", b"value", ttl=90.0) for number in range(20)),
-            )
-        _, *leases = engine.server.ctl("lease", "list").splitlines()
-        kept = [engine.server.ctl("lease", "timetolive", "--keys", lease) for lease in leases]
-        assert [text.count("/t/") for text in sorted(kept, key=_starts_with_u)] == [20, 0]
-        assert [text.count("/u/") for text in sorted(kept, key=_starts_with_u)] == [0, 20]
-    finally:
-        engine.server.stop()
-
-
-def _starts_with_u(text: str) -> bool:
-    return "/u/" in text
+    assert {site.message(host).uuid for host in hosts} == {UUID}
 
 
 def test_a_run_of_a_work_tree_sends_no_trigger(tmp_path: Path) -> None:

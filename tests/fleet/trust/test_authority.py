@@ -69,13 +69,9 @@ def test_a_certificate_of_another_ca_of_the_same_name(tmp_path: Path) -> None:
     refused(trust(tmp_path, ours), theirs.issue("alice"), "alice was not issued by the CA in")
     refused(trust(tmp_path, ours, theirs), Ca("Other").issue("alice"), "was not issued")
     assert trust(tmp_path, ours, theirs).verify(token(theirs.issue("alice")), MessageKind.REQUEST)
-
-
-def test_a_self_issued_certificate_is_rejected(tmp_path: Path) -> None:
-    ca = Ca()
     key = ec.generate_private_key(ec.SECP256R1())
-    fake = Ca(ca.name, key=key).issue("alice", key=key)
-    refused(trust(tmp_path, ca), fake, "was not issued")
+    self_issued = Ca(ours.name, key=key).issue("alice", key=key)
+    refused(trust(tmp_path, ours), self_issued, "was not issued")
 
 
 def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(tmp_path: Path) -> None:
@@ -115,26 +111,10 @@ def test_certificates_that_are_no_identity(
     issued = ca.issue("alice", **changes)
     found = trust(tmp_path, ca)
     # The key and the certificate need not fit: the certificate is refused before the signature.
-    refused(found, Issued(issued.certificate, good.key), message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "dates"),
-    [
-        ({"until": NOW - timedelta(seconds=1)}, True),
-        ({"since": NOW + timedelta(seconds=1)}, True),
-        ({"signs": False}, False),
-        ({"purpose": ExtendedKeyUsageOID.SERVER_AUTH}, False),
-    ],
-)
-def test_an_expired_certificate_differs_from_a_distrusted_certificate(
-    tmp_path: Path, changes: dict[str, Any], dates: bool
-) -> None:
-    ca = Ca()
-    issued = Issued(ca.issue("alice", **changes).certificate, ca.issue("alice").key)
-    with pytest.raises(IntegrityError) as caught:
-        trust(tmp_path, ca).verify(token(issued), MessageKind.REQUEST)
-    assert isinstance(caught.value, NotInForceError) is dates
+    with pytest.raises(IntegrityError, match=message) as caught:
+        found.verify(token(Issued(issued.certificate, good.key)), MessageKind.REQUEST)
+    assert str(caught.value).isprintable()
+    assert isinstance(caught.value, NotInForceError) is bool({"until", "since"} & {*changes})
 
 
 def test_certificates_of_an_expired_ca_are_rejected(tmp_path: Path) -> None:
@@ -271,13 +251,6 @@ def test_invalid_files_are_refused(
     )
     with pytest.raises(InvalidInputError, match=message):
         found.identify(good.issue("alice").der, now=NOW)
-
-
-def test_a_ca_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    ca = Ca()
-    found = Authority(write(tmp_path / "ca.pem", ca.text, mode=0o666), None)
-    with pytest.raises(InvalidInputError, match="writable by others"):
-        found.identify(ca.issue("alice").der, now=NOW)
 
 
 def test_other_keys_and_digests_in_certificates(tmp_path: Path) -> None:

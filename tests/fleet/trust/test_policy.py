@@ -1,6 +1,7 @@
-"""The policy file: mcollective's columns, and nothing that could be read in two ways."""
+"""The policy: mcollective's columns, nothing that could be read in two ways, and its file."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.trust.policy import (
     ACTIONS,
     ANY_ACTION,
@@ -15,6 +17,8 @@ from localpuppet.fleet.trust.policy import (
     Policy,
     PolicyDecision,
     decide,
+    peer_refusal,
+    read_policy,
 )
 from tests.rigs.bad_inputs import CASES
 
@@ -29,6 +33,7 @@ def parse(text: str) -> Policy:
     "case", [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "policy"]
 )
 def test_corpus(case: dict[str, Any]) -> None:
+    assert len([one for one in CASES if one["kind"] == "policy"]) == 4
     caller, action = re.findall(r"(?:caller|action)=(\S+)", case["context"])
     absent = case["input"] == "FILE_ABSENT"
     if case["expect"] == "reject" and not absent:
@@ -38,10 +43,6 @@ def test_corpus(case: dict[str, Any]) -> None:
     decision = decide(None if absent else parse(case["input"]), caller, action)
     assert decision.allowed == (case["decision"] == "allow")
     assert re.search(case.get("message", ""), decision.reason, re.IGNORECASE)
-
-
-def test_the_corpus_has_the_expected_number_of_cases() -> None:
-    assert len([case for case in CASES if case["kind"] == "policy"]) == 4
 
 
 def test_the_first_line_that_matches_decides_and_is_named() -> None:
@@ -203,3 +204,27 @@ def test_newer_actions_must_be_named(text: str, allowed: bool, action: str) -> N
     """`*` was written when there were six actions; it still means those."""
     policy = Policy.parse(text.replace("ACTION", action).encode(), where="puppet.policy")
     assert decide(policy, "choria=alice", action).allowed is allowed
+
+
+SENDER = NodeName("web01.example.com")
+
+
+def test_no_file_is_no_policy(tmp_path: Path) -> None:
+    path = tmp_path / "policies" / "puppet.policy"
+    assert read_policy(path) is None
+    assert peer_refusal(path, SENDER, "trigger") is None, "each trusted sender may trigger"
+
+
+def test_a_dangling_link_denies(tmp_path: Path) -> None:
+    path = tmp_path / "puppet.policy"
+    path.symlink_to("elsewhere.policy")
+    with pytest.raises(InvalidInputError, match="is a broken link"):
+        read_policy(path)
+    assert "is a broken link" in (peer_refusal(path, SENDER, "trigger") or "")
+
+
+def test_a_policy_that_others_could_write_denies(tmp_path: Path) -> None:
+    path = tmp_path / "puppet.policy"
+    path.write_text("policy default allow\n")
+    path.chmod(0o666)
+    assert "writable by others" in (peer_refusal(path, SENDER, "trigger") or "")

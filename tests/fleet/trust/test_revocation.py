@@ -183,8 +183,9 @@ def test_many_lists_of_many_cas(tmp_path: Path) -> None:
         found.identify(alice.der, now=NOW)
 
 
-def test_a_file_of_lists_is_read_with_the_refusals_of_settings(tmp_path: Path, ca: Ca) -> None:
-    crl = write(tmp_path / "crl.pem", ca.revoke(), mode=0o666)
-    found = Authority(write(tmp_path / "ca.pem", ca.text), crl)
-    with pytest.raises(InvalidInputError, match=r"crl\.pem: is writable by others"):
-        found.identify(ca.issue("alice").der, now=NOW)
+def test_files_that_others_can_write_are_refused(tmp_path: Path, ca: Ca) -> None:
+    for bad in ("ca.pem", "crl.pem"):
+        own, crl = write(tmp_path / "ca.pem", ca.text), write(tmp_path / "crl.pem", ca.revoke())
+        (tmp_path / bad).chmod(0o666)
+        with pytest.raises(InvalidInputError, match=f"{bad}: is writable by others"):
+            Authority(own, crl).identify(ca.issue("alice").der, now=NOW)

@@ -1,4 +1,4 @@
-"""The memory of ids: on disk before it answers, over processes, kills and damage."""
+"""The memory of ids: on disk before it answers, over processes, kills and damage; quotas."""
 
 import multiprocessing
 import os
@@ -6,13 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.trust.seen import SeenIds
+from localpuppet.fleet.trust.seen import Quota, SeenIds
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import PATIENCE, REPOSITORY
 
@@ -226,15 +229,42 @@ def test_a_file_of_a_later_version_accepts_no_id(seen: SeenIds, path: Path) -> N
         seen.add("request", "b", NOW + 60)
 
 
-def test_an_unwritable_place_accepts_no_id(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file where the directory should be")
-    with pytest.raises(StateError):
-        SeenIds(tmp_path / "state" / "seen.sqlite", FakeClock()).add("request", "a", NOW + 60)
-
-
-def test_a_symlink_is_not_followed(path: Path) -> None:
+def test_a_symlink_or_an_unwritable_place_accepts_no_id(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     path.symlink_to(path.parent.parent / "elsewhere")
     with pytest.raises(StateError):
         SeenIds(path, FakeClock()).add("request", "a", NOW + 60)
     assert not (path.parent.parent / "elsewhere").exists()
+    (path.parent.parent / "file").write_text("a file where the directory should be")
+    with pytest.raises(StateError):
+        SeenIds(path.parent.parent / "file" / "seen.sqlite", FakeClock()).add("r", "a", NOW + 60)
+
+
+def test_a_single_owner_fills_the_shared_part_and_others_get_the_reserve() -> None:
+    quota = Quota(shared=10, reserve=4, few=2)
+    assert quota.has_room(own=9, total=9)
+    assert not quota.has_room(own=10, total=10)
+    assert quota.has_room(own=0, total=10)
+    assert quota.has_room(own=1, total=11)
+    assert not quota.has_room(own=2, total=12)
+    assert not quota.has_room(own=0, total=14)
+
+
+def test_an_owner_may_have_a_separate_limit() -> None:
+    quota = Quota(shared=10, reserve=4, few=2, each=3)
+    assert quota.has_room(own=2, total=2)
+    assert not quota.has_room(own=3, total=3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abcd")))
+def test_after_a_flood_each_owner_gets_a_place_in_any_order(owners: list[str]) -> None:
+    quota = Quota(shared=10, reserve=4, few=2)
+    taken: Counter[str] = Counter()
+    for owner in owners:
+        if quota.has_room(own=taken[owner], total=taken.total()):
+            taken[owner] += 1
+    assert taken.total() <= 14
+    newcomer = quota.has_room(own=0, total=taken.total())
+    # Each owner gets at most two places of the reserve: after one flood, each gets one.
+    assert newcomer or len(taken) > 2

@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from tests.doubles.identities import (
     verifier,
 )
 from tests.doubles.ports import FakeClock
-from tests.rigs.node import REPOSITORY
 
 PAYLOAD = b'{"any": "bytes \xff"}'
 
@@ -295,20 +293,3 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
     files = [tmp_path / name for name in ("key.pem", "signature", "body")]
     said = openssl("dgst", "-sha256", *padding, "-prverify", files[0], "-signature", *files[1:])
     assert "Verified OK" in said
-
-
-def test_the_libraries_are_imported_only_for_a_signature() -> None:
-    code = (
-        "import sys\n"
-        "import localpuppet.fleet.requests.request_handler\n"
-        "import localpuppet.fleet.trust.key_files, localpuppet.fleet.trust.authority\n"
-        "print([name for name in sys.modules if name in ('joserfc', 'cryptography')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(REPOSITORY)},
-        check=True,
-    )
-    assert done.stdout == "[]\n"

@@ -150,7 +150,7 @@ def test_a_missing_report_is_a_reply_and_a_damaged_one_an_error(run: RunDirector
 
 
 def fits(reply: Any) -> None:
-    """Assert the size as JSON; tests/fleet/requests/test_reply.py sends a reply of this size."""
+    """Assert the size as JSON; tests/fleet/requests/test_request.py sends a reply of this size."""
     assert len(json.dumps(reply, ensure_ascii=False).encode()) <= MAX_TOLD + BESIDE
 
 

@@ -1,0 +1,394 @@
+"""Which nodes made an answer another one, what follows of it, and the stored state of reactions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.converter import from_record, to_record
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.edges.reactions import (
+    FILE,
+    HOUR,
+    HOURLY,
+    MAX_ANSWERED,
+    MAX_CAUSES,
+    MAX_NODES,
+    PAUSES,
+    SKEW,
+    AnswerDigest,
+    ChangedPeer,
+    Dependency,
+    FinishedRun,
+    NewAnswer,
+    PastReaction,
+    ReactionDecision,
+    ReactionMemory,
+    ReactionState,
+    WatchedQuery,
+    changes,
+    decide,
+)
+from localpuppet.fleet.triggers.cause import AnswerChange, CauseKind, ChangeKind, RunCause
+
+ME = NodeName("lb01.example.com")
+WEB = NodeName("web01.example.com")
+DB = NodeName("db01.example.com")
+NOW = 1_795_000_000.0
+ROLE = 'servers_with_role("web")'
+
+
+def told(digest: str, revision: int = 1) -> AnswerDigest:
+    return AnswerDigest(digest=digest, revision=revision, parts={WEB: {"ipaddress": digest}})
+
+
+def watched(base: str = "d0", *, key: str = ROLE) -> WatchedQuery:
+    asked = Dependency(source="query", key=key, text=key, answer=told(base))
+    return WatchedQuery(question=asked, base_digest=base)
+
+
+def peer(
+    node: NodeName = WEB,
+    *paths: tuple[NodeName, ...],
+    refusal: str | None = None,
+) -> ChangedPeer:
+    change = AnswerChange.of(ROLE, ChangeKind.CHANGED, ("ipaddress",))
+    return ChangedPeer(node=node, paths=paths or ((),), refusal=refusal, change=change)
+
+
+def seen(one: WatchedQuery, digest: str, *peers: ChangedPeer) -> NewAnswer:
+    return NewAnswer(watched=one, now=told(digest, 2), peers=peers or (peer(),))
+
+
+def decided(
+    state: ReactionState, *news: NewAnswer, now: float = NOW, waits: bool = False
+) -> ReactionDecision:
+    ids = iter(f"00000000-0000-4000-8000-{index:012}" for index in range(1000))
+    return decide(state, news, me=ME, now=now, waits=waits, new_id=lambda: next(ids))
+
+
+def made(*ages: float, node: NodeName = DB) -> tuple[PastReaction, ...]:
+    return tuple(PastReaction(at=NOW - age, nodes=(node,), causes=()) for age in ages)
+
+
+def test_a_change_is_a_reaction_along_the_path_of_the_node_that_changed() -> None:
+    one = watched()
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (DB,))))
+    (cause,) = decision.state.pending
+    assert (cause.kind, cause.sender, cause.path) == ("query", ME, (DB, WEB))
+    assert cause.expires is None, "on hold it waits"
+    assert cause.changes == (
+        AnswerChange(query=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
+    )
+    (made_now,) = decision.state.reactions
+    assert (made_now.at, made_now.nodes, made_now.causes) == (NOW, (WEB,), (cause.id,))
+    assert decision.lines == ()
+
+
+def test_each_answer_causes_at_most_one_run() -> None:
+    one = watched()
+    after = decided(ReactionState(queries=(one,)), seen(one, "d1")).state.queries[0]
+    other = decided(ReactionState(queries=(after,)), seen(after, "d2")).state.queries[0]
+    again = decided(ReactionState(queries=(other,)), seen(other, "d1"))
+    assert again.state.pending == ()
+    assert "this answer already caused a run" in again.lines[0]
+    assert ROLE in again.lines[0]
+
+
+def test_a_return_to_the_old_answer_is_no_change_unless_a_run_was_tried() -> None:
+    one = watched()
+    looped = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME,))))
+    back = decided(looped.state, seen(looped.state.queries[0], "d0"))
+    assert (back.state.pending, back.lines) == ((), ())
+    assert back.state.queries[0].question.answer.digest == "d0"
+    tried = decided(ReactionState(queries=(one,)), seen(one, "d1")).state
+    assert decided(tried, seen(tried.queries[0], "d0")).state.pending != ()
+
+
+def test_a_loop_is_logged_once_and_causes_no_run() -> None:
+    one = watched()
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME, DB))))
+    assert decision.state.pending == ()
+    (line,) = decision.lines
+    assert f"the loop ends here: {ME} is in the path {ME} -> {DB} -> {WEB}" in line
+    assert decided(decision.state, *[]).lines == ()
+    assert decision.state.queries[0].question.answer.digest == "d1", "not looked at again"
+
+
+def test_a_single_allowed_peer_is_enough_and_only_its_path_is_used() -> None:
+    one = watched()
+    peers = (peer(WEB, (ME,)), peer(DB))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", *peers))
+    assert [cause.path for cause in decision.state.pending] == [(DB,)]
+
+
+@pytest.mark.parametrize(
+    ("peers", "line"),
+    [
+        pytest.param(
+            (peer(refusal="denied by line 1"),),
+            "not allowed to make this node react: denied by line 1",
+            id="the policy must allow it",
+        ),
+        pytest.param((), "no node published a change to it", id="no node changed it"),
+        pytest.param((peer(WEB, (DB, DB)),), "is not a chain", id="a path that is no chain"),
+    ],
+)
+def test_an_answer_that_causes_no_run_is_logged(peers: tuple[ChangedPeer, ...], line: str) -> None:
+    one = watched()
+    new = NewAnswer(watched=one, now=told("d1", 2), peers=peers)
+    decision = decided(ReactionState(queries=(one,)), new)
+    assert decision.state.pending == ()
+    assert line in decision.lines[0]
+
+
+def test_six_reactions_an_hour_and_the_seventh_waits() -> None:
+    one = watched()
+    ages = [HOUR - 10, *[500.0] * (HOURLY - 1)]
+    state = ReactionState(queries=(one,), reactions=made(*ages))
+    decision = decided(state, seen(one, "d1"))
+    assert (decision.state, decision.due) == (state, NOW + 10)
+    assert f"the limit of {HOURLY} reactions an hour is reached" in decision.waiting
+    later = decided(state, seen(one, "d1"), now=NOW + 10)
+    assert len(later.state.pending) == 1
+    assert len(later.state.reactions) == HOURLY, "reactions older than an hour are forgotten"
+
+
+def test_a_peer_that_changes_again_and_again_is_waited_for() -> None:
+    one = watched()
+    state = ReactionState(queries=(one,), reactions=made(300, 30, node=WEB))
+    decision = decided(state, seen(one, "d1"))
+    assert (decision.state, decision.due) == (state, NOW - 30 + PAUSES[2])
+    assert "repeatedly" in decision.waiting
+    both = decided(state, seen(one, "d1", peer(), peer(DB)))
+    assert [cause.path for cause in both.state.pending] == [(DB,)], "another need not wait"
+
+
+def test_a_peer_leaves_room_for_others() -> None:
+    one, now, times = watched(), NOW, []
+    state = ReactionState(queries=(one,))
+    while now < NOW + HOUR:
+        state = replace(decided(state, seen(one, "d1"), now=now).state, queries=(one,))
+        times += [now] if state.pending else []
+        state = replace(state, pending=())
+        now += 10
+    assert len(times) < HOURLY
+
+
+def test_what_changes_while_a_reaction_waits_costs_nothing() -> None:
+    one = watched()
+    state = ReactionState(queries=(one,), reactions=made(*[500.0] * HOURLY, node=WEB))
+    decision = decided(state, seen(one, "d1"), waits=True)
+    assert len(decision.state.pending) == 1
+    assert len(decision.state.reactions) == HOURLY
+
+
+def test_reactions_with_times_in_the_future_do_not_count() -> None:
+    one = watched()
+    state = ReactionState(queries=(one,), reactions=made(*[-1e6] * HOURLY, node=WEB))
+    assert len(decided(state, seen(one, "d1")).state.pending) == 1
+
+
+def test_a_clock_that_is_set_back_a_little_keeps_the_limits() -> None:
+    one = watched()
+    state = ReactionState(queries=(one,), reactions=made(*[-SKEW] * HOURLY))
+    assert decided(state, seen(one, "d1")).due == NOW + SKEW + HOUR
+    peers = ReactionState(queries=(one,), reactions=made(-1, -1, node=WEB))
+    assert decided(peers, seen(one, "d1")).due == NOW + 1 + PAUSES[2]
+
+
+def test_causes_have_a_limit() -> None:
+    one = watched()
+    peers = tuple(peer(NodeName(f"n{index:03}.example.com")) for index in range(200))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", *peers))
+    assert len(decision.state.pending) == MAX_CAUSES
+    assert len(decision.state.reactions[0].nodes) == 200, "each of them is waited for"
+
+
+def test_a_peer_that_changed_two_answers_is_a_single_cause() -> None:
+    role, facts = watched(), watched(key='query_facts("web", ["value"])')
+    state = ReactionState(queries=(role, facts))
+    (cause,) = decided(state, seen(role, "d1"), seen(facts, "d2")).state.pending
+    assert len(cause.changes) == 2
+
+
+TEXT = "query_nodes()"
+
+
+def parts_of(**parts: Mapping[str, str]) -> AnswerDigest:
+    return AnswerDigest(digest="d", revision=1, parts=parts)
+
+
+def attributed(
+    before: AnswerDigest,
+    now: AnswerDigest,
+    *,
+    since: set[str] | None = None,
+    gone: frozenset[str] = frozenset(),
+) -> dict[str, tuple[ChangeKind, tuple[str, ...]]]:
+    counted = {*before.parts, *now.parts} - gone
+    result = changes(
+        TEXT,
+        before,
+        now,
+        since=counted if since is None else since,
+        counts=lambda node: node not in gone,
+    )
+    return {node: (one.how, one.facts) for node, one in result.items()}
+
+
+def test_a_node_that_joined_one_that_left_and_one_that_changed() -> None:
+    before = parts_of(a={"ip": "1", "os": "1"}, b={"ip": "1"}, c={"ip": "1"})
+    now = parts_of(a={"ip": "2", "os": "1"}, b={"ip": "1"}, d={"ip": "1"})
+    assert attributed(before, now) == {
+        "a": (ChangeKind.CHANGED, ("ip",)),
+        "c": (ChangeKind.LEFT, ()),
+        "d": (ChangeKind.JOINED, ()),
+    }
+
+
+def test_a_node_that_has_published_nothing_since_did_not_change_the_answer() -> None:
+    """An answer of one node: another takes the place of the one that left."""
+    before, now = parts_of(a={}), parts_of(b={})
+    assert attributed(before, now, since={"a"}) == {"a": (ChangeKind.LEFT, ())}
+    assert attributed(before, now, since=set(), gone=frozenset("a")) == {"a": (ChangeKind.LEFT, ())}
+
+
+def test_a_bus_that_restarts_its_revisions_hides_no_change() -> None:
+    assert attributed(parts_of(a={"ip": "1"}), parts_of(a={"ip": "2"}), since=set()) == {
+        "a": (ChangeKind.CHANGED, ("ip",))
+    }
+
+
+def test_a_changed_count_is_attributed_to_the_nodes_that_published() -> None:
+    assert attributed(parts_of(a={}), parts_of(a={}), since={"x"}) == {
+        "x": (ChangeKind.ELSEWHERE, ())
+    }
+    assert attributed(parts_of(a={}), parts_of(a={}), since=set()) == {}
+
+
+def test_an_answer_without_parts_is_compared_by_its_nodes_only() -> None:
+    assert (
+        attributed(parts_of(a={}, b={}), parts_of(a={"ip": "1"}, b={"ip": "2"}), since=set()) == {}
+    )
+
+
+def test_nodes_and_facts_have_limits() -> None:
+    many = {f"n{index:04}": {f"f{fact:03}": "1" for fact in range(50)} for index in range(500)}
+    other = {node: dict.fromkeys(about, "2") for node, about in many.items()}
+    result = changes(
+        TEXT,
+        AnswerDigest(digest="a", revision=1, parts=many),
+        AnswerDigest(digest="b", revision=1, parts=other),
+        since=set(many),
+        counts=lambda _: True,
+    )
+    assert len(result) == MAX_NODES
+    assert len(result["n0000"].facts) == 16
+
+
+def test_a_change_is_short() -> None:
+    change = AnswerChange.of("x" * 1000 + "\n", ChangeKind.CHANGED, ("a\nb",))
+    assert len(change.query) == 200
+    assert "\n" not in change.facts[0]
+    assert from_record(AnswerChange, to_record(change)) == change
+
+
+def test_an_answer_that_is_too_large_to_explain_still_names_its_nodes() -> None:
+    large = parts_of(a={"ip": "1"}, b={"ip": "1"}, c={})
+    assert (large.explained, large.within(2)) == (2, large)
+    short = large.within(1)
+    assert (short.explained, short.digest, list(short.parts)) == (0, large.digest, ["a", "b", "c"])
+    now = parts_of(a={"ip": "1"}, b={"ip": "2"}, d={"ip": "1"})
+    assert attributed(short, now, since={"b", "d"}) == {"d": (ChangeKind.JOINED, ())}
+    again = parts_of(a={"ip": "1"}, b={"ip": "2"}, c={})
+    assert attributed(short, again, since={"b"}) == {"b": (ChangeKind.ELSEWHERE, ())}
+
+
+def asked(digest: str, key: str = "k") -> Dependency:
+    told = AnswerDigest(digest=digest, revision=3, parts={"a.example.com": {"ip": digest}})
+    return Dependency(source="query", key=key, text=f"q({key})", answer=told)
+
+
+CAUSE = RunCause(
+    kind=CauseKind.QUERY,
+    sender="lb.example.com",
+    uuid="00000000-0000-4000-8000-000000000001",
+    path=(NodeName("a.example.com"),),
+    timestamp=1_795_000_000,
+    expires=None,
+    changes=(AnswerChange.of("q(k)", ChangeKind.CHANGED, ("ip",)),),
+)
+WATCHED = WatchedQuery(question=asked("d0"), base_digest="d0")
+STATE = ReactionState(
+    run="1",
+    queries=(WATCHED,),
+    reactions=(PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
+    pending=(CAUSE,),
+)
+
+
+def test_it_survives(tmp_path: Path) -> None:
+    memory = ReactionMemory(tmp_path)
+    assert memory.load() == ReactionState()
+    memory.save(STATE)
+    assert memory.load() == STATE
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "run": 1}'])
+def test_a_damaged_file_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
+    memory = ReactionMemory(tmp_path)
+    memory.save(STATE)
+    (tmp_path / FILE).write_text(damage)
+    with pytest.raises(StateError, match=r"reactions\.json: .*move it away"):
+        memory.load()
+
+
+def test_a_good_run_replaces_what_is_watched() -> None:
+    before = replace(STATE, queries=(replace(WATCHED, answered_digests=("d1",), tried=True),))
+    run = FinishedRun(run="2", good=True, dependencies=(asked("d2", "k"), asked("d3", "new")))
+    after = before.after(run)
+    assert after.run == "2"
+    assert [
+        (one.question.key, one.base_digest, one.answered_digests, one.tried)
+        for one in after.queries
+    ] == [
+        ("k", "d2", (), False),
+        ("new", "d3", (), False),
+    ]
+
+
+def test_a_failed_run_has_received_its_answers_too() -> None:
+    run = FinishedRun(run="2", good=False, dependencies=(asked("d2", "k"), asked("d3", "new")))
+    (one,) = STATE.after(run).queries
+    assert (one.base_digest, one.question.answer.digest, one.answered_digests) == (
+        "d0",
+        "d2",
+        ("d2",),
+    )
+    assert one.tried
+
+
+def test_a_failed_run_without_queries_keeps_the_watched_queries() -> None:
+    assert STATE.after(FinishedRun(run="2", good=False)).queries == STATE.queries
+    assert STATE.after(FinishedRun(run="2", good=True)).queries == ()
+
+
+def test_the_number_of_remembered_answers_is_limited() -> None:
+    one = WATCHED
+    for number in range(2 * MAX_ANSWERED):
+        one = one.dealt_with(AnswerDigest(digest=str(number), revision=1), tried=True)
+    assert len(one.answered_digests) == MAX_ANSWERED
+    assert one.answered_digests[-1] == str(2 * MAX_ANSWERED - 1)
+
+
+def test_a_cause_of_this_kind_needs_a_path() -> None:
+    assert str(CAUSE) == "change of a.example.com"
+    assert RunCause.from_dict(CAUSE.to_dict()) == CAUSE
+    with pytest.raises(StateError):
+        RunCause.from_dict({**CAUSE.to_dict(), "path": []})
+    with pytest.raises(StateError):
+        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"query": "x"}]})
