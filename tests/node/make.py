@@ -1,17 +1,23 @@
 """Builders of the node's values, with good defaults."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.input import read_enc
+from localpuppet.node.releases.fetch import Fetcher
 from localpuppet.node.releases.forge.pins import ForgePin, Slug
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
+from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.releases.module_metadata import ModuleVersion
 from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.store import Store
 from localpuppet.node.runs.run import Outcome, RunState, Status
 
 RUN = "20261120T140312.482913Z-7f3a"
@@ -29,6 +35,16 @@ def forge_pin(slug: str = "acme/ntp", version: str = "1.0.0", **digests: str) ->
         version=ModuleVersion.parse(version, where=""),
         **{"archive_sha256": "", "tree_sha256": "", **digests},
     )
+
+
+def git(mirrors: Path, **program: Any) -> Git:
+    """Return a git that may use repositories on this disk, with its mirrors in a directory."""
+    fields: dict[str, Any] = {"env": os.environ, "allow_file": True, "timeout": 60, **program}
+    return Git(mirrors, GitProgram(**fields))
+
+
+def fetcher(state: Path) -> Fetcher:
+    return Fetcher(repository=git(state / "mirrors"), store=Store(state))
 
 
 def release_files(documents: Documents | None = None, *, allow_file: bool = False) -> ReleaseFiles:

@@ -9,6 +9,7 @@ from tests.rigs.applied import AppliedReleases, SavedSites
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import Node, make_node
 from tests.rigs.packages import Scratch
+from tests.rigs.signing import Signing
 from tests.rigs.staged import R1, ReleaseSite
 
 
@@ -86,3 +87,14 @@ def bare(tmp_path: Path, puppet_probe: str, scratch: Scratch) -> Iterator[Node]:
     made.write("bin/git", f"#!/bin/sh\necho git >>{root}/git-was-called\nexit 97\n", 0o755)
     yield made
     assert not (root / "git-was-called").exists()
+
+
+@pytest.fixture
+def signing(tmp_path: Path) -> Signing:
+    """A home with two OpenSSH keys: `ssh` signs releases, `other` is a stranger's."""
+    home = tmp_path / "home"
+    home.mkdir()
+    made = Signing(home)
+    for name in ("ssh", "other"):
+        made.ssh_key(name)
+    return made

@@ -1,6 +1,5 @@
 """The fetcher brings tags into the store: its questions and checks, and the source of a tag."""
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.fetch import Fetcher, WantedTag, compare_commits
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
-from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 from tests.node import make
@@ -27,9 +24,8 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def fetcher(tmp_path: Path, store: Store) -> Fetcher:
-    git = Git(tmp_path / "state/mirrors", GitProgram(env=os.environ, allow_file=True, timeout=60))
-    return Fetcher(repository=git, store=store)
+def fetcher(tmp_path: Path) -> Fetcher:
+    return make.fetcher(tmp_path / "state")
 
 
 @pytest.fixture
@@ -98,15 +94,6 @@ def test_different_commits_of_a_tag_on_other_nodes_are_reported() -> None:
     assert warning == f"warning: {app}: the tag r1 {difference}; as here on a1: the tag was moved"
     with pytest.raises(IntegrityError, match=difference):
         compare_commits(app, pin, other)
-
-
-@pytest.fixture
-def signing(tmp_path: Path) -> Signing:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = Signing(home)
-    made.ssh_key("ssh")
-    return made
 
 
 @pytest.fixture

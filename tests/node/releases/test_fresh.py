@@ -101,13 +101,9 @@ def test_invalid_settings_of_a_source_are_refused(body: dict[str, object], probl
 
 
 def test_a_node_refuses_an_old_release_but_keeps_a_staged_one(
-    node: Node, forge: Forge, tmp_path: Path
+    node: Node, forge: Forge, signing: Signing, tmp_path: Path
 ) -> None:
     """With real git, OpenSSH, and a clock that libfaketime moves."""
-    home = tmp_path / "home"
-    home.mkdir()
-    signing = Signing(home)
-    signing.ssh_key("ssh")
     web = forge.repo("web")
     web.commit({"manifest.yaml": "modules: {}\n", "web/manifests/init.pp": "class web {}\n"})
     for tag in ("r1", "r2"):

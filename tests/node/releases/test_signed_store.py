@@ -21,16 +21,6 @@ from tests.rigs.signing import Signing, sign_tag
 
 
 @pytest.fixture
-def signing(tmp_path: Path) -> Signing:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = Signing(home)
-    for name in ("ssh", "other"):
-        made.ssh_key(name)
-    return made
-
-
-@pytest.fixture
 def signed(site: Node, forge: Forge, signing: Signing) -> Node:
     """The site with a source `dist` that requires signatures, and an untrusted source `rogue`."""
     sign_tag(forge.repo("dist"), "r7", signing)

@@ -1,6 +1,5 @@
 """`signatures: 2` of a source: two people must have signed a tag."""
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
-from localpuppet.node.releases.fetch import Fetcher, WantedTag
+from localpuppet.node.releases.fetch import WantedTag
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
-from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import MAX_COUNTERSIGNATURES
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.store import Store
+from tests.node import make
 from tests.rigs.forge import Forge, Repo
 from tests.rigs.signing import (
     Signing,
@@ -58,8 +55,7 @@ class Place:
 
     def __init__(self, state: Path, web: Repo) -> None:
         self.web = web
-        git = Git(state / "mirrors", GitProgram(env=os.environ, allow_file=True, timeout=60))
-        self.fetcher = Fetcher(repository=git, store=Store(state))
+        self.fetcher = make.fetcher(state)
 
     def bring(self, source: ReleaseSource, pinned: Pin | None = None) -> Pin:
         item = WantedTag(url=source.url, tag=Tag("r1"), where="web/tags/r1", source=source)

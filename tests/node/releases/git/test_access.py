@@ -23,6 +23,7 @@ from localpuppet.node.releases.git.access import (
 from localpuppet.node.releases.git.git_names import GitUrl
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram, PublicAccess, repository_at
+from tests.node import make
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority
@@ -123,8 +124,7 @@ def noting_git(directory: Path, access: Callable[[str], GitAccess], **env: str) 
     )
     program.chmod(0o755)
     env = {"PATH": f"{program.parent}:/usr/bin:/bin", **env}
-    asking = GitProgram(env=env, allow_file=False, timeout=60, access=access)
-    return Git(directory / "mirrors", asking)
+    return make.git(directory / "mirrors", env=env, allow_file=False, access=access)
 
 
 def test_git_sends_credentials_only_to_their_host(
@@ -172,14 +172,10 @@ def test_git_reaches_public_code_at_the_given_addresses_only(
 ) -> None:
     """The certificate of the server, which is not for that name, shows that git connected."""
     _, _, port = asking[0].rpartition(":")
-    git = Git(
+    git = make.git(
         tmp_path / "mirrors",
-        GitProgram(
-            env={"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
-            allow_file=True,
-            timeout=60,
-            access=lambda _asked: PublicAccess(addresses=("127.0.0.1",)),
-        ),
+        env={"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
+        access=lambda _asked: PublicAccess(addresses=("127.0.0.1",)),
     )
     with pytest.raises(UnavailableError, match=r"(?i)certificate"):
         git.refs([GitUrl.parse(f"https://no-dns-has-it.invalid:{port}/a.git", where="")])

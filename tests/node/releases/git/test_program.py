@@ -13,6 +13,7 @@ from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import GIT_LIMITS, GitLimits
+from tests.node import make
 from tests.rigs.forge import Forge, Repo
 from tests.rigs.signing import payload, put_tag
 from tests.rigs.waiting import wait_until
@@ -49,8 +50,7 @@ def git(
     server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
     server.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_SSH_COMMAND": str(server)}
-    program = GitProgram(env=env, allow_file=True, timeout=60, limits=limits)
-    return Git(tmp_path / "mirrors", program)
+    return make.git(tmp_path / "mirrors", env=env, limits=limits)
 
 
 def test_messages_of_a_server_are_not_kept_in_memory(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
     number = tmp_path / "transport.pid"
     env = {"PATH": os.environ["PATH"], "GIT_SSH_COMMAND": str(transport)}
     for seconds in (1, 4, 16, 64):  # until git was fast enough to start its transport
-        program = GitProgram(env=env, allow_file=False, timeout=seconds)
+        asking = make.git(tmp_path / "mirrors", env=env, timeout=seconds)
         with pytest.raises(UnavailableError, match=f"did not end within {seconds} s"):
-            Git(tmp_path / "mirrors", program).fetch([(URL, "r1")], refresh=True)
+            asking.fetch([(URL, "r1")], refresh=True)
         if number.exists():
             break
     pid, processes = int(number.read_text()), SystemProcesses()
@@ -144,35 +144,29 @@ def web(tmp_path: Path) -> Repo:
     return repo
 
 
-def mirrors(tmp_path: Path, limits: GitLimits) -> Git:
-    return Git(
-        tmp_path / "mirrors",
-        GitProgram(env=os.environ, allow_file=True, timeout=60, limits=limits),
-    )
-
-
 def packs(tmp_path: Path) -> list[str]:
     return sorted(path.name[:4] for path in (tmp_path / "mirrors").glob("*/objects/pack/*"))
 
 
 def test_a_fetch_above_the_limit_is_refused(web: Repo, tmp_path: Path) -> None:
-    git = mirrors(tmp_path, GitLimits(fetched=LIMIT))
-    git.fetch([(web.url, "small")], refresh=False)
+    mirrors = make.git(tmp_path / "mirrors", limits=GitLimits(fetched=LIMIT))
+    mirrors.fetch([(web.url, "small")], refresh=False)
     before = packs(tmp_path)
     with pytest.raises(IntegrityError, match=f"sent more than {LIMIT} bytes"):
-        git.fetch([(web.url, "large")], refresh=False)
+        mirrors.fetch([(web.url, "large")], refresh=False)
     assert packs(tmp_path) == before, "the partial pack is removed"
     commit = web.git("rev-parse", "large^{commit}")
     with pytest.raises(IntegrityError, match="sent more than"):
-        git.fetch_commits([(web.url, commit)])
-    assert git.tag(web.url, "small").annotated
+        mirrors.fetch_commits([(web.url, commit)])
+    assert mirrors.tag(web.url, "small").annotated
 
 
 def test_a_fetch_keeps_the_configured_free_space(web: Repo, tmp_path: Path) -> None:
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
-    with pytest.raises(StateError, match="MiB are free"):
-        mirrors(tmp_path, GitLimits(min_free=2 * free)).fetch([(web.url, "small")], refresh=False)
-    git = mirrors(tmp_path, GitLimits(parallel=free // LIMIT))
-    with pytest.raises(IntegrityError, match="what the disk has to spare"):
-        git.fetch([(web.url, "large")], refresh=False)
+    for limits, tag, error, problem in (
+        (GitLimits(min_free=2 * free), "small", StateError, "MiB are free"),
+        (GitLimits(parallel=free // LIMIT), "large", IntegrityError, "what the disk has to spare"),
+    ):
+        with pytest.raises(error, match=problem):
+            make.git(tmp_path / "mirrors", limits=limits).fetch([(web.url, tag)], refresh=False)

@@ -13,9 +13,9 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.node.releases.git.git_names import TagObject, judge
 from localpuppet.node.releases.git.mirrors import Git
-from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import MAX_TAG_SUBJECT, Budget, Limits
 from tests.doubles.repository import FakeRepository, FakeServers
+from tests.node import make
 from tests.rigs.forge import Forge
 
 FILES = {
@@ -126,14 +126,8 @@ class GitHost(Host):
 
     def machine(self) -> Git:
         self._machines += 1
-        return Git(
-            self._root / f"mirrors-{self._machines}",
-            GitProgram(
-                env={"PATH": os.environ["PATH"], "HOME": str(self._root)},
-                allow_file=True,
-                timeout=60,
-            ),
-        )
+        env = {"PATH": os.environ["PATH"], "HOME": str(self._root)}
+        return make.git(self._root / f"mirrors-{self._machines}", env=env)
 
 
 class MemoryHost(Host):
