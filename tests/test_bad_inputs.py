@@ -9,20 +9,19 @@ import json
 import re
 import resource
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rigs.bad_inputs import CASES
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, Node
+from tests.rigs.limited import limited
+from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
 
 KINDS = ("input_yaml", "manifest_yaml", "node_name", "enc_output", "cli")
 # Verbs of later issues, which no command runs yet.
 LATER = {"cl-batch-zero": "orchestrate"}
 PWNED = Path("/tmp/localpuppet-pwned")  # the path that the corpus uses
-MEMORY = 200 * 1024 * 1024
 # CPU time, which other work on the machine at most doubles.
 SECONDS = 60
 
@@ -42,22 +41,8 @@ def content(case: dict[str, Any]) -> bytes:
 
 def run_limited(node: Node, arguments: list[str]) -> Done:
     """Run the program with at most 200 MB of address space and `SECONDS` of CPU time."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        timeout=PATIENCE,
-        env=node.environment(PYTHONPATH=str(REPOSITORY)),
-        preexec_fn=limit,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    env = node.environment(PYTHONPATH=str(REPOSITORY))
+    return limited(command=[*COMMAND, *arguments], seconds=SECONDS, cwd="/", env=env)
 
 
 def tree(root: Path) -> dict[str, bytes]:

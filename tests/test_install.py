@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -14,17 +13,13 @@ from packaging.utils import canonicalize_name
 
 from localpuppet.base.machine.extras import EXTRAS
 from tests.rigs.installed import PIP, build_wheel
-from tests.rigs.node import REPOSITORY, Node
+from tests.rigs.node import REPOSITORY, Node, completed
 
 BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
 
 
 def out(*command: str | Path) -> str:
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return completed(*command).out
 
 
 @pytest.fixture
@@ -47,8 +42,8 @@ def test_the_script_applies_the_input_file_beside_it_as_the_original_did(
 
 
 def test_the_script_refuses_an_argument_that_the_original_ignored(linked: Path) -> None:
-    done = subprocess.run([linked, "input.yaml", "more"], capture_output=True, check=False)
-    assert (done.returncode, b"unexpected extra argument (more)" in done.stderr) == (2, True)
+    done = completed(linked, "input.yaml", "more", check=False)
+    assert (done.code, "unexpected extra argument (more)" in done.err) == (2, True)
 
 
 def test_the_script_accepts_commands_too(node: Node, linked: Path) -> None:
@@ -58,25 +53,16 @@ def test_the_script_accepts_commands_too(node: Node, linked: Path) -> None:
 
 def test_a_copied_script_does_not_shadow_the_package(node: Node) -> None:
     script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
-    done = subprocess.run(
-        [sys.executable, script, "check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=node.root,
-    )
-    assert done.returncode == 0, done.stderr
+    completed(sys.executable, script, "check", cwd=node.root)
 
 
 def test_the_error_of_a_script_without_its_libraries_names_a_cure(node: Node) -> None:
     script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
-    done = subprocess.run(
-        ["/usr/bin/python3", "-I", script], capture_output=True, text=True, check=False, cwd="/"
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("localpuppet: error: Python has no module")
-    assert "scripts/run" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = completed("/usr/bin/python3", "-I", script, check=False)
+    assert done.code == 1
+    assert done.err.startswith("localpuppet: error: Python has no module")
+    assert "scripts/run" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:

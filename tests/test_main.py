@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 
 from localpuppet.main import report_unexpected
 from localpuppet.node.releases.git.git_modules import Pin
-from tests.rigs.node import Node
+from tests.rigs.node import REPOSITORY, Node, completed
 
 LOADING = """
 import click, gc
@@ -22,9 +21,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 0)
 
 
 def test_the_program_loads_without_garbage_collection_and_its_commands_run_with_it() -> None:
-    command = [sys.executable, "-c", LOADING]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert loaded.stdout == "False\nTrue True\n"
+    assert completed(sys.executable, "-c", LOADING, cwd=REPOSITORY).out == "False\nTrue True\n"
 
 
 def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
@@ -65,12 +62,8 @@ def test_no_output_has_a_command_for_the_runner_of_a_ci_job(encoding: str) -> No
         "for err in (False, True): click.echo('a\\n  ::error::x\\n##[error]é', err=err)\n"
         "sys.stdout.writelines(['::', 'b::']); print('::', 'c::', sep='', file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONIOENCODING": encoding},
-        capture_output=True,
-        check=True,
-    )
-    for text in (done.stdout.decode(), done.stderr.decode()):
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = completed(sys.executable, "-c", code, env=env, encoding="utf-8", cwd=REPOSITORY)
+    for text in (done.out, done.err):
         assert not re.search(r"^\s*::|##\[", text, re.MULTILINE), text
         assert "error" in text

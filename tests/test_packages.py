@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ QUOTED = re.compile(
     r"(?:buses|capture|classes|hosts|inventory|modules|networking|parameters|temp|web01|eth0)\..+"
     r"|.+\.(?:conf|facts|html|js|json|lock|pp|prom|proto|py|rb|sh|toml|yaml)"
 )
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def _name(package: Path) -> str:
@@ -52,7 +58,7 @@ def _users() -> dict[str, set[str]]:
     users: dict[str, set[str]] = defaultdict(set)
     for file in ROOT.rglob("*.py"):
         user = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(_tree(file)):
             names: list[object] = []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
@@ -127,7 +133,7 @@ def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
 def test_the_name_of_a_public_class_is_unique() -> None:
     modules: dict[str, list[str]] = defaultdict(list)
     for file in ROOT.rglob("*.py"):
-        for statement in ast.parse(file.read_text()).body:
+        for statement in _tree(file).body:
             if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
                 modules[statement.name].append(str(file.relative_to(ROOT)))
     shared = {name: files for name, files in modules.items() if len(files) > 1}

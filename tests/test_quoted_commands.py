@@ -2,11 +2,10 @@
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 
 from tests.rigs.commands import problem_of, words_of
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 
 QUOTED = re.compile(
     r"'(localpuppet [^'\n]+)'|`(localpuppet [^`\n]+)`|<code>(localpuppet [^<]+)</code>"
@@ -24,16 +23,10 @@ SHELL = ("", "console", "sh", "shell", "bash", "text")
 
 
 def files() -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "localpuppet", "docs", "modules", "scripts", "*.md"],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    places = ("localpuppet", "docs", "modules", "scripts", "*.md")
     return [
         path
-        for path in listed.stdout.splitlines()
+        for path in completed("git", "ls-files", *places, cwd=REPOSITORY).out.splitlines()
         if path != "CHANGELOG.md" and (REPOSITORY / path).is_file()
     ]
 

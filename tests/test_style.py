@@ -1,12 +1,13 @@
 """The phrase check: which texts of a file it reads, and what it finds in them."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.rigs.node import Done, completed
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -82,15 +83,13 @@ def test_counts_above_the_record_fail_and_name_the_kind(tmp_path: Path) -> None:
         copy.write_text((ROOT / "scripts" / name).read_text())
     toml = tmp_path / "scripts/style.toml"
     toml.write_text(re.sub(r"(?m)^(\w+) = \d+$", r"\1 = 0", toml.read_text()))
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    completed("git", "init", "-q", tmp_path)
     (tmp_path / "README.md").write_text("clean\n")
 
-    def check() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(tmp_path / "scripts/style.py")]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def check() -> Done:
+        return completed(sys.executable, tmp_path / "scripts/style.py", check=False)
 
-    assert check().returncode == 0
+    assert check().code == 0
     (tmp_path / "README.md").write_text("built anew\n")
     risen = check()
-    assert risen.returncode == 1
-    assert "markdown: 1 phrases" in risen.stderr
+    assert (risen.code, "markdown: 1 phrases" in risen.err) == (1, True)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 
 import pytest
 
@@ -10,7 +9,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.bus.layout import parse_lease_name
 from tests.rigs.agent_peer import Answer, Question, agree
 from tests.rigs.bench import MODULES, Bench
-from tests.rigs.waiting import PATIENCE, wait_until
+from tests.rigs.node import completed
+from tests.rigs.waiting import wait_until
 
 
 def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
@@ -49,19 +49,13 @@ def test_compiling_a_catalog_takes_no_lease(bench: Bench) -> None:
     agent = bench.listen()
     site = bench.directory / "site.pp"
     site.write_text("node default { notify { leader('db'): } }")
-    done = subprocess.run(
-        [
-            *("puppet", "catalog", "compile", "node1", "--confdir", "conf", "--vardir", "var"),
-            *("--modulepath", str(MODULES), "--manifest", str(site)),
-        ],
+    done = completed(
+        *("puppet", "catalog", "compile", "node1", "--confdir", "conf", "--vardir", "var"),
+        *("--modulepath", MODULES, "--manifest", site),
         cwd=bench.directory,
         env={"PATH": "/usr/bin:/bin", "LOCALPUPPET_SOCKET": str(agent.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
     )
-    assert "web01.example.com" in done.stdout
+    assert "web01.example.com" in done.out
     assert [question["take"] for question in agent.questions] == [False]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from localpuppet.fleet.exports.search import Search, choose
 from tests.fleet.make import offer
 from tests.rigs.agent_peer import Answer, Peer, Question
 from tests.rigs.bench import MODULES, Applied, Bench
+from tests.rigs.node import completed
 
 STORECONFIGS = ("--storeconfigs", "--storeconfigs_backend", "localpuppet")
 POLICY = "*\tNotify Concat::Fragment Host File Vhost Server\t*\tas-is\n"
@@ -318,10 +318,8 @@ def test_the_agent_of_the_default_root_does_not_answer_for_another_root() -> Non
         ({}, "no agent listens on /run/localpuppet/agent.sock"),
         ({"LOCALPUPPET_ROOT": "/other"}, "LOCALPUPPET_SOCKET is not set"),
     ):
-        done = subprocess.run(
-            ["ruby", "-e", ruby, library], env={**path, **root}, capture_output=True, check=False
-        )
-        assert f"cannot be run: No such file or directory, and {reason}" in done.stderr.decode()
+        done = completed("ruby", "-e", ruby, library, check=False, env={**path, **root})
+        assert f"cannot be run: No such file or directory, and {reason}" in done.err
 
 
 def test_applying_a_server_resource_changes_nothing(bench: Bench) -> None:

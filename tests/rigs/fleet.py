@@ -1,7 +1,7 @@
 """A fleet of real agents on one machine: roots of their own, keys trusted crosswise, one bus.
 
 Agents are processes that are started, killed and frozen by their ids. What happened is in one log
-a node (`reading.py`); `Fleet.settle` waits until the history is whole and compares it with
+a node (`LogReader`); `Fleet.settle` waits until the history is whole and compares it with
 what docs/explanation/triggers.md guarantees.
 """
 

@@ -1,13 +1,11 @@
 """localpuppet as it is installed: a wheel, and a virtual environment with nothing but a wheel."""
 
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rigs.node import REPOSITORY, Done
+from tests.rigs.node import REPOSITORY, Done, completed
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 # Seconds, on a busy machine: for pip, which may download some megabytes, and for all tests.
@@ -23,7 +21,7 @@ def build_wheel(directory: Path) -> Path:
         source,
         ignore=shutil.ignore_patterns(".git", ".venv", "var", "build", "*.egg-info", ".*cache"),
     )
-    _run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(directory), str(source)])
+    completed(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", directory, source)
     return next(directory.glob("localpuppet-*.whl"))
 
 
@@ -36,11 +34,12 @@ class Installation:
     @classmethod
     def make(cls, directory: Path, wheel: Path) -> "Installation":
         """Make it, with what tests of base and node need."""
-        _run([str(Path(sys.executable).resolve()), "-m", "venv", "--without-pip", str(directory)])
+        completed(Path(sys.executable).resolve(), "-m", "venv", "--without-pip", directory)
         # Of Debian, and beside the interpreter of tests: see `scripts/setup`.
         (directory / "cloud-init").symlink_to(Path(sys.prefix) / "cloud-init")
         made = cls(directory)
-        _run([*PIP, "--python", str(made.python), "install", f"{wheel}[test-node]"])
+        install = ("--python", made.python, "install", f"{wheel}[test-node]")
+        completed(*PIP, *install, timeout=PATIENCE)
         return made
 
     @property
@@ -51,30 +50,11 @@ class Installation:
     def run(self, *arguments: str, root: Path) -> Done:
         """Run `localpuppet` as it is installed there, with nothing of this clone's environment."""
         command = [str(self.directory / "bin" / "localpuppet"), "--root", str(root), *arguments]
-        return _run(["env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", *command], check=False)
+        bare = ("env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8")
+        return completed(*bare, *command, check=False, timeout=PATIENCE)
 
     def test(self, *words: str) -> Done:
         """Run tests of base and node."""
         options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
         command = [str(self.python), *options, *words]
-        return _run(command, check=False, directory=REPOSITORY, timeout=LONG)
-
-
-def _run(
-    command: Sequence[str],
-    *,
-    check: bool = True,
-    directory: Path = Path("/"),
-    timeout: float = PATIENCE,
-) -> Done:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=directory,
-        timeout=timeout,
-    )
-    assert not check or done.returncode == 0, done.stderr
-    return Done(done.returncode, done.stdout, done.stderr)
+        return completed(*command, check=False, cwd=REPOSITORY, timeout=LONG)

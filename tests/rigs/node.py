@@ -39,18 +39,20 @@ class Done:
         return value
 
 
+def completed(
+    *words: str | Path, check: bool = True, given: str = "", timeout: float = PATIENCE, **more: Any
+) -> Done:
+    """Run a program, in `/` unless `more` says otherwise; `check` that it succeeds."""
+    command = [str(word) for word in words]
+    options = {"cwd": "/", "capture_output": True, "text": True, **more}
+    done = subprocess.run(command, input=given, timeout=timeout, check=False, **options)
+    assert not check or done.returncode == 0, done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def shell(text: str) -> str:
     """Run a line as a user would paste it; return what it printed, errors included."""
-    done = subprocess.run(
-        ["/bin/sh", "-c", text],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return done.stdout
+    return completed("/bin/sh", "-c", f"exec 2>&1; {text}", check=False).out
 
 
 @dataclass

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tests.rigs.node import completed
+
 ETCD = Path("/usr/bin/etcd")
 ETCDCTL = Path("/usr/bin/etcdctl")
 OLD_NATS = Path("/usr/sbin/nats-server")
@@ -58,10 +60,8 @@ def free_port() -> int:
 
 def version_of(program: Path) -> str:
     """Return the version that a server's program prints: `3.5.16`."""
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    match = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
-    assert match is not None, done.stdout
-    return match[0]
+    versions: list[str] = re.findall(r"\d+\.\d+\.\d+\S*", completed(program, "--version").out)
+    return versions[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,15 +215,8 @@ class EtcdServer(Server):
 
     def ctl(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
         """Run etcdctl against it; return what it printed."""
-        done = subprocess.run(
-            [str(ETCDCTL), f"--endpoints={self.url}", *arguments],
-            env={**CTL_ENVIRONMENT, "PATH": "/usr/bin:/bin", **(environment or {})},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
-        )
-        return done.stdout
+        env = {**CTL_ENVIRONMENT, "PATH": "/usr/bin:/bin", **(environment or {})}
+        return completed(ETCDCTL, f"--endpoints={self.url}", *arguments, env=env).out
 
     def compact(self) -> None:
         """Forget all history but the newest revision."""

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.rigs.node import PATIENCE, REPOSITORY, Done
+from tests.rigs.node import PATIENCE, REPOSITORY, Done, completed
 from tests.rigs.waiting import wait_until
 
 BOOT = Path(__file__).with_name("boot.sh")
@@ -59,14 +59,9 @@ def base() -> Path:
     """Return a Debian of the release that the tests run on, or of Debian 12; made if need be."""
     assert os.geteuid() == 0, "these tests boot a systemd: run them as root"
     name = os.environ.get("LOCALPUPPET_DEBIAN", "debian12")
-    done = subprocess.run(
-        [REPOSITORY / "scripts" / "chroot", name],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"no Debian to boot: {done.stderr}"
-    return Path(done.stdout.strip())
+    done = completed(REPOSITORY / "scripts" / "chroot", name, check=False, timeout=3600)
+    assert done.code == 0, f"no Debian to boot: {done.err}"
+    return Path(done.out.strip())
 
 
 class Machine:
@@ -255,15 +250,7 @@ class Machine:
         )
 
     def _enter(self, *words: str, given: str = "") -> Done:
-        done = subprocess.run(
-            [*self._inside(), *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return completed(*self._inside(), *words, check=False, given=given)
 
 
 def at_the_gate(machine: Machine) -> None:

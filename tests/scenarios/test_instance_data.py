@@ -162,16 +162,6 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
     assert readable_by_others(node.root, "facts['kernel']") == [MANIFEST]  # it does find
 
 
-def test_without_settings_no_service_is_asked(node: Node, cloud: Cloud) -> None:
-    cloud.serve(node, LINK_LOCAL, metadata.ec2("i-0a1b", USER_DATA.encode()))
-    done = node.run("apply")
-    assert done.code == 0, done.err
-    assert "role , Linux, , " in done.out
-    assert node.run("apply", "userdata:").code == 2
-    assert cloud.requests == []
-    assert not (node.state / "instance").exists()
-
-
 def test_an_unreachable_service_stops_the_run_before_it_begins(node: Node, cloud: Cloud) -> None:
     """ "No role" and "could not ask" are different answers."""
     node.settings(instance_data={"service": "ec2", "cloud_init": False})

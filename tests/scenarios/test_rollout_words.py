@@ -88,32 +88,6 @@ def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop:
     assert shop.free()
 
 
-def test_an_operator_pauses_on_any_machine_and_running_nodes_finish(shop: Shop) -> None:
-    """The second machine sends the command over the bus; the first one writes its journal."""
-    laptop = shop.elsewhere()
-    shop.db.behave(gate=True)
-    process = shop.operator.node.start("rollout", "run", "--site", shop.site)
-    shop.db.wait_log("history .*started")
-    code, told = run_of(laptop, "pause")
-    assert (code, told.startswith("paused: running nodes finish")) == (0, True), told
-    code, told = run_of(shop.operator, "pause")
-    assert (code, "is already paused: paused by choria=a.example.com on " in told) == (2, True)
-    shop.db.open_gate()
-    read_until(process, "db.example.com")
-    status = shop.operator.run("rollout", "status", "--json").json
-    assert (status["state"], status["counts"]) == ("paused", {"done": 1, "not started": 2})
-    assert shop.runs() == [1, 0, 0]
-    assert run_of(shop.operator, "resume") == (0, "continued\n")
-    assert shop.operator.node.finish(process).code == 0
-    assert shop.runs() == [1, 1, 1]
-    machine = os.uname().nodename
-    assert [one["what"] for one in shop.report()["decisions"]] == [  # type: ignore[attr-defined]
-        f"paused by choria=a.example.com on {machine}",
-        f"continued by choria=a.example.com on {machine}",
-    ]
-    assert shop.free()
-
-
 def test_another_person_takes_over_from_a_slow_controller(shop: Shop) -> None:
     """Refused before anything changes if one node's policy does not allow it.
 

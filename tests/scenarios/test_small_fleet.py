@@ -13,7 +13,7 @@ from threading import Timer
 
 import pytest
 
-from tests.rigs.node import PATIENCE
+from tests.rigs.node import PATIENCE, completed
 from tests.rigs.sessions import plain, section
 
 PAGE = "start/small-fleet.md"
@@ -106,7 +106,6 @@ def test_the_tutorial_is_true(terminal: tuple[Terminal, Path]) -> None:
 def test_the_demonstration_ends_well() -> None:
     """README and the landing page begin with it."""
     script = Path(__file__).parents[2] / "scripts/fleet"
-    done = subprocess.run([script, "sqlite"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the loop ends here" in done.stdout
-    assert "server web02.example.com:8080" in done.stdout
+    done = completed(script, "sqlite", timeout=600, cwd=script.parent)
+    assert "the loop ends here" in done.out
+    assert "server web02.example.com:8080" in done.out

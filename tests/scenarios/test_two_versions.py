@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 from localpuppet import __version__
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
-from tests.rigs.node import COMMAND, REPOSITORY
+from tests.rigs.node import COMMAND, REPOSITORY, completed
 from tests.rigs.waiting import PATIENCE
 from tests.scenarios.test_rollouts import site_of
 
@@ -44,17 +43,9 @@ def snapshot(tmp_path: Path) -> list[str]:
 def run(member: Member, command: list[str], *arguments: str) -> tuple[int, str]:
     """Run a command of the program that a node has; return its exit code and output."""
     environment = member.node.environment(PYTHONPATH=str(REPOSITORY))
-    done = subprocess.run(
-        [*command, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd="/",
-        timeout=300,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout
+    done = completed(*command, *arguments, check=False, env=environment)
+    assert "Traceback" not in done.err, done.err
+    return done.code, done.out
 
 
 def versions(fleet: Fleet) -> dict[str, Any]:

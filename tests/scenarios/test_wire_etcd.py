@@ -64,7 +64,7 @@ endpoint hashkv
 def test_a_node_may_not(wire: EtcdWire) -> None:
     for line in LINES.strip().splitlines():
         done = wire.ctl(WEB01, *line.split())
-        assert (done.returncode != 0, "permission denied" in done.stderr) == (True, True), line
+        assert (done.code != 0, "permission denied" in done.err) == (True, True), line
 
 
 async def test_a_node_learns_when_the_store_began_from_what_an_administrator_wrote(
@@ -140,7 +140,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
     wire.start()
     try:
         assert wire.permit() == ""  # nothing to do, no output
-        before = wire.ctl("root", "role", "list").stdout
+        before = wire.ctl("root", "role", "list").out
         smaller = tmp_path / "smaller.yaml"
         smaller.write_text(SMALLER)
         web01 = await wire.connect(WEB01)
@@ -151,8 +151,8 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         await presence.announce(web01, NodeName(WEB01), b"2")
         with pytest.raises(UnavailableError, match="permission denied"):
             await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=presence.PRESENCE_TTL)
-        assert sorted(wire.ctl("root", "user", "list").stdout.split()) == [LB01, "root", WEB01]
-        after = wire.ctl("root", "role", "list").stdout.split()
+        assert sorted(wire.ctl("root", "user", "list").out.split()) == [LB01, "root", WEB01]
+        after = wire.ctl("root", "role", "list").out.split()
         assert len(after) == 3
         assert set(after) != set(before.split())
         alice = await wire.connect(ALICE)
@@ -160,7 +160,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
             await alice.list(layout.PRESENCE)
         await alice.close()
         wire.permit(ROSTER)
-        assert wire.ctl("root", "role", "list").stdout == before
+        assert wire.ctl("root", "role", "list").out == before
         (role,) = [one for one in before.split() if one.startswith(f"localpuppet.{WEB01}.")]
         wire.ctl("root", "user", "revoke-role", WEB01, role)
         wire.ctl("root", "role", "revoke-permission", role, OTHERS.replace(WEB02, WEB01))

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from random import Random
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_yaml import parse
 from localpuppet.base.formats.values import Json
+from tests.rigs.node import completed
 
 DEEP = "[" * 49 + "]" * 49
 
@@ -169,14 +169,8 @@ def test_plain_scalars_for_ruby_are_read_as_ruby_reads_them() -> None:
     pieces = "0123456789_,.:xbeE+-"
     drawn = ["".join(random.choices(pieces, k=random.randint(1, 8))) for _ in range(2000)]
     texts = [*DISPUTED.split(), *(text for text in drawn if text[0].isalnum())]
-    done = subprocess.run(
-        ["/usr/bin/ruby", "-e", RUBY],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for text, expected in zip(texts, json.loads(done.stdout), strict=True):
+    done = completed("/usr/bin/ruby", "-e", RUBY, given=json.dumps(texts))
+    for text, expected in zip(texts, json.loads(done.out), strict=True):
         found = in_python(text)
         assert (found, list(map(type, found))) == (expected, list(map(type, expected))), text
 

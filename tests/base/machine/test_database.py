@@ -2,7 +2,6 @@
 
 import gc
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +12,7 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.sqlite import OLDEST, TABLES, Database, Format, IdTable, check_version
 from tests.doubles.ports import FakeClock
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 
 
 def opened(path: Path) -> bool:
@@ -60,7 +59,7 @@ def test_the_log_survives_the_end_of_another_process_while_this_one_has_two_conn
     path: Path,
 ) -> None:
     first, second = database(path), database(path)
-    subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True, stdout=subprocess.DEVNULL)
+    completed(sys.executable, "-c", _LOOK, path)
     log = path.with_name(f"{path.name}-wal")
     assert log.exists()
     for made in (first, second):
@@ -98,8 +97,7 @@ def test_a_new_file_ignores_the_log_of_a_file_that_was_moved_away(path: Path) ->
         "from tests.base.machine.test_database import database; "
         "made = database(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
-    killed = subprocess.run([sys.executable, "-c", code, str(path)], cwd=REPOSITORY, check=False)
-    assert killed.returncode == -9
+    assert completed(sys.executable, "-c", code, path, cwd=REPOSITORY, check=False).code == -9
     assert path.with_name(f"{path.name}-wal").stat().st_size
     path.rename(path.with_name("damaged"))
     made = Database(path, Format(tables="CREATE TABLE IF NOT EXISTS a (b)", version=1), damaged="")

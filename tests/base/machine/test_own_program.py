@@ -1,9 +1,10 @@
 """The command of localpuppet in the environment of a run works in a shell, in any directory."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.rigs.node import completed
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,18 +15,9 @@ def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None
     for name in ("localpuppet", "localpuppet.py"):
         (place / name).symlink_to(ROOT / name)
     code = "from localpuppet.base.machine.own_program import own_command; print(own_command())"
-    told = subprocess.run(
-        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
-    ).stdout
+    told = completed(sys.executable, "-c", code, cwd=place).out
     assert "big programs" in told
-    done = subprocess.run(
-        ["sh", "-c", f"{told.strip()} --version"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    completed("sh", "-c", f"{told.strip()} --version", cwd=tmp_path)
 
 
 def test_an_installed_program_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
@@ -39,13 +31,7 @@ def test_an_installed_program_imports_nothing_from_the_working_directory(tmp_pat
         "import subprocess, sys; from localpuppet.base.machine.own_program import own_words;"
         "sys.exit(subprocess.run([*own_words(), '--version']).returncode)"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        cwd=foreign,
-        env={"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("localpuppet, version")
+    env = {"PYTHONPATH": str(installed)}
+    done = completed(sys.executable, "-P", "-c", code, cwd=foreign, env=env)
+    assert done.err == ""
+    assert done.out.startswith("localpuppet, version")

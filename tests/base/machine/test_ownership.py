@@ -3,7 +3,6 @@
 import os
 import pwd
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import refuse_foreign
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 
 ALICE = pwd.getpwnam("daemon")  # has a private group
 SHARED = pwd.getpwnam("sync")  # shares the group nogroup with other users
@@ -41,8 +40,8 @@ def refusal(
         env |= {"SUDO_UID": str(sudo.pw_uid), "SUDO_GID": str(sudo.pw_gid)}
     script = "".join(mounts) + 'exec "$@"'
     argv = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", CHECK, str(file)]
-    done = subprocess.run(argv, env=env, stderr=subprocess.PIPE, text=True, check=False)
-    return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+    done = completed(*argv, check=False, env=env)
+    return done.err.strip().rpartition("\n")[2] if done.code else ""
 
 
 def test_a_private_group_may_write_where_its_only_member_may(file: Path) -> None:

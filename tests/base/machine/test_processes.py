@@ -24,7 +24,7 @@ from localpuppet.base.machine.ports import (
 )
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 from tests.rigs.waiting import wait_until
 
 FLOOD = 300_000
@@ -382,10 +382,9 @@ print(seconds_since_boot() - time.monotonic())
 
 def test_the_seconds_since_boot_include_those_in_which_the_machine_slept() -> None:
     """In a time namespace, the machine slept for an hour."""
-    command = ["unshare", "--time", "--boottime", "3600", "--fork", sys.executable, "-c", READ]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 3599.0
+    unshare = ("unshare", "--time", "--boottime", "3600", "--fork")
+    done = completed(*unshare, sys.executable, "-c", READ, cwd=REPOSITORY)
+    assert float(done.out) > 3599.0
 
 
 # A heap of a thread is 64 MiB of address space, of which little is in use.
@@ -414,7 +413,5 @@ print(heaps)
 
 @pytest.mark.parametrize("shares", [True, False])
 def test_threads_have_heaps_of_their_own_unless_they_share(shares: bool) -> None:
-    program = PROGRAM.format(shares=shares)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert (int(done.stdout) == 0) == shares
+    done = completed(sys.executable, "-c", PROGRAM.format(shares=shares), cwd=REPOSITORY)
+    assert (done.err, int(done.out) == 0) == ("", shares)

@@ -119,9 +119,9 @@ class RawEtcd:
     def ctl(self, *arguments: str) -> object | None:
         """Run a command of etcdctl; return `None` if the server replied "permission denied"."""
         done = self._wire.ctl(self._name, *arguments)
-        if done.returncode == 0:
-            return done.stdout
-        assert "permission denied" in done.stderr, done.stderr
+        if done.code == 0:
+            return done.out
+        assert "permission denied" in done.err, done.err
         return None
 
     async def write(self, key: str, value: bytes) -> object | None:

@@ -6,8 +6,6 @@ to reach it with the identity of a member: through localpuppet's store, and belo
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.bus.permissions import API
 from localpuppet.fleet.bus.servers import Servers
 from tests.doubles.certificates import DAY, Ca, pem, write
+from tests.rigs.node import COMMAND, REPOSITORY, Done, completed
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import (
     CTL_ENVIRONMENT,
@@ -32,7 +31,6 @@ from tests.rigs.servers import (
     free_port,
 )
 from tests.rigs.tls import Identity
-from tests.rigs.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
@@ -45,13 +43,7 @@ ALICE = "alice"
 
 def permissions(engine: str, roster: Path = ROSTER) -> str:
     """Return what the verb prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "localpuppet", "bus", "permissions", engine, str(roster)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    return completed(*COMMAND, "bus", "permissions", engine, roster, cwd=REPOSITORY).out
 
 
 def rendered(name: str, changes: Mapping[str, str]) -> str:
@@ -274,16 +266,9 @@ class EtcdWire(Wire):
 
     def permit(self, roster: Path = ROSTER) -> str:
         """Run what the verb prints, as the documentation tells; return its output."""
-        done = subprocess.run(
-            ["sh"],
-            input=permissions("etcd", roster),
-            env=self.environment(self.admin),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
+        text = permissions("etcd", roster)
+        done = completed("sh", given=text, env=self.environment(self.admin))
+        return done.out + done.err
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the environment that gives etcdctl a member's identity."""
@@ -297,16 +282,9 @@ class EtcdWire(Wire):
             "ETCDCTL_KEY": str(own.key),
         }
 
-    def ctl(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def ctl(self, name: str, *arguments: str) -> Done:
         """Run etcdctl with the identity of a member."""
-        return subprocess.run(
-            [str(ETCDCTL), *arguments],
-            env=self.environment(name),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return completed(ETCDCTL, *arguments, check=False, env=self.environment(name))
 
     async def open(self, name: str, servers: Servers, timeout: float) -> KeyValue:
         _ = name
