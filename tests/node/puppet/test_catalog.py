@@ -103,9 +103,6 @@ def test_a_damaged_catalog_of_another_node_is_refused(damage: dict[str, Any]) ->
     sent = {**json.loads(catalog(resource("File", "/a")).to_bytes()), **damage}
     with pytest.raises(InvalidInputError):
         CanonicalCatalog.parse(json.dumps(sent).encode(), where="catalog")
-
-
-def test_a_document_that_is_not_a_catalog_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="not a catalog of Puppet"):
         CanonicalCatalog.of({"resources": [{"title": "x"}]})
 

@@ -73,11 +73,11 @@ def test_a_failed_noop_or_partial_run_does_not_replace_a_good_run(
     assert found(site, R1) == good.id
 
 
-@pytest.mark.parametrize("app", ["web/trunk", "web/branches/main", "?"])
-def test_runs_of_mutable_releases_are_not_stored(site: Recorded, app: str) -> None:
-    site.good_runs.keep(site.ran(app))
-    assert found(site, app) is None
-    assert site.good_runs.releases() == set()
+def test_runs_of_mutable_releases_are_not_stored(site: Recorded) -> None:
+    for app in ("web/trunk", "web/branches/main", "?"):
+        site.good_runs.keep(site.ran(app))
+        assert found(site, app) is None
+        assert site.good_runs.releases() == set()
 
 
 def test_each_source_keeps_its_newest_releases(site: Recorded) -> None:
