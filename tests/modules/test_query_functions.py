@@ -94,10 +94,6 @@ def test_each_function_also_has_a_name_in_the_localpuppet_namespace(
     ("code", "error"),
     [
         ("servers_with_role()", "servers_with_role(): wrong number of arguments (0; must be >= 1)"),
-        (
-            "query_nodes('a', 'b', 'c')",
-            "wrong number of arguments (3; must be 1 to 2)",
-        ),
         ("query_nodes('Package[x]')", "resources of type Package are not supported"),
     ],
 )
