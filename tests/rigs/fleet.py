@@ -11,7 +11,6 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.key_files import TrustedKeys
-from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
+from localpuppet.fleet.trust.signing import MessageSigner
 from tests.rigs.buses import Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node
@@ -158,23 +156,6 @@ class Fleet:
                     return sent.uuid
 
             return list(await asyncio.gather(*(one() for _ in range(count))))
-
-    def replace(self, sender: Member, to: Member) -> str:
-        """Wait for a trigger, and replace it by one that was sent in the same second."""
-
-        async def work() -> str:
-            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
-                key = layout.triggers_for(to.name, KEYPREFIX) + sender.name
-                while (entry := await kv.get(key)) is None:
-                    await asyncio.sleep(0.01)
-                before = Trigger.parse(claimed_payload(entry.value))
-                after = replace(before, uuid=str(uuid.uuid4()))
-                signer = MessageSigner(SignerName(sender.name), sender.key.load())
-                token = signer.sign(after.to_payload(), MessageKind.TRIGGER)
-                await kv.put(key, token, ttl=after.ttl)
-                return after.uuid
-
-        return asyncio.run(work())
 
     def until_expired(self, sender: Member, to: Member) -> None:
         """Wait until the bus has forgotten a trigger, and its ttl of one second has passed."""

@@ -92,14 +92,6 @@ async def test_a_repeated_query_is_recorded_once_with_its_newest_answer(rig: Rig
     ]
 
 
-async def test_none_is_an_answer(rig: Rig) -> None:
-    run = rig.begin(FIRST)
-    assert (await rig.ask("servers_with_role", "nosuch", run=FIRST))["answer"] == []
-    (query,) = read_queries(run)
-    assert query.digest is not None
-    assert query.names == ()
-
-
 @pytest.mark.parametrize("problem", ["away", "stale", "never", "broken"])
 async def test_could_not_ask_is_an_error_also_with_a_fallback(rig: Rig, problem: str) -> None:
     run = rig.begin(FIRST)

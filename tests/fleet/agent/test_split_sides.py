@@ -134,18 +134,6 @@ def test_what_was_accepted_survives_a_kill_of_the_run_side(split: Split) -> None
     assert len(split.node.runs()) == 2
 
 
-def test_a_trigger_that_arrives_while_the_run_side_is_down_leads_to_a_run(split: Split) -> None:
-    run_side = split.run_side()
-    network_side = split.network_side()
-    run_side.end(signal.SIGKILL)
-    assert split.other.run("trigger", "a.example.com").code == 0
-    split.wait_for(
-        network_side, "the run side is unreachable, the bus keeps the messages: run side"
-    )
-    again = split.run_side()
-    split.wait_for(again, " changed")
-
-
 def test_a_trigger_that_is_sent_while_the_network_side_is_down_leads_to_a_run(split: Split) -> None:
     run_side = split.run_side()
     split.network_side().end(signal.SIGKILL)

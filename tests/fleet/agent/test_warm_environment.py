@@ -300,14 +300,6 @@ def test_another_release_and_a_branch_are_served_by_the_library(release: Release
     assert used_environment(release, server)
 
 
-def test_runs_continue_without_an_environment_server(release: ReleaseNode) -> None:
-    kill(release.ready())
-    status, _ = release.run()
-    assert status["outcome"] == "unchanged"
-    assert status["cold_reason"] in ("", "the fork server: the environment server was killed")
-    assert release.run()[0]["outcome"] == "unchanged"
-
-
 def test_an_environment_server_that_still_reads_delays_no_run(release: ReleaseNode) -> None:
     reading = release.ready()
     os.kill(reading, signal.SIGSTOP)
@@ -337,11 +329,3 @@ def test_a_run_whose_environment_server_is_killed_has_its_full_result(release: R
     status = release.warm.over()
     assert (status["outcome"], status["exit_code"]) == ("changed", 2)
     assert status["warm"]
-
-
-def test_the_memory_of_both_servers_is_reported(release: ReleaseNode) -> None:
-    release.ready()
-    server = release.warm.server
-    statm = Path(f"/proc/{server.process().pid}/statm").read_text().split()
-    own = int(statm[1]) * os.sysconf("SC_PAGE_SIZE")
-    assert own < (server.memory() or 0) < 2 * own

@@ -96,19 +96,6 @@ def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
     assert [one["resource"] for one in taken[0]["resources"]] == ["Server[web]"]
 
 
-def test_a_policy_must_name_the_action_react(fleet: Fleet) -> None:
-    lb, web = balancer(fleet)
-    lb.node.write("policies/puppet.policy", "policy default allow\n")
-    tell(web.root, web.name, "10.0.0.2")
-    lb.wait_log("no reaction: not allowed to make this node react: denied by policy line 1")
-    lb.node.write(
-        "policies/puppet.policy",
-        f"policy default deny\nallow\tchoria={web.name}\treact\t*\t*\n",
-    )
-    tell(web.root, web.name, "10.0.0.3")
-    lb.wait_log(rf"accepted a change of {web.name}")
-
-
 def test_a_catalog_that_fails_gets_one_run_and_a_kill_repeats_none(fleet: Fleet) -> None:
     lb, web = balancer(fleet)
     lb.node.app("fail('broken')")

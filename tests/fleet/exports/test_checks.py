@@ -50,16 +50,7 @@ def test_an_unreachable_inventory_is_an_error_and_not_an_empty_list(node: Node) 
     assert node.run("inventory", "exports", "--type", "/etc").code == 2
 
 
-def test_without_a_bus_queries_of_other_nodes_are_errors(node: Node) -> None:
-    node.app("")
-    for words in (
-        ["query", "role=web"],
-        ["inventory", "exports"],
-        ["inventory", "exports", "--policy"],
-    ):
-        done = node.run(*words)
-        assert (done.code, done.out) == (69, ""), words
-        assert "cannot ask other nodes: no bus is configured (write 'bus:' there" in done.err
+def test_without_a_bus_a_query_of_a_catalog_is_an_error(node: Node) -> None:
     node.app("$found = query_nodes('role=web')\nnotify { \"found ${found}\": }")
     done = node.run("apply", "--noop")
     assert (done.code, "no bus is configured" in done.out) == (1, True)

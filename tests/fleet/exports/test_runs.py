@@ -268,34 +268,6 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     assert "Left out" not in a.run("status").out
 
 
-MANY = 5000
-TAKEN = 1000
-EXPORTING_MANY = f"""
-Integer[1, {MANY}].each |$n| {{
-  $tag = $n ? {{ Integer[1, {TAKEN}] => 'first', default => 'other' }}
-  @@app::known {{ "k${{n}}": port => $n, tag => $tag }}
-}}
-"""
-
-
-def test_thousands_of_resources_of_a_node_are_exported_and_collected(fleet: Fleet) -> None:
-    a, b = fleet.add("a", "b", puppet=True)
-    for member, code in (
-        (a, EXPORTING_MANY),
-        (b, "App::Known <<| tag == 'first' |>> { on => 'b' }"),
-    ):
-        member.node.app(code)
-        known = "define app::known(Integer $port, $on = undef) { }"
-        member.node.write("modules/app/trunk/app/manifests/known.pp", known)
-    b.node.write("policies/collect.policy", f"{a.name}\tApp::Known\tk*\n")
-    applied(a)
-    assert len(recorded(a, "exports.json")["resources"]) == MANY
-    applied(b)
-    (collected,) = recorded(b, "collected.json")["collectors"]
-    refs = {one["resource"] for one in collected["resources"]}
-    assert refs == {f"App::Known[k{number}]" for number in range(1, TAKEN + 1)}
-
-
 # The manifests that the page supposes.
 MEMBER = """
 define shop::member(Integer $port, Optional[String] $service = undef) {
@@ -304,13 +276,6 @@ define shop::member(Integer $port, Optional[String] $service = undef) {
 """
 WEB = "@@shop::member { 'web01': port => 8080, tag => 'shop' }"
 BALANCER = "Shop::Member <<| tag == 'shop' |>> { service => 'shop' }"
-
-# A type as concat's: each fragment is a file.
-CONCAT_FRAGMENT = """
-define concat::fragment(String $target, String $content) {
-  file { "${target}.${title}": content => $content }
-}
-"""
 
 
 def give(member: Member, code: str) -> None:
@@ -328,26 +293,3 @@ def test_the_session_is_true(fleet: Fleet) -> None:
     for _, command, said in session("migrate/puppetdb.md", ["lb01# "]):
         told = typed(node, command, root=node.root, directory=node.root)
         assert plain(told.splitlines()) == plain(said), command
-
-
-def test_fragments_are_collected_with_the_lines_that_the_page_appends(fleet: Fleet) -> None:
-    one, several, balancer = fleet.add("web01", "web02", "lb01", puppet=True)
-    target = balancer.root / "lb.cfg"
-    contents = [(one, "server web01\\n"), (several, "server web02\\n  check\\n")]
-    for member, content in contents:
-        body = f'target => "{target}", content => "{content}"'
-        code = f'@@concat::fragment {{ "{member.name}": {body} }}'
-        member.node.app(code)
-        member.node.write("modules/app/trunk/concat/manifests/fragment.pp", CONCAT_FRAGMENT)
-        applied(member)
-    balancer.node.app(f"Concat::Fragment <<| |>> {{ target => '{target}' }}")
-    balancer.node.write("modules/app/trunk/concat/manifests/fragment.pp", CONCAT_FRAGMENT)
-    assert balancer.run("apply").code == 1  # no line yet
-    proposed = balancer.run("inventory", "exports", "--policy").out
-    assert f"# guarded leaves out Concat::Fragment[{several.name}] of {several.name}" in proposed
-    balancer.node.write("policies/collect.policy", proposed)
-    done = applied(balancer)
-    assert "is left out" not in done.out
-    for member, content in contents:
-        file = balancer.root / f"lb.cfg.{member.name}"
-        assert file.read_text() == content.replace("\\n", "\n")

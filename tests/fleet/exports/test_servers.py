@@ -1,6 +1,5 @@
 """Exported servers, and the queries that find them by their role."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,14 +8,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import from_record
 from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
 from localpuppet.fleet.exports.collect_policy import servers_of
-from localpuppet.fleet.inventory.admission import ClaimPolicy, ReceivedEntry
+from localpuppet.fleet.inventory.admission import ClaimPolicy
 from localpuppet.fleet.inventory.entry import ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.tables import EntryRows
-from localpuppet.fleet.inventory.view import View
-from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.inventory.entries import entry
 from tests.fleet.make import resource
 
 NOW = 1_800_000_000.0
@@ -78,27 +74,6 @@ def test_a_role_and_an_address_are_claims() -> None:
     ):
         assert reason in str(policy.refusal(said("a", one)))
     assert policy.refusal(said("a", server("db", "10.0.1.1"))) is None
-
-
-def test_a_view_finds_them(tmp_path: Path) -> None:
-    view = View(tmp_path / "view.sqlite", now=lambda: NOW)
-    view.take(
-        [
-            ReceivedEntry(
-                node=one.node, token=signed(person(one.node), one), found=EntryRows.of(one)
-            )
-            for one in FLEET[:2]
-        ]
-    )
-    (reply,) = [FunctionCall.of("servers_with_role", ["db"]).answer(view)]
-    assert reply.names == ("b.example.com",)
-    view.close()
-
-
-def test_an_entry_has_its_servers() -> None:
-    full = FLEET[1]
-    assert InventoryEntry.parse(full.to_payload()) == full
-    assert InventoryEntry.parse_again(full.to_payload()) == full
 
 
 @pytest.mark.parametrize(

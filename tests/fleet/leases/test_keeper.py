@@ -349,20 +349,6 @@ async def test_the_next_agent_resumes_the_leases_of_the_agent_before() -> None:
     assert rig.lost == []
 
 
-async def test_the_next_agent_releases_locks_without_a_user() -> None:
-    rig = Rig()
-    await rig.keeper.lock("db", wait=0, user=RUN)
-    rig.over.append(RUN)
-    rig.connected = False
-    rig.start("2")
-    await rig.keeper.step()
-    rig.connected = True
-    await rig.keeper.step()
-    assert await rig.is_free("db")
-    assert rig.lost == []
-    assert rig.book.entries() == []
-
-
 @pytest.mark.parametrize("robbed", [True, False])
 async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> None:
     """Another node has the lock, or the lock is free and another node may have had it."""
