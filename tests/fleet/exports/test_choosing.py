@@ -1,6 +1,12 @@
-"""What a collector takes from the exports of nodes, also of a compromised node."""
+"""What a collector takes from the exports of nodes, also of a compromised node.
 
+docs/reference/guarded-lines.md lists what a guarded line drops of the real Puppet's types.
+"""
+
+import json
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +15,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.cli.node_records import SHOWN, collectors
 from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
-from localpuppet.fleet.exports.resource import Offer, is_guarded
+from localpuppet.fleet.exports.resource import OF_TYPES, Offer, is_guarded
 from localpuppet.fleet.exports.search import (
     MAX_LEFT_OUT,
     MAX_TAKEN,
@@ -17,7 +23,9 @@ from localpuppet.fleet.exports.search import (
     Search,
     choose,
 )
+from tests import rigs
 from tests.fleet.make import offer
+from tests.rigs.guarded_page import PAGE, core_types, page
 
 ME = "me.example.com"
 EVIL = "evil"
@@ -244,3 +252,27 @@ def test_too_large_exports_are_an_error_that_names_the_largest_node() -> None:
     with pytest.raises(InvalidInputError, match=r"more than 64 MiB of Host.* 65536 KiB \(b\."):
         chosen(small, *large, kind="Host", lines=lines)
     assert refs(chosen(*large, kind="Host", lines=lines)) == ["b Host[2]", "b Host[3]"]
+
+
+RUBY = Path(rigs.__file__).with_name("core_types.rb")
+
+
+def test_the_page_describes_what_the_guard_does() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run scripts/guarded"
+
+
+@pytest.mark.puppet
+def test_the_page_has_every_parameter_of_the_installed_puppets_types() -> None:
+    done = subprocess.run(["ruby", RUBY], capture_output=True, check=True)
+    known = core_types()
+    for kind, names in json.loads(done.stdout).items():
+        assert set(names) <= set(known[kind]), kind
+
+
+@pytest.mark.parametrize("kind", sorted(OF_TYPES))
+def test_guarded_parameters_of_a_type_exist(kind: str) -> None:
+    assert OF_TYPES[kind] <= set(core_types()[kind])
+
+
+def test_a_type_lists_no_parameter_that_is_guarded_for_all_types() -> None:
+    assert [name for names in OF_TYPES.values() for name in names if is_guarded(name)] == []
