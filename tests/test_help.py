@@ -156,6 +156,9 @@ def test_a_word_of_another_program_is_answered_with_the_right_one(
         ("preview --nodes missing", "--nodes", "--captures"),
         ("preview --nodes=missing", "--nodes", "--captures"),
         ("query x=y --facts os --root missing", "--facts", "--show"),
+        ("report -l 5 --root missing", "-l", "-n"),
+        ("rollout run --nodes a,b --root missing", "--nodes", "NODE"),
+        ("rollout order --nodes=a --root missing", "--nodes", "NODE"),
     ],
 )
 def test_an_option_answers_by_its_earlier_name(

@@ -125,11 +125,11 @@ def check_not_over(command: RolloutCommand, state: RolloutState) -> None:
     """
     if state.over is None:
         return
-    rollout, hint = state.began.id, ""
+    rollout, hint = state.began.id, "others: 'localpuppet rollout list'"
     if command is RolloutCommand.ROLLBACK and state.began.options.delivery is not None:
         (before,) = state.previous if len(state.previous) == 1 else ("APP/tags/OLD",)
         hint = (
-            f"'localpuppet rollout run --release {before} --allow-older --nodes NAMES' takes nodes"
+            f"'localpuppet rollout run --release {before} --allow-older NODE…' takes nodes"
             f" back: 'localpuppet rollout report {rollout}' has their names"
         )
     elif state.resumable and command in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):

@@ -18,7 +18,7 @@
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
@@ -382,25 +382,6 @@ def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
         if checks:
             by_run[NodeRun(run.group, run.node)] = tuple(checks)
     return by_run
-
-
-def only(selected: RolloutSelection, nodes: Collection[NodeName]) -> RolloutSelection:
-    """Return a selection reduced to some nodes; empty groups are dropped.
-
-    Raises:
-        InvalidInputError: None of the nodes is in a group.
-    """
-    groups: list[tuple[NodeName, ...]] = []
-    checks: dict[NodeRun, Checks] = {}
-    for step, group in enumerate(selected.groups, 1):
-        left = tuple(node for node in group if node in nodes)
-        if not left:
-            continue
-        groups.append(left)
-        for node in left:
-            if NodeRun(step, node) in selected.checks:
-                checks[NodeRun(len(groups), node)] = selected.checks[NodeRun(step, node)]
-    return replace(selected, groups=refuse_none(tuple(groups)), checks=checks)
 
 
 def needed(

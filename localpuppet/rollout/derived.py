@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName, did_you_mean
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.fleet.edges.cycles import role_of
@@ -59,43 +59,6 @@ class DerivedPlan(Value):
     site: EnvironmentSite
     roles: Mapping[NodeName, tuple[str, ...]]
     notes: tuple[str, ...]
-
-    def narrowed(
-        self,
-        *,
-        named: Sequence[NodeName],
-        roles: Sequence[str],
-        answer: frozenset[NodeName] | None,
-    ) -> tuple[NodeName, ...]:
-        """Return the nodes that are named, have one of the roles, and match the query, sorted.
-
-        Args:
-            named: Nodes; empty for all.
-            roles: Roles; empty for all.
-            answer: The nodes that match a query; `None` without a query.
-
-        Returns:
-            The nodes; empty if there are no conditions.
-
-        Raises:
-            InvalidInputError: No node matches.
-        """
-        if not named and not roles and answer is None:
-            return ()
-        wanted = frozenset(roles)
-        known = {role for mine in self.roles.values() for role in mine}
-        for role in sorted(wanted - known):
-            raise InvalidInputError(
-                f"no node has the role {role}", where="--role", hint=did_you_mean(role, [*known])
-            )
-        names = set(named or self.roles)
-        if roles:
-            names &= {node for node, mine in self.roles.items() if wanted & {*mine}}
-        if answer is not None:
-            names &= answer
-        if not names:
-            raise InvalidInputError("the selection matches no node", where="inventory")
-        return tuple(sorted(names))
 
 
 class _Classes(Value):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.base.formats.names import EnvironmentName
 from localpuppet.fleet.edges.links import links_of
 from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry, NodeComponent
@@ -147,20 +147,6 @@ def test_the_environment_is_that_of_all_nodes() -> None:
     assert of(node("a", environment=staging)).site.environment == "staging"
     assert of(node("a", environment=staging), node("b")).site.environment == "production"
     assert of().site.components == ()
-
-
-def test_narrowing() -> None:
-    found = of(node("a", "web"), node("b", "web", "db"), node("c"))
-    a, b, c = (NodeName(f"{one}.example.com") for one in "abc")
-    assert found.narrowed(named=(), roles=(), answer=None) == ()
-    assert found.narrowed(named=(c, a), roles=(), answer=None) == (a, c)
-    assert found.narrowed(named=(), roles=("web", "db"), answer=None) == (a, b)
-    assert found.narrowed(named=(b,), roles=("db",), answer=frozenset((a, b))) == (b,)
-    with pytest.raises(InvalidInputError, match=r"no node has the role x \(known: db, web\)"):
-        found.narrowed(named=(), roles=("web", "x"), answer=None)
-    for roles, answer in (((), frozenset[NodeName]()), (("web",), frozenset((c,)))):
-        with pytest.raises(InvalidInputError, match="matches no node"):
-            found.narrowed(named=(), roles=roles, answer=answer)
 
 
 NAMES = ("a", "b", "c", "d")

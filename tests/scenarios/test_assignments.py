@@ -62,7 +62,7 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
 
     # A rollout of a release that does not compile: back to what ran before, with its values.
     options = ["--order", "none", "--release", "app/tags/r3", "--on-failure", "rollback", "--json"]
-    rolled = a.run("rollout", "run", "--nodes", b.name, *options)
+    rolled = a.run("rollout", "run", b.name, *options)
     (told,) = rolled.json["nodes"]
     assert (rolled.code, told["result"], rolled.json["state"]) == (1, "rolled back", "failed")
     request = why(b)
@@ -93,7 +93,7 @@ def test_a_node_reports_what_another_release_would_change_without_values(fleet: 
     fleet.start()
     asked = ("rollout", "plan", "--catalogs", "--order", "none", "--wait-timeout", "5m")
     both = f"{b.name},{c.name}"
-    done = a.run(*asked, "--nodes", both, "--release", "app/tags/r2", "--json")
+    done = a.run(*asked, both, "--release", "app/tags/r2", "--json")
     assert done.code == 1
     first, second = done.json["nodes"]
     assert first == {
@@ -106,10 +106,10 @@ def test_a_node_reports_what_another_release_would_change_without_values(fleet: 
         "left_out": 0,
     }
     assert (second["ok"], "denied by policy line 1 (default)" in second["error"]) == (False, True)
-    done = a.run(*asked, "--nodes", str(b.name), "--release", "app/tags/r3")
+    done = a.run(*asked, str(b.name), "--release", "app/tags/r3")
     assert (done.code, "app/tags/r3: the catalog does not compile" in done.out) == (1, True)
     assert SECRET not in done.out + done.err
-    done = a.run(*asked, "--nodes", str(b.name), "--release", "other/tags/r1")
+    done = a.run(*asked, str(b.name), "--release", "other/tags/r1")
     assert (done.code, "other/tags/r1 comes from another source" in done.out) == (1, True)
     assert not list((b.root / "var").glob("diff-*"))
     assert b.run("status", "--json").json["run"] is None

@@ -96,7 +96,7 @@ def test_a_node_that_is_cut_off_rolls_back_and_an_outage_causes_no_rollback(apar
     apart.is_impatient()
 
     # The firewall drops everything. The agent is killed while it waits, and resumes.
-    options = ("--order", "none", "--nodes", b.name, "--release", "app/tags/r2", "--json")
+    options = ("--order", "none", b.name, "--release", "app/tags/r2", "--json")
     rolling = a.node.start("rollout", "run", *options)
     before = apart.until(lambda told: told.get("release") == "app/tags/r2")
     b.kill()

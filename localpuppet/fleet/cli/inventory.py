@@ -303,9 +303,14 @@ def publish_command(node: NodeApp, dry_run: bool) -> None:
 
 
 FORMATS = ("table", "bolt")
+RENAMED = {"--facts": "--show"}
 
 
-@command("query", exits={69: "the inventory is unreachable or too old"})
+@command(
+    "query",
+    renamed=RENAMED,
+    exits={69: "the inventory is unreachable or too old"},
+)
 @click.argument("expression")
 @option("--show listed FACT,…", "Show these facts, too (networking.ip).")
 @flag("--count only_count", "Print the number of nodes.")
@@ -385,11 +390,17 @@ def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[Fu
 
 def _table(names: Sequence[str], facts: Mapping[str, Json], paths: Sequence[str]) -> str:
     rows = []
+    for path in paths:
+        if all(_value(facts, name, path) is None for name in names):
+            render.note(f"warning: none of these nodes has the fact {one_line(path)}")
     for name in names:
-        about = facts.get(name)
-        values = [about.get(path) for path in paths] if isinstance(about, dict) else []
-        rows.append([name, *(_cell(value) for value in values)])
+        rows.append([name, *(_cell(_value(facts, name, path)) for path in paths)])
     return render.table(["NODE", *map(one_line, paths)], rows)
+
+
+def _value(facts: Mapping[str, Json], name: str, path: str) -> Json:
+    about = facts.get(name)
+    return about.get(path) if isinstance(about, dict) else None
 
 
 def _cell(value: Json) -> str:

@@ -4,7 +4,7 @@ If a node of another version sends another form, its fields are shown one by one
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.converter import from_record
-from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.names import NodeName, ReleasePath, did_you_mean
 from localpuppet.base.formats.text import folded, shown_names
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.fleet.app import FleetApp, run
@@ -185,13 +185,19 @@ def _hold(raw: Mapping[str, Any]) -> str:
 
 
 def chosen(
-    node: NodeApp, selection: NodeSelection, *, acts: bool, short: bool = True
+    node: NodeApp,
+    selection: NodeSelection,
+    *,
+    acts: bool,
+    short: bool = True,
+    among: Collection[NodeName] = (),
 ) -> list[NodeName]:
     """Return the nodes of a selection.
 
     Args:
         acts: Whether the command acts on them: it first prints names that differ from the words.
         short: Whether a short name means the one known node that it fits.
+        among: The nodes if none is selected, and those that an earlier rollout may select.
 
     Raises:
         InvalidInputError: A name fits no known node, or several; or no node is selected.
@@ -201,17 +207,19 @@ def chosen(
     fleet.require_bus()
     words = [*dict.fromkeys(selection.nodes)]
     names = [NodeName.parse(word) for word in words]
-    without = {name for text in selection.without for name in text.split(",")}
+    without = [NodeName.parse(word) for word in selection.without]
+    without = run(_known(fleet, without, short=short)) if without else []
     groups = []
     if selection.query is not None or selection.roles:
         groups.append(matching(fleet, query=selection.query, roles=selection.roles))
     if selection.failed_in is not None:
-        groups.append(frozenset(node.failed_in(selection.failed_in)))
+        failed = frozenset(node.failed_in(selection.failed_in))
+        groups.append(failed.intersection(among) if among else failed)
     if names:
         names = run(_known(fleet, names, short=short))
         groups = [group.intersection(names) for group in groups]
-    selected = frozenset.intersection(*groups) if groups else frozenset(names)
-    names = [name for name in names or sorted(selected) if name in selected - without]
+    selected = frozenset.intersection(*groups) if groups else frozenset(names or among)
+    names = [name for name in names or sorted(selected) if name in selected.difference(without)]
     if not names:
         raise InvalidInputError("the selection matches no node", hint="see 'localpuppet nodes'")
     if acts and names != words:
@@ -226,6 +234,7 @@ def matching(
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
     wanted, unknown = {*roles}, list[str]()
+    known = set[str]()
 
     def read(reader: "InventoryReader") -> frozenset[NodeName]:
         groups = []
@@ -234,13 +243,18 @@ def matching(
             groups.append(frozenset(map(NodeName, answer.names)))
             unknown.extend(answer.unknown)
         if roles:
-            nodes = reader.nodes()
+            nodes = [*reader.nodes()]
+            known.update(*(one.roles for one in nodes))
             groups.append(frozenset(one.node for one in nodes if wanted & {*one.roles}))
         return frozenset.intersection(*groups)
 
     found = run(fleet.entries.answer(read, render.note)).answer
     for text in unknown:
         render.note(f"warning: {text}")
+    for role in sorted(wanted - known):
+        raise InvalidInputError(
+            f"no node has the role {role}", where="--role", hint=did_you_mean(role, [*known])
+        )
     return found
 
 

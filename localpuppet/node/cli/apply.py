@@ -237,10 +237,13 @@ def cancel_command(node: NodeApp, run: str | None) -> None:
         supervisor = ProcessId.from_dict(status.supervisor)
         with suppress(ProcessLookupError):
             process = os.pidfd_open(supervisor.pid)
-            if node.processes.alive(supervisor):  # it, and not another one with its number
-                signal.pidfd_send_signal(process, signal.SIGTERM)
-                render.emit(f"cancelling {status.id}: see 'localpuppet status --wait'")
-                return
+            try:
+                if node.processes.alive(supervisor):  # it, and not another one with its number
+                    signal.pidfd_send_signal(process, signal.SIGTERM)
+                    render.emit(f"cancelling {status.id}: see 'localpuppet status --wait'")
+                    return
+            finally:
+                os.close(process)
     raise InvalidInputError(f"the run {status.id} is over", hint="see 'localpuppet status'")
 
 

@@ -89,8 +89,7 @@ def _note_renamed(old: str, new: str) -> None:
     render.note(f"'{old}' is now '{new}', and ends with version 0.2")
 
 
-# An option's name before version 0.1 → its name.
-RENAMED_OPTIONS = {"--nodes": "--captures", "--facts": "--show", "-l": "-n"}
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Command(click.Command):
@@ -98,14 +97,18 @@ class Command(click.Command):
 
     Args:
         exits: Exit code → meaning; empty text takes it from `EXITS`. 0 and 2 need no entry.
+        renamed: Old name of an option or subcommand, which prints a note → the words that it means;
+            an argument has no name, so that the option's value takes its place.
     """
 
     def __init__(
         self,
         *arguments: Any,  # noqa: ANN401
         exits: Mapping[int, str] | None = None,
+        renamed: Mapping[str, str] = NONE,
         **named: Any,  # noqa: ANN401
     ) -> None:
+        self._renamed = renamed
         # click keeps the option that the first context of a command makes.
         named.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
         super().__init__(*arguments, **named)
@@ -156,15 +159,16 @@ class Command(click.Command):
 
     def _with_new_options(self, args: Sequence[str]) -> list[str]:
         """Return the words with options by their present names; say so of an earlier one."""
-        known = {name for param in self.params for name in param.opts}
         end = args.index("--") if "--" in args else len(args)
-        words = [*args]
-        for place, word in enumerate(args[:end]):
+        words: list[str] = []
+        for place, word in enumerate(args):
             old, sign, value = word.partition("=")
-            new = RENAMED_OPTIONS.get(old)
-            if new in known and old not in known:
-                words[place] = f"{new}{sign}{value}"
-                _note_renamed(old, new)
+            new = self._renamed.get(old) if old.startswith("-") and place < end else None
+            if new is None:
+                words.append(word)
+                continue
+            _note_renamed(old, new)
+            words += [new + sign + value] if new.startswith("-") else [value] if sign else []
         return words
 
     def _refuse_split_times(self, ctx: click.Context, words: Sequence[str]) -> None:
@@ -252,12 +256,13 @@ _SELECTION = (
 ANY, SOME, OPTION = "[NODE]...", "NODE...", "--node"
 
 
-def selects_nodes(form: str) -> Decorator:
+def selects_nodes(form: str, *, of_all: bool = False) -> Decorator:
     """Return the decorator that adds the selection of nodes, which a command gets as `selection`.
 
     Args:
         form: How nodes are named: `ANY` or `SOME` arguments, or the option `--node` beside another
             argument.
+        of_all: Whether the command is for all nodes if none is named, and not for this one.
     """
     names = (
         option("--node nodes NODE", "This node (repeatable).", multiple=True)
@@ -271,8 +276,10 @@ def selects_nodes(form: str) -> Decorator:
             from localpuppet.node.app import NodeSelection
 
             parts = {name: given.pop(name) for name in NodeSelection.__value_fields__}
+            for name in ("nodes", "without"):
+                parts[name] = [word for text in parts[name] for word in text.split(",")]
             selection = NodeSelection(**parts)
-            if not selection and (form == SOME or selection.without):
+            if not (selection or of_all) and (form == SOME or selection.without):
                 raise click.UsageError(
                     "name nodes, or select them with --query, --role or --failed-in"
                 )
@@ -295,7 +302,6 @@ def only_here(selection: "NodeSelection", **options: object) -> None:
 
 MAX_WORD = 60
 HIDDEN = "call"  # for the Puppet modules
-NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class CommandGroup(Command, click.Group):
@@ -305,7 +311,6 @@ class CommandGroup(Command, click.Group):
         sections: Title in the help → command → module in `localpuppet`, in which the command is
             named `COMMAND_command`.
         aliases: Other name of a command → the words that it means.
-        renamed: The same for old names, which print a note.
         advice: Word of a neighbouring program → the words that are right here.
         everyday: The commands with which the help begins; the others are one line a section.
     """
@@ -315,13 +320,12 @@ class CommandGroup(Command, click.Group):
         *,
         sections: Mapping[str, Mapping[str, str]],
         aliases: Mapping[str, str] = NONE,
-        renamed: Mapping[str, str] = NONE,
         advice: Mapping[str, str] = NONE,
         everyday: Sequence[str] = (),
         **arguments: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
-        self.sections, self._aliases, self._renamed = sections, aliases, renamed
+        self.sections, self._aliases = sections, aliases
         self._advice, self._everyday = advice, everyday
         self._modules = {name: file for part in sections.values() for name, file in part.items()}
 

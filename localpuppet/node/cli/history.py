@@ -139,6 +139,7 @@ def shortener(*directories: Path) -> Callable[[str], str]:
     return shorten
 
 
+RENAMED = {"-l": "-n"}
 WIDE = 120
 SLOWEST = 5
 # Lines of Puppet's output that are shown without a report, and characters that are read for them.
@@ -426,6 +427,7 @@ def _assigned(raw: object) -> str:
 @command(
     "report",
     RunCommand,
+    renamed=RENAMED,
     exits={
         0: "the report is shown, whatever the result of the run",
         1: "the run has no report; a node refused to answer",

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.app import FleetApp
-from localpuppet.fleet.cli.requests import matching
-from localpuppet.node.app import NodeApp
+from localpuppet.fleet.cli.requests import chosen
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, option, options, query_option, role_option
+from localpuppet.node.cli.command import ANY, command, option, options, selects_nodes
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
 
@@ -28,23 +28,14 @@ if TYPE_CHECKING:
 
 
 SITE = "Site"  # the title of these options in the help
-_SELECTION = options(
-    "Nodes",
-    option(
-        "--nodes NODE,…",
-        "Only these nodes; what other nodes produce counts as done (repeatable).",
-        multiple=True,
-    ),
-    role_option,
-    query_option,
+RENAMED = {"--nodes": "NODE"}
+_SITE = options(
+    SITE,
     option(
         "--instance instances NAME",
         "Only nodes of this application instance (repeatable).",
         multiple=True,
     ),
-)
-_SITE = options(
-    SITE,
     option(
         "--site source FILE|URL",
         "A site file, Puppet's environment graph (JSON), '-' for standard input, an https "
@@ -63,27 +54,19 @@ _SITE = options(
 
 def site_options(command: Any) -> Any:  # noqa: ANN401
     """Add the options for a site and a selection to a command."""
-    return _SELECTION(_SITE(command))
+    return selects_nodes(ANY, of_all=True)(_SITE(command))
 
 
-def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
-    """Return the nodes that `--nodes` names, each once."""
-    words = [name for text in nodes for name in text.split(",")]
-    return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
-
-
-def read_plan(node: NodeApp, given: Mapping[str, Any]) -> Plan:
+def read_plan(node: NodeApp, given: Mapping[str, Any], *, acts: bool = False) -> Plan:
     """Return the plan of a site or of the inventory, narrowed by the options."""
     from localpuppet.rollout.site_file import DEFAULT, OWN, place, read_site, site_url
 
-    source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
+    source, instances = given["source"], tuple(dict.fromkeys(given["instances"]))
+    selection: NodeSelection = given["selection"]
     if source is None:
-        return inventory_plan(
-            node, instances=instances, named=named, roles=given["roles"], query=given["query"]
-        )
-    if given["roles"] or given["query"] is not None:
+        return _inventory_plan(node, instances, selection, acts=acts)
+    if selection.roles or selection.query is not None:
         raise click.UsageError("--role and --query select nodes of the inventory: leave out --site")
-    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=named)
     certificate, key = given["site_cert"], given["site_key"]
     if (certificate is None) != (key is None):
         raise click.UsageError("--site-cert and --site-key require each other")
@@ -97,7 +80,27 @@ def read_plan(node: NodeApp, given: Mapping[str, Any]) -> Plan:
             node, ca=given["site_ca"], certificate=certificate, key=key, default=default
         )
     site = read_site(source, node.documents, server)
-    return make_plan(site, selection, where=place(source))
+    nodes = _of_site(node, selection, {component.node for component in site.components})
+    return make_plan(site, PlanSelection(instances=instances, nodes=nodes), where=place(source))
+
+
+def _of_site(
+    node: NodeApp, selection: NodeSelection, known: Collection[NodeName]
+) -> tuple[NodeName, ...]:
+    """Return the nodes that a selection names among those of a site; empty for all."""
+    named = tuple(NodeName.parse(name) for name in dict.fromkeys(selection.nodes))
+    if selection.failed_in is None and not selection.without:
+        return named
+    failed = known if selection.failed_in is None else node.failed_in(selection.failed_in)
+    for name in selection.without:
+        if name not in known:
+            hint = did_you_mean(name, [*known])
+            raise InvalidInputError(f"unknown node {name!r}", where="--without", hint=hint)
+    names = (name for name in named or sorted(known) if name in failed)
+    nodes = tuple(name for name in names if name not in selection.without)
+    if not nodes:
+        raise InvalidInputError("the selection matches no node", where="site")
+    return nodes
 
 
 @contextmanager
@@ -121,6 +124,7 @@ def without_collector() -> Iterator[None]:
         2: "the site is invalid or has no order, or no node is selected",
         69: "the inventory is unreachable, or Graphviz is missing",
     },
+    renamed=RENAMED,
 )
 @site_options
 @option("--json form", "Print the plan as JSON.", flag_value="json")
@@ -133,6 +137,8 @@ def order_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # 
 
     The plan has groups; the nodes of a group can run at the same time. A node that consumes
     something is in a later group than all nodes that produce it. The command runs nothing.
+
+    With NODE or a selection, the plan has these nodes; what others produce counts as done.
 
     Without --site, the order comes from the inventory: from the components that catalogs declare,
     and from what nodes collect from, query about and kick each other.
@@ -148,7 +154,7 @@ def order_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # 
       localpuppet rollout order --role web --role haproxy
       localpuppet rollout order --site site.yaml
       localpuppet rollout order --site environment.json --instance 'Lamp[app1]'
-      localpuppet rollout order --site site.yaml --nodes db01.example.com
+      localpuppet rollout order --site site.yaml db01.example.com
       localpuppet rollout order --site site.yaml --svg > plan.svg
       localpuppet rollout order --site site.yaml --json | jq '.groups[].runs'
     """
@@ -317,13 +323,8 @@ LOOK = 60.0
 T = TypeVar("T")
 
 
-def inventory_plan(
-    node: NodeApp,
-    *,
-    instances: Sequence[str],
-    named: Sequence[NodeName],
-    roles: Sequence[str],
-    query: str | None,
+def _inventory_plan(
+    node: NodeApp, instances: tuple[str, ...], selection: NodeSelection, *, acts: bool
 ) -> Plan:
     """Return the plan of the inventory, narrowed by the selection."""
     plan = _read(node, _derive)
@@ -331,13 +332,13 @@ def inventory_plan(
         render.say(f"# {render.user_text(note)}", err=True)
     if not plan.roles:
         render.say(NOBODY, err=True)
-    nodes = plan.narrowed(
-        named=named,
-        roles=roles,
-        answer=None if query is None else matching(FleetApp(node), query=query),
+    nodes = (
+        chosen(node, selection, acts=acts and bool(selection.nodes), among=plan.roles)
+        if selection or selection.without
+        else ()
     )
-    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
-    return make_plan(plan.site, selection, where=INVENTORY)
+    part = PlanSelection(instances=instances, nodes=tuple(sorted(nodes)))
+    return make_plan(plan.site, part, where=INVENTORY)
 
 
 def _derive(reader: "InventoryReader") -> "DerivedPlan":
@@ -375,7 +376,7 @@ def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[Node
 
 
 def refuse_unlisted(
-    node: NodeApp, selected: Collection[NodeName], without: Collection[NodeName]
+    node: NodeApp, selected: Collection[NodeName], without: Collection[str]
 ) -> None:
     """Refuse a rollout that nodes could miss because they have no entry in the inventory."""
     from localpuppet.fleet.app import run
@@ -386,8 +387,7 @@ def refuse_unlisted(
         raise InvalidInputError(
             f"the rollout would miss online nodes without an entry: {shown_names(missing)}",
             where=INVENTORY,
-            hint="an entry follows a good run; name nodes with --nodes, or leave these out with"
-            " --without",
+            hint="an entry follows a good run; name nodes, or leave these out with --without",
         )
 
 

@@ -16,20 +16,20 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.fleet.cli.requests import matching, shown
+from localpuppet.fleet.cli.requests import chosen, shown
 from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
-from localpuppet.node.app import NodeApp
+from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option, options, without_option
+from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.puppet.changes import SALT_DIGITS
 from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout import deciding
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.cli.order import (
+    RENAMED,
     SITE,
     fact_of,
-    names_in,
     read_plan,
     refuse_unlisted,
     show,
@@ -59,21 +59,16 @@ _ORDER = options(
     SITE,
     option(
         "--order",
-        "none: all selected nodes are one group; requires --query, --role or --nodes.",
+        "none: all selected nodes are one group; requires NODE, --query or --role.",
         type=click.Choice(["site", "none"]),
         default="site",
         show_default=True,
     ),
-    without_option,
 )
 earlier_options = options(
     "Earlier rollout",
     option(
         "--approve DIGEST", "Allow only changes that the rollout with --noop of this digest showed."
-    ),
-    option(
-        "--failed-in parent ID",
-        "Run only nodes that did not succeed in rollout ID, with its options.",
     ),
 )
 # The options that --failed-in takes from the earlier rollout.
@@ -174,38 +169,28 @@ def what_options(command: Any) -> Any:  # noqa: ANN401
     return site_options(_ORDER(command))
 
 
-def selected(
-    node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
-) -> RolloutSelection:
+def selected(node: NodeApp, given: dict[str, Any], *, acts: bool) -> RolloutSelection:
     """Return the selection of the options."""
-    from localpuppet.rollout import deciding
-
+    words: NodeSelection = given["selection"]
     if given["order"] == "none":
-        selection = _one_group(node, given, again)
+        selection = _one_group(node, given, words, acts=acts)
     else:
-        selection = deciding.of_plan(read_plan(node, given))
-        selection = selection if again is None else deciding.only(selection, again)
-    without, nodes = names_in(given["without"]), {*itertools.chain(*selection.groups)}
-    if given["source"] is None and not given["nodes"] and again is None:
-        refuse_unlisted(node, nodes, without)
-    return deciding.only(selection, nodes - {*without}) if without else selection
+        selection = deciding.of_plan(read_plan(node, given, acts=acts))
+    if given["source"] is None and not words.nodes and words.failed_in is None:
+        refuse_unlisted(node, {*itertools.chain(*selection.groups)}, words.without)
+    return selection
 
 
 def _one_group(
-    node: NodeApp, given: dict[str, Any], again: frozenset[NodeName] | None
+    node: NodeApp, given: dict[str, Any], words: NodeSelection, *, acts: bool
 ) -> RolloutSelection:
-    query, roles, nodes = given["query"], given["roles"], given["nodes"]
     if given["source"] is not None or given["instances"]:
         raise click.UsageError("--order none excludes --site and --instance")
-    if query is None and not roles and not nodes and again is None:
-        raise click.UsageError("--order none requires --query, --role or --nodes")
-    groups = [] if again is None else [again]
-    if query is not None or roles:
-        groups.append(matching(FleetApp(node), query=query, roles=roles))
-    if nodes:
-        groups.append(frozenset(names_in(nodes)))
+    if not words:
+        raise click.UsageError("--order none requires NODE, --query or --role")
+    query, roles = words.query, words.roles
     title = f"query {query}" if query else f"role {', '.join(roles)}" if roles else ""
-    names = frozenset.intersection(*groups)
+    names = chosen(node, words, acts=acts and bool(words.nodes))
     first = min(names, default="")
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return deciding.one_group(names, title=title or f"{first}{others}")
@@ -273,18 +258,18 @@ def _checks(texts: tuple[str, ...]) -> tuple[Check, ...]:
 
 def _options_of_parent(
     node: NodeApp, app: RolloutApp, given: dict[str, Any]
-) -> tuple[RolloutOptions, RolloutState, frozenset[NodeName]]:
-    """Return the options and the state of the `--failed-in` rollout, and the nodes to repeat."""
+) -> tuple[RolloutOptions, RolloutState]:
+    """Return the options and the state of the `--failed-in` rollout."""
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
-    state, nodes = app.failed_in(RolloutId.parse(given["parent"]))
+    state, _ = app.failed_in(RolloutId.parse(given["selection"].failed_in))
     earlier = state.began.options
     timeout = _seconds(given, "wait_timeout") or earlier.timeout
     again_options = replace(earlier, until=_until(node, given), timeout=timeout)
-    return again_options, state, nodes
+    return again_options, state
 
 
-@command("run", exits=EXITS)
+@command("run", exits=EXITS, renamed=RENAMED)
 @what_options
 @earlier_options
 @how_options
@@ -293,7 +278,8 @@ def _options_of_parent(
 def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Run Puppet on many nodes, in the order of a plan.
 
-    The plan is that of 'rollout order' with the same options. The rollout asks all nodes whether
+    The plan is that of 'rollout order' with the same options. With --failed-in, the rollout has the
+    options of rollout ID. The rollout asks all nodes whether
     they are ready, puts them on hold, so that nothing else runs them, and then runs one group after
     the other. A node that does not report its result has failed. With --release, all nodes fetch
     and verify the release before one changes.
@@ -316,13 +302,13 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
       localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
     """
     app = RolloutApp(node)
-    parent, nodes = None, None
-    if given["parent"] is None:
+    parent = None
+    if given["selection"].failed_in is None:
         options = _new_options(node, given)
     else:
-        options, parent, nodes = _options_of_parent(node, app, given)
+        options, parent = _options_of_parent(node, app, given)
     with without_collector():
-        selection = selected(node, given, nodes)
+        selection = selected(node, given, acts=True)
     groups, fact, digest = selection.groups, options.one_at_a_time_by, given["approve"]
     approval, salt = None, secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
     if digest is not None:
@@ -475,6 +461,7 @@ def _line(sign: str, name: str, color: str) -> str:
         2: "an option or the site is invalid, or no node is selected",
         69: "the bus is unreachable",
     },
+    renamed=RENAMED,
 )
 @what_options
 @options(
@@ -513,13 +500,11 @@ def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa:
     if not catalogs:
         if given["order"] != "site":
             raise click.UsageError(f"--order {given['order']} requires --catalogs")
-        if given["without"]:
-            raise click.UsageError("--without requires --catalogs")
         with without_collector():
             show(read_plan(node, given), "json" if as_json else None)
         return 0
     with without_collector():
-        selection = selected(node, given, None)
+        selection = selected(node, given, acts=False)
     nodes = sorted({name for group in selection.groups for name in group})
     seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
     comparisons = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)

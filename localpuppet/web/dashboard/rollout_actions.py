@@ -169,7 +169,7 @@ class RolloutStart:
     def words(self) -> tuple[str, ...]:
         """The words after 'localpuppet rollout run'."""
         options = (f"--{name.replace('_', '-')}={value}" for name, value in self.options.items())
-        return ("--nodes", ",".join(self.nodes), *options)
+        return (*self.nodes, *options)
 
     @property
     def command(self) -> str:

@@ -96,7 +96,7 @@ def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> Non
         ["enable", "b.example.com"],
         ["assign", "b.example.com", "app/tags/r1"],
         ["capture", "nodes", "--query", ""],
-        ["rollout", "run", "--nodes", "b.example.com"],
+        ["rollout", "run", "b.example.com"],
         ["query", "role=web"],
         ["inventory", "exports"],
         ["inventory", "exports", "--policy"],

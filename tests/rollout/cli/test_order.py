@@ -129,9 +129,10 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
             "--site-key require each other",
         ),
         (["--site", LAMP, "--instance", "Lamp[app9]"], "unknown application instance 'Lamp[app9]'"),
-        (["--site", LAMP, "--nodes", "dev9.devco.net"], "unknown node 'dev9.devco.net'"),
-        (["--site", LAMP, "--nodes", "dev1.devco.net,"], "node name ''"),
-        (["--site", LAMP, "--nodes", "*"], "no wildcards"),
+        (["--site", LAMP, "dev9.devco.net"], "unknown node 'dev9.devco.net'"),
+        (["--site", LAMP, "dev1.devco.net,"], "node name ''"),
+        (["--site", LAMP, "*"], "no wildcards"),
+        (["--site", LAMP, "--without", "dev9.devco.net"], "--without: unknown node 'dev9.devco.n"),
     ],
 )
 def test_misuse_is_a_single_line_and_exit_code_2(
@@ -149,7 +150,7 @@ def test_json_matches_its_schema(node: Node, shop: str) -> None:
     for arguments, nodes, external in (
         ([LAMP], 4, []),
         ([shop], 2, []),
-        ([shop, "--instance", "shop", "--nodes", "web01.example.com"], 1, ["sql/shop"]),
+        ([shop, "--instance", "shop", "web01.example.com"], 1, ["sql/shop"]),
         ([str(node.write("empty.json", '{"applications": {"a": {}}}'))], 0, []),
     ):
         done = node.run("rollout", "order", "--json", "--site", *arguments)
@@ -284,8 +285,15 @@ def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_
     for words in ([], ["--role", "web"], ["--order", "none", "--query", "role=web"]):
         refused = operator.run("rollout", "run", *words)
         assert (refused.code, miss in refused.err) == (2, True)
-    for words in (["--without", str(b.name)], ["--nodes", str(a.name)]):
-        assert miss not in operator.run("rollout", "run", *words).err
+    short = a.name.partition(".")[0]
+    for words in (["--without", str(b.name)], [str(a.name)], [short]):
+        done = operator.run("rollout", "run", *words)
+        assert (miss in done.err, a.name in done.out) == (False, True)
+        assert (f"# 1 node: {a.name}" in done.err) == (words == [short])
+    misspelt = operator.run("rollout", "run", "--without", f"{b.name}x")
+    assert (misspelt.code, f"no known node {b.name}x (did you mean" in misspelt.err) == (2, True)
+    shown = operator.run("rollout", "order", "--json", "--without", b.name)
+    assert [run["node"] for group in shown.json["groups"] for run in group["runs"]] == [a.name]
     b.publish_entry("web")
     assert operator.run("query", "role=web").err == ""
     none = operator.run("rollout", "run", "--without", f"{a.name},{b.name}")

@@ -43,7 +43,7 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
     ("words", "message"),
     [
         ([], "the selection matches no node"),
-        (["--order", "none"], "--order none requires --query, --role or --nodes"),
+        (["--order", "none"], "--order none requires NODE, --query or --role"),
         (["--site", "@SITE@", "--query", "x"], "select nodes of the inventory: leave out --site"),
         (["--site", "@SITE@", "--window", "2", "--batch", "3"], "exclude each other"),
         (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),

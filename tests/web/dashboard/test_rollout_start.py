@@ -24,7 +24,7 @@ def test_the_command_line_accepts_the_shown_command() -> None:
     words = shlex.split(start.command)
     assert words[:3] == ["localpuppet", "rollout", "run"]
     given = run_command.make_context("run", words[3:]).params
-    assert given["nodes"] == ("db01,web01",)
+    assert given["nodes"] == ("db01", "web01")
     assert [given[name] for name in FORM] == ["shop/tags/r7", 1, 2, "10%"]
     other = RolloutStart.read({**FORM, "canary": "2"}, NODES)
     assert len({start.digest, other.digest, RolloutStart.read(FORM, NODES[:1]).digest}) == 3
@@ -81,7 +81,7 @@ def test_a_rollout_starts_with_the_names_and_options_that_were_confirmed(
     actor.words.clear()
     answer = visitor.post("/rollouts/do/start", data=form)
     assert (answer.status_code, "A process has started rollout" in answer.text) == (200, True)
-    command = "localpuppet rollout run --nodes db01,web01 --release=shop/tags/r7 --canary=1"
+    command = "localpuppet rollout run db01 web01 --release=shop/tags/r7 --canary=1"
     assert actor.words == [command]
     assert "2 nodes (db01, web01): start a rollout (release shop/tags/r7" in site.log.lines[-1][1]
     assert visitor.post("/rollouts/do/start", data=form).status_code == 403

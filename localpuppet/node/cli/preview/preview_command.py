@@ -32,6 +32,7 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 
 @command(
     "preview",
+    renamed={"--nodes": "--captures"},
     exits={
         0: "success, with or without differences",
         1: "a node fails to compile or has no readable capture, --fail-on forbids a difference, or"

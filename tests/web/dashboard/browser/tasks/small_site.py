@@ -132,7 +132,7 @@ class SmallSite:
         self._age(self.member("bak01"))
         online = ",".join(names[:4])
         options = ("--order", "none", "--max-failures", "2", "--release", "site/tags/r2")
-        self.alice.does("rollout", "run", "--nodes", online, *options, code=1)
+        self.alice.does("rollout", "run", online, *options, code=1)
         drifts = self.member("web02")
         (drifts.root / "web.conf").write_text("changed by hand\n")
         self.alice.does("trigger", str(drifts.name), "--wait")

@@ -203,7 +203,7 @@ def test_resuming_pausing_and_stopping_a_rollout_take_two_clicks_each(
     names = "web01.example.com,web02.example.com"
     check = f"/bin/sh -c 'while [ -e {gate} ]; do sleep 0.05; done'"
     options = ("--order", "none", "--canary", "1", "--check", check)
-    controller = site.alice.node.start("rollout", "run", "--nodes", names, *options)
+    controller = site.alice.node.start("rollout", "run", names, *options)
 
     def shows(*words: str) -> None:
         operator.begins()
