@@ -7,6 +7,7 @@ import codecs
 import gc
 import io
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -78,26 +79,56 @@ EVERYDAY = (
     *("check", "apply", "status", "report", "rollback"),
     *("nodes", "trigger", "disable", "preview", "rollout"),
 )
-# What is right here → words and options of Puppet, r10k, Choria and others.
+# What is right here → words and options of Puppet, r10k, Choria and others; COMMAND:WORD of one.
 _ADVICE = {
     "--help": "help man",
     "--version": "version",
-    "apply": "-t --test run",
-    "apply --noop": "--noop --dry-run noop simulate",
-    "apply -- --debug": "--debug",
-    "stage": "deploy environment fetch pull sync",
-    "release lock": "puppetfile install module update",
-    "nodes": "ping count summary",
-    "query": "find search",
-    "rollout run": "runall job",
-    "web": "dashboard ui",
-    "rollback": "undo revert",
-    "inventory facts": "facter",
+    "agent": "start daemon server",
+    "apply": "-t --test run puppet",
+    "apply --noop": "--noop --dry-run noop simulate drift",
+    "apply -- --debug": "--debug -d",
+    "check": "config doctor validate",
+    "disable": "--disable lock",
+    "enable": "--enable unlock",
+    "history -n 1": "last_run_summary",
+    "init": "setup --server",
+    "inventory facts": "facter inventory:show",
+    "inventory forget": "remove delete",
+    "join": "add",
     "keys": "cert ca ssl",
+    "keys trust": "keys:sign keys:add",
+    "logs -f": "tail log",
+    "nodes": "ping count summary list ls ps get",
+    "policy show": "policy:list",
+    "query": "find search discover",
+    "release check": "parser",
+    "release list": "release:show",
+    "release lock": "puppetfile install module update",
+    "release tag": "push publish",
+    "rollback": "undo revert",
+    "rollout list": "rollout:history",
+    "rollout run": "runall job",
+    "rollout run --noop": "plan:--noop",
+    "rollout status": "rollout:show",
+    "rollout stop": "rollout:abort rollout:cancel stop",
+    "runonce": "mco rpc req trigger:--tags",
+    "runonce --noop": "trigger:--noop",
+    "stage": "deploy environment fetch pull sync release:deploy release:fetch",
+    "status": "info",
+    "try": "-e --execute --modulepath",
+    "web": "dashboard ui",
 }
 ADVICE = {word: right for right, words in _ADVICE.items() for word in words.split()}
-# Option of another program → the one that a command may have.
-OPTIONS = {"--dry-run": "--noop"}
+# The option that a command may have → those of other programs.
+_OPTIONS = {
+    "--json": "-o --output --format",
+    "--listen": "--port --bind -p",
+    "--node": "--node --nodes --targets --hosts --limit -I -N -n",
+    "--noop": "--dry-run --check",
+    "--query": "-F -W -S -C --filter --where",
+    "--wait-timeout": "--timeout",
+}
+OPTIONS = {name: right for right, names in _OPTIONS.items() for name in names.split()}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
@@ -237,19 +268,32 @@ def _report_usage(error: click.ClickException) -> int:
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split())  # click puts each choice on a line
+        if isinstance(error.param, click.Option) and error.param.help:
+            message = f"{message.rstrip('.')}: {error.param.help}"
     if isinstance(error, click.NoSuchOption):
-        name, command = error.option_name, error.ctx.command if error.ctx else cli
-        hint = suggest(name, error.possibilities or [])
-        if any(OPTIONS.get(name) in param.opts for param in command.params):
-            hint = f"did you mean {OPTIONS[name]!r}?"
-        elif name in ADVICE:
-            hint = f"run 'localpuppet {ADVICE[name]}'"
+        hint = _right_option(error, error.ctx.command if error.ctx else cli)
         message = f"unknown option {error.option_name!r}{hint and ': '}{hint}"
     if isinstance(error, click.UsageError) and "run 'localpuppet " not in message:
         verb = error.ctx.command_path if error.ctx else "localpuppet"
+        if error.ctx and re.match("Got unexpected extra|Missing argument", message):
+            usage = " ".join([verb, *error.ctx.command.collect_usage_pieces(error.ctx)])
+            message = f"{message.rstrip('.')}: the command is '{usage}'"
         message = f"{message.rstrip('.')} (see '{verb} --help')"
     render.fail(message)
     return error.exit_code
+
+
+def _right_option(error: click.NoSuchOption, command: click.Command) -> str:
+    """Return a sentence on what is right in place of an unknown option; empty if unknown."""
+    name = error.option_name
+    right = OPTIONS.get(name)
+    if any(right in param.opts for param in command.params):
+        return f"did you mean {right!r}?"
+    if right == "--node" and any(param.name == "nodes" for param in command.params):
+        return "write the names of nodes without an option"
+    if advice := ADVICE.get(f"{command.name}:{name}") or ADVICE.get(name):
+        return f"run 'localpuppet {advice}'"
+    return suggest(name, error.possibilities or [])
 
 
 def report_unexpected(error: Exception) -> int:

@@ -139,6 +139,16 @@ def test_the_overview_describes_ten_commands_and_names_all_others() -> None:
         ("find web", "query"),
         ("runall 5", "rollout run"),
         ("dashboard", "web"),
+        ("release install", "release lock"),
+        ("release deploy", "stage"),
+        ("rollout abort", "rollout stop"),
+        ("keys sign web01", "keys trust"),
+        ("agent --disable x", "disable"),
+        ("trigger --noop web01", "runonce --noop"),
+        ("rollout plan --noop", "rollout run --noop"),
+        ("status --format json", "--json"),
+        ("trigger -W role=web", "--query"),
+        ("report --targets web01", "--node"),
     ],
 )
 def test_a_word_of_another_program_is_answered_with_the_right_one(
@@ -168,6 +178,29 @@ def test_an_option_answers_by_its_earlier_name(
     message = capsys.readouterr().err
     assert f"'{old}' is now '{new}', and ends with version 0.2" in message
     assert "unknown option" not in message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("history --node web01", "write the names of nodes without an option"),
+        ("trigger --targets web01", "write the names of nodes without an option"),
+        ("trigger --query role = web", "'=' is no node: write --query 'role = web'"),
+        ("trigger role=web", "'role=web' is no node: write --query 'role=web'"),
+        ("rollback r1", "the command is 'localpuppet rollback [OPTIONS]'"),
+        ("release diff", "the command is 'localpuppet release diff [OPTIONS] BEFORE AFTER'"),
+        ("disable", "'-m' / '--message': The reason, in one line"),
+        ("keys ls", "unknown command 'ls': did you mean 'list'?"),
+        ("logs -l 5", "unknown option '-l'"),
+        ("init --source control --release r1", "--source: is neither a directory nor a URL"),
+        ("release import --dry-run /", "/Puppetfile: file not found"),
+    ],
+)
+def test_a_mistake_in_a_line_of_words_is_answered_with_the_cure(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_without_a_command_the_help_goes_to_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

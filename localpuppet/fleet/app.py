@@ -6,7 +6,7 @@ for none of them. `agent_app` builds the parts of an agent.
 
 import os
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError, first_error
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.machine.own_program import own_command, own_words
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.node.app import NodeApp, program_environment
@@ -309,11 +309,11 @@ class FleetApp:
             clock=self.node.clock,
         )
 
-    def require_bus(self) -> None:
+    def require_bus(self, nodes: Sequence[str] = ()) -> None:
         """Refuse a question that the root's own empty bus would answer with "none"."""
         if not self.settings.bus.named:
             raise UnavailableError(
-                "cannot ask other nodes: no bus is configured",
+                f"cannot ask {shown_names(nodes) or 'other nodes'}: no bus is configured",
                 where=str(self.node.settings.root / FILE),
                 hint="write 'bus:' there, or name another root with --root or LOCALPUPPET_ROOT",
             )

@@ -60,7 +60,7 @@ class Documents:
         value = strict_yaml.parse(data, where=where, ruby=ruby)
         if value is None:
             if not may_be_empty:
-                raise InvalidInputError("is empty: a mapping is needed", where=where)
+                raise InvalidInputError("is empty", where=where, hint="write a line KEY: VALUE")
             value = {}
         schemas.check(value, schema=schema, where=where)
         accepted = cast("dict[str, Json]", value)

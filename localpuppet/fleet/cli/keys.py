@@ -179,7 +179,14 @@ def pinned(
     actual = fingerprint(key)
     if wanted is not None and wanted != actual:
         raise IntegrityError(f"its fingerprint is {actual}, not {wanted[:60]}", where=where)
-    return fleet.identity.trusted.pin(signer, key, replace=replace), actual
+    trusted = fleet.identity.trusted
+    for name in trusted.names():  # a short name would be another node, which never answers
+        if name != signer and name.partition(".")[0] == signer.partition(".")[0]:
+            known = trusted.get(name)
+            if known is not None and fingerprint(known) == actual:
+                hint = f"write {name}, or 'localpuppet keys revoke {name}' first"
+                raise InvalidInputError(f"is the key of {name}", where=where, hint=hint)
+    return trusted.pin(signer, key, replace=replace), actual
 
 
 @command("list")

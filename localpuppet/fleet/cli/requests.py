@@ -204,7 +204,7 @@ def chosen(
         UnavailableError: No bus is configured, or it is unreachable.
     """
     fleet = FleetApp(node)
-    fleet.require_bus()
+    fleet.require_bus(selection.nodes)
     words = [*dict.fromkeys(selection.nodes)]
     names = [NodeName.parse(word) for word in words]
     without = [NodeName.parse(word) for word in selection.without]
@@ -221,7 +221,10 @@ def chosen(
     selected = frozenset.intersection(*groups) if groups else frozenset(names or among)
     names = [name for name in names or sorted(selected) if name in selected.difference(without)]
     if not names:
-        raise InvalidInputError("the selection matches no node", hint="see 'localpuppet nodes'")
+        raise InvalidInputError(
+            "the selection matches no node",
+            hint="a node must match each part; see 'localpuppet nodes'",
+        )
     if acts and names != words:
         render.say(f"# {render.counted(len(names), 'node')}: {', '.join(names)}", err=True)
     return names

@@ -279,6 +279,10 @@ def selects_nodes(form: str, *, of_all: bool = False) -> Decorator:
             for name in ("nodes", "without"):
                 parts[name] = [word for text in parts[name] for word in text.split(",")]
             selection = NodeSelection(**parts)
+            words = [word for word in selection.nodes if re.search("[=<>~]", word)]
+            if words:
+                query = " ".join([selection.query or "", *selection.nodes]).strip()
+                raise click.UsageError(f"{words[0]!r} is no node: write --query '{query}'")
             if not (selection or of_all) and (form == SOME or selection.without):
                 raise click.UsageError(
                     "name nodes, or select them with --query, --role or --failed-in"
@@ -390,13 +394,21 @@ class CommandGroup(Command, click.Group):
             _note_renamed(word, now)
         if now := now or self._aliases.get(word):
             return super().resolve_command(ctx, [*now.split(), *args[1:]])
-        if right := self._advice.get(word):
+        if word not in self._modules and (right := self._right_for(ctx, word)):
             raise click.UsageError(f"unknown command {word!r}: run 'localpuppet {right}'", ctx)
         if word not in self._modules and not word.startswith("-"):
             below = [path for path in self._paths_below(ctx) if path.endswith(f" {word}")]
             hint = suggest(below[0], below) if below else suggest(word, list(self._modules))
             raise click.UsageError(f"unknown command {word[:MAX_WORD]!r}{hint and ': '}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _right_for(self, ctx: click.Context, word: str) -> str:
+        """Return the words that are right in place of one of another program; empty if unknown."""
+        top = ctx.find_root().command
+        advice = top._advice if isinstance(top, CommandGroup) else NONE
+        right = advice.get(word, "")
+        is_near = self is top or right.startswith(f"{ctx.info_name} ")
+        return advice.get(f"{ctx.info_name}:{word}") or (right if is_near else "")
 
     def _paths_below(self, ctx: click.Context) -> list[str]:
         """Return the commands of the groups in this one, each with its group's name."""

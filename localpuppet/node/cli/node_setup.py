@@ -86,6 +86,9 @@ def completion_command(ctx: click.Context, shell: str) -> None:
     render.emit(complete.source())
 
 
+HOW = "https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, or a directory of this machine"
+
+
 @command("init")
 @option("--source URL", "Repository of the Puppet code: a URL, or a directory of this machine.")
 @option("--release TAG", "The release of this node, a tag of the repository.")
@@ -111,8 +114,10 @@ def init_command(node: NodeApp, source: str | None, release: str | None, role: s
     release = release or click.prompt("Release of this node (a tag)", default="r1", err=True)
     is_local = Path(source).is_dir()
     url = Path(source).resolve().as_uri() if is_local else source
+    if not is_local and ":" not in source:
+        raise InvalidInputError("is neither a directory nor a URL", where="--source", hint=HOW)
     GitUrl.parse(url, where="--source", allow_file=is_local)
-    name = url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    name = re.split("[/:]", url.rstrip("/"))[-1].removesuffix(".git")
     app = ReleasePath.parse(f"{name}/tags/{release}", where="--release")
     settings = f"sources:\n  {name}: {{git: {json.dumps(url)}}}\n"
     settings += "allow_file_urls: true\n" if is_local else ""

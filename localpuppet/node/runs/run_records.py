@@ -238,7 +238,7 @@ class Records:
             problem = "is not a run" if not matches else f"means {len(matches)} runs"
             raise InvalidInputError(
                 f"{name[:60]!r} {problem} of this node",
-                hint="see 'localpuppet history'; name another node with --node NODE",
+                hint="see 'localpuppet history'; another node: 'localpuppet status --node NODE'",
             )
         return RunDirectory(self.directory / matches[0])
 

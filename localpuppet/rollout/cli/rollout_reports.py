@@ -14,7 +14,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.app import run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.command import command, flag, limit_option, option
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.cli.rollout_text import (
@@ -88,9 +88,10 @@ def status_command(
 
 @command("list", exits={0: "success, whatever the results", 69: "the bus is unreachable"})
 @option("--operator NAME", "The operator of the rollouts: list their checkpoints on the bus.")
+@limit_option("rollouts", default=SHOWN)
 @_JSON
 @click.pass_obj
-def list_command(node: NodeApp, operator: str | None, as_json: bool) -> None:
+def list_command(node: NodeApp, operator: str | None, limit: int, as_json: bool) -> None:
     """List the rollouts of this machine, newest first.
 
     With --operator, list those on the bus. The bus keeps a rollout while it can be resumed, and
@@ -103,12 +104,12 @@ def list_command(node: NodeApp, operator: str | None, as_json: bool) -> None:
     """
     app = RolloutApp(node)
     if operator is not None:
-        _list_checkpoints(app, SignerName.parse(operator), as_json=as_json)
+        _list_checkpoints(app, SignerName.parse(operator), limit, as_json=as_json)
         return
     ids = app.journals.ids()
     reports = {
         rollout_id: _report_of(app.journals, rollout_id)
-        for rollout_id in (ids if as_json else ids[:SHOWN])
+        for rollout_id in (ids if as_json else ids[:limit])
     }
     newer = _newer(app, [item for item in reports.values() if not isinstance(item, str)])
     rows = [
@@ -127,13 +128,13 @@ def list_command(node: NodeApp, operator: str | None, as_json: bool) -> None:
     for report in reports.values():
         if isinstance(report, str):
             _note(report)
-    if len(ids) > SHOWN:
-        _note(f"{len(ids) - SHOWN} older ones: --json lists all")
+    if len(ids) > limit:
+        _note(f"{len(ids) - limit} older ones: --limit or --json lists them")
 
 
-def _list_checkpoints(app: RolloutApp, owner: SignerName, *, as_json: bool) -> None:
+def _list_checkpoints(app: RolloutApp, owner: SignerName, limit: int, *, as_json: bool) -> None:
     checkpoints = run(app.known_checkpoints(owner, most=MOST))
-    rows = [checkpoint.shown() for checkpoint in (checkpoints if as_json else checkpoints[:SHOWN])]
+    rows = [checkpoint.shown() for checkpoint in (checkpoints if as_json else checkpoints[:limit])]
     if as_json:
         render.emit_json({"schema": 1, "from_bus": True, "rollouts": rows})
         return
@@ -141,8 +142,8 @@ def _list_checkpoints(app: RolloutApp, owner: SignerName, *, as_json: bool) -> N
         render.emit(f"the bus has no rollout of {owner}")
         return
     render.emit(rollout_rows({"caller": owner.caller, **row} for row in rows))
-    if len(checkpoints) > SHOWN:
-        _note(f"{len(checkpoints) - SHOWN} older ones: --json lists all")
+    if len(checkpoints) > limit:
+        _note(f"{len(checkpoints) - limit} older ones: --limit or --json lists them")
 
 
 @command("report", exits={0: "success, whatever the result of the rollout"})

@@ -146,8 +146,10 @@ class RolloutProgress:
             self._state.take(event)
         if isinstance(event, NodeRunsStarted):
             self._started.update(dict.fromkeys(event.node_runs, self._clock()))
-        for line in self._lines(event, self._state):
-            self._line(line)
+        pause = self._state.paused if isinstance(event, RolloutResumed) else None
+        for shown in (event, pause):  # a rollout that was killed in a pause waits in it again
+            for line in self._lines(shown, self._state):
+                self._line(line)
         for line in _event_lines(event):
             self._observer.line(line)
         self._observer.title(partial(self._how_far, self._state))
@@ -157,7 +159,7 @@ class RolloutProgress:
         far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
         return f"paused: {far}" if state.waits else far
 
-    def _lines(self, event: Event, state: RolloutState) -> Iterator[str]:
+    def _lines(self, event: Event | None, state: RolloutState) -> Iterator[str]:
         """Yield the lines that describe an event."""
         if isinstance(event, RolloutResumed):
             who = render.user_text(event.who)

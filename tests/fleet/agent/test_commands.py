@@ -111,7 +111,10 @@ def test_without_a_bus_a_command_for_another_node_says_so_at_once(
     node.settings(node="a.example.com")
     done = node.run(*words)
     assert (done.code, done.out) == (69, "")
-    assert "cannot ask other nodes: no bus is configured" in done.err
+    whom = (
+        "b.example.com" if "b.example.com" in words and words[0] != "inventory" else "other nodes"
+    )
+    assert f"cannot ask {whom}: no bus is configured" in done.err
     assert not (node.state / "bus.sqlite").exists()
 
 

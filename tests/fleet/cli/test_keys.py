@@ -13,7 +13,9 @@ import pytest
 
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.rigs.node import REPOSITORY, Node, make_node
+from tests.rigs.servers import NatsConfig, NatsServer
 from tests.rigs.terminal import in_terminal
+from tests.rigs.tls import Authority
 
 PRINT = r"SHA256:[A-Za-z0-9+/]{43}"
 
@@ -362,6 +364,48 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
     assert web.run(*arguments, *roster).out == invited.out, "it can be repeated"
     wrong = web.run(*arguments, "--fingerprint", "SHA256:x")
     assert (wrong.code, wrong.out) == (3, "")
+    short = web.run("keys", "invite", "lb01", str(lb.root / "lb.pem"))
+    assert (short.code, "is the key of lb01.example.com (write lb01.ex" in short.err) == (2, True)
+    assert "lb01 " not in web.run("keys", "list").out
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_node_that_joined_over_nats_is_asked_and_triggers(
+    web: Node, lb: Node, tmp_path: Path, secure: bool
+) -> None:
+    authority = Authority(tmp_path)
+    config = NatsConfig(tls=authority.server()) if secure else NatsConfig()
+    server = NatsServer(tmp_path / "nats", config=config)
+    server.start()
+    try:
+        shared = {"servers": [server.url], **({"ca": str(authority.path)} if secure else {})}
+
+        def account(name: str) -> dict[str, str]:
+            mine = authority.node(name)
+            return {"certificate": str(mine.certificate), "key": str(mine.key)} if secure else {}
+
+        buses = {"nats": {**shared, **account("web01.example.com")}}
+        web.settings(node="web01.example.com", bus="nats", buses=buses)
+        web.run("policy", "allow", "lb01.example.com", "trigger")
+        assert web.run("keys", "init").code == 0
+        file, print_of = invitation(web, lb)
+        joined = lb.run("join", str(file), "--fingerprint", print_of)
+        assert joined.code == 0, joined.err
+        if secure:  # the account is this node's: without one, the server refuses it
+            refused = lb.run("nodes")
+            assert (refused.code, "certificate" in refused.err) == (69, True), refused.err
+            settings = lb.root / "localpuppet.yaml"
+            own = json.dumps(account("lb01.example.com"))[1:-1]
+            settings.write_text(settings.read_text().replace('"servers"', f'{own}, "servers"'))
+        lb.start("agent")
+        lb.wait_until(lambda: "lb01.example.com" in web.run("nodes").out)
+        asked = web.run("status", "--node", "lb01")
+        assert (asked.code, "lb01.example.com: idle" in asked.out) == (0, True), asked.err
+        sent = lb.run("trigger", "web01")
+        assert (sent.code, "sent to web01.example.com" in sent.out) == (0, True), sent.err
+    finally:
+        lb.end()
+        server.stop()
 
 
 def test_an_action_is_allowed_unless_a_line_before_denies_it(web: Node) -> None:

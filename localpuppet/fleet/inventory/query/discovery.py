@@ -109,7 +109,7 @@ class _Mode(Enum):
 
 
 # The start of a PQL query, which former users of PuppetDB may write here.
-_PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*(?:\[[^]]*\]\s*)?\{")
+_PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*[\[{]")
 
 
 def parse_nodes(query: Json) -> Condition:

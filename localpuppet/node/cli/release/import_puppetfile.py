@@ -54,9 +54,10 @@ def import_command(
     """
     from localpuppet.node.releases.author.puppetfile_import import ImportRules, import_modules
 
-    file = puppetfile or Path(PUPPETFILE)
-    if output is None and puppetfile is None:
-        output = file.parent / "manifest.yaml"
+    file = puppetfile or Path()
+    if file.is_dir():
+        file /= PUPPETFILE
+        output = output or file.parent / "manifest.yaml"
     maker = node.for_makers()
     parsed = _read(file, evaluate=options["evaluate"])
     old = _existing(maker, output or file.parent / "manifest.yaml")
