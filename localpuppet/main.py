@@ -19,7 +19,7 @@ from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.base.formats.names import RolloutId, suggest
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import COLORS, JSON, CommandGroup, flag, option
+from localpuppet.node.cli.command import COLORS, JSON, CommandGroup, flag, option, other_words
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -79,56 +79,6 @@ EVERYDAY = (
     *("check", "apply", "status", "report", "rollback"),
     *("nodes", "trigger", "disable", "preview", "rollout"),
 )
-# What is right here → words and options of Puppet, r10k, Choria and others; COMMAND:WORD of one.
-_ADVICE = {
-    "--help": "help man",
-    "--version": "version",
-    "agent": "start daemon server",
-    "apply": "-t --test run puppet",
-    "apply --noop": "--noop --dry-run noop simulate drift",
-    "apply -- --debug": "--debug -d",
-    "check": "config doctor validate",
-    "disable": "--disable lock",
-    "enable": "--enable unlock",
-    "history -n 1": "last_run_summary",
-    "init": "setup --server",
-    "inventory facts": "facter inventory:show",
-    "inventory forget": "remove delete",
-    "join": "add",
-    "keys": "cert ca ssl",
-    "keys trust": "keys:sign keys:add",
-    "logs -f": "tail log",
-    "nodes": "ping count summary list ls ps get",
-    "policy show": "policy:list",
-    "query": "find search discover",
-    "release check": "parser",
-    "release list": "release:show",
-    "release lock": "puppetfile install module update",
-    "release tag": "push publish",
-    "rollback": "undo revert",
-    "rollout list": "rollout:history",
-    "rollout run": "runall job",
-    "rollout run --noop": "plan:--noop",
-    "rollout status": "rollout:show",
-    "rollout stop": "rollout:abort rollout:cancel stop",
-    "runonce": "mco rpc req trigger:--tags",
-    "runonce --noop": "trigger:--noop",
-    "stage": "deploy environment fetch pull sync release:deploy release:fetch",
-    "status": "info",
-    "try": "-e --execute --modulepath",
-    "web": "dashboard ui",
-}
-ADVICE = {word: right for right, words in _ADVICE.items() for word in words.split()}
-# The option that a command may have → those of other programs.
-_OPTIONS = {
-    "--json": "-o --output --format",
-    "--listen": "--port --bind -p",
-    "--node": "--node --nodes --targets --hosts --limit -I -N -n",
-    "--noop": "--dry-run --check",
-    "--query": "-F -W -S -C --filter --where",
-    "--wait-timeout": "--timeout",
-}
-OPTIONS = {name: right for right, names in _OPTIONS.items() for name in names.split()}
 # Keys of localpuppet.yaml that `fleet_settings` checks with each command.
 PEER_KEYS = frozenset(
     ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
@@ -140,7 +90,6 @@ PEER_KEYS = frozenset(
     sections=SECTIONS,
     aliases=ALIASES,
     renamed=RENAMED,
-    advice=ADVICE,
     everyday=EVERYDAY,
     context_settings={"max_content_width": 100},
 )
@@ -286,12 +235,12 @@ def _report_usage(error: click.ClickException) -> int:
 def _right_option(error: click.NoSuchOption, command: click.Command) -> str:
     """Return a sentence on what is right in place of an unknown option; empty if unknown."""
     name = error.option_name
-    right = OPTIONS.get(name)
+    right, words = other_words("options").get(name), other_words("words")
     if any(right in param.opts for param in command.params):
         return f"did you mean {right!r}?"
     if right == "--node" and any(param.name == "nodes" for param in command.params):
         return "write the names of nodes without an option"
-    if advice := ADVICE.get(f"{command.name}:{name}") or ADVICE.get(name):
+    if advice := words.get(f"{command.name}:{name}") or words.get(name):
         return f"run 'localpuppet {advice}'"
     return suggest(name, error.possibilities or [])
 

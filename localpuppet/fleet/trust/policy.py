@@ -347,8 +347,8 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
     if policy is None:
         return PolicyDecision(
             allowed=False,
-            reason="denied: this node has no policy (create policies/puppet.policy: it names"
-            " callers and their actions)",
+            reason="denied: this node has no policy ('localpuppet policy allow NAME ACTION' there"
+            " makes one)",
         )
     for rule in policy.rules:
         if rule.matches(caller, action):

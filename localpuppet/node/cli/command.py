@@ -13,9 +13,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from inspect import cleandoc
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -304,6 +305,16 @@ def only_here(selection: "NodeSelection", **options: object) -> None:
         )
 
 
+@cache
+def other_words(kind: str) -> Mapping[str, str]:
+    """Return the `words` or `options` of other programs, each with what is right here."""
+    import tomllib
+
+    file = Path(__file__).with_name("other_words.toml")
+    rows = tomllib.loads(file.read_text("utf-8"))[kind].items()
+    return {word: right for right, words in rows for word in words.split()}
+
+
 MAX_WORD = 60
 HIDDEN = "call"  # for the Puppet modules
 
@@ -315,7 +326,6 @@ class CommandGroup(Command, click.Group):
         sections: Title in the help → command → module in `localpuppet`, in which the command is
             named `COMMAND_command`.
         aliases: Other name of a command → the words that it means.
-        advice: Word of a neighbouring program → the words that are right here.
         everyday: The commands with which the help begins; the others are one line a section.
     """
 
@@ -324,13 +334,12 @@ class CommandGroup(Command, click.Group):
         *,
         sections: Mapping[str, Mapping[str, str]],
         aliases: Mapping[str, str] = NONE,
-        advice: Mapping[str, str] = NONE,
         everyday: Sequence[str] = (),
         **arguments: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
         self.sections, self._aliases = sections, aliases
-        self._advice, self._everyday = advice, everyday
+        self._everyday = everyday
         self._modules = {name: file for part in sections.values() for name, file in part.items()}
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
@@ -404,11 +413,10 @@ class CommandGroup(Command, click.Group):
 
     def _right_for(self, ctx: click.Context, word: str) -> str:
         """Return the words that are right in place of one of another program; empty if unknown."""
-        top = ctx.find_root().command
-        advice = top._advice if isinstance(top, CommandGroup) else NONE
-        right = advice.get(word, "")
-        is_near = self is top or right.startswith(f"{ctx.info_name} ")
-        return advice.get(f"{ctx.info_name}:{word}") or (right if is_near else "")
+        words = other_words("words")
+        right = words.get(word, "")
+        is_near = ctx.parent is None or right.startswith(f"{ctx.info_name} ")
+        return words.get(f"{ctx.info_name}:{word}") or (right if is_near else "")
 
     def _paths_below(self, ctx: click.Context) -> list[str]:
         """Return the commands of the groups in this one, each with its group's name."""

@@ -65,12 +65,6 @@ _ORDER = options(
         show_default=True,
     ),
 )
-earlier_options = options(
-    "Earlier rollout",
-    option(
-        "--approve DIGEST", "Allow only changes that the rollout with --noop of this digest showed."
-    ),
-)
 # The options that --failed-in takes from the earlier rollout.
 _TAKEN = (
     "canary",
@@ -151,6 +145,9 @@ _FAILURES = options(
 _PUPPET = options(
     "Puppet runs",
     flag("--noop", "Change nothing; show what would change, and its digest."),
+    option(
+        "--approve DIGEST", "Allow only changes that the rollout with --noop of this digest showed."
+    ),
     option("--tags TAGS", "Apply only resources with one of these tags (a,b)."),
 )
 _JSON = flag("--json as_json", "Print the report as JSON.")
@@ -271,7 +268,6 @@ def _options_of_parent(
 
 @command("run", exits=EXITS, renamed=RENAMED)
 @what_options
-@earlier_options
 @how_options
 @_JSON
 @click.pass_obj
