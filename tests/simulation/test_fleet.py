@@ -352,6 +352,7 @@ def test_the_simulation_finds_a_planted_bug_of_the_coalescer(bug: type[Coalescer
     finds(coalescer=bug)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [mixes, ignores_the_receiver])
 def test_the_simulation_finds_a_planted_bug_of_the_chain(bug: object) -> None:
     finds(path=bug)

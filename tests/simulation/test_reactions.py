@@ -203,6 +203,7 @@ BUGS: Sequence[Callable[[Plant], None]] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_simulation_finds_a_planted_bug_of_reactions(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
