@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,8 @@ def test_each_cause_outwaits_a_hold_for_its_own_time() -> None:
     assert batch is not None
     assert batch.ids == (long.id, ever.id)
     assert [item["uuid"] for item in batch.to_dict()["causes"]] == [long.uuid, ever.uuid]
+    endless = Coalescer.restore([replace(ever, expires=None)])
+    assert endless.step(NOW + 10**9, held="disk").dropped == ()
 
 
 def test_waiting_causes_expire_one_after_the_other() -> None:
