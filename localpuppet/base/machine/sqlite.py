@@ -274,6 +274,11 @@ class Database:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {MAX_JOURNAL}")
+        if version == self.form.version:
+            connection.executescript(self.form.tables)
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        version = _version(connection)  # another process may have converted the file meanwhile
         if version not in (0, self.form.version, *self.form.conversions):
             earlier = version < self.form.version
             raise (EarlierFormatError if earlier else LaterFormatError)(
@@ -281,11 +286,9 @@ class Database:
                 where=str(self.path),
                 hint=self.damaged if earlier else "update localpuppet",
             )
-        tables = self.form.tables
-        if version != self.form.version:
-            tables = f"{self.form.conversions.get(version, '')} {tables};"
-            tables = f"BEGIN IMMEDIATE; {tables} PRAGMA user_version = {self.form.version}; COMMIT"
-        connection.executescript(tables)
+        script = f"{self.form.conversions.get(version, '')} {self.form.tables};"
+        for statement in _statements(f"{script} PRAGMA user_version = {self.form.version}; COMMIT"):
+            connection.execute(statement)
 
     @contextmanager
     def damage_errors(self, noun: str) -> Iterator[None]:
@@ -305,6 +308,16 @@ class Database:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script: `executescript` would end the transaction first."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 # Number of ids to keep whatever the clock says.

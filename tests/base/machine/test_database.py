@@ -2,6 +2,7 @@
 
 import gc
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -129,6 +130,50 @@ connection = sqlite3.connect(sys.argv[1])
 print(connection.execute("SELECT count(*) FROM a").fetchone())
 connection.close()
 """
+
+
+_CONVERT = """
+import sys
+from pathlib import Path
+from localpuppet.base.machine.sqlite import Database, Format
+
+class Traced(Database):
+    def _connect(self, **options):
+        connection = super()._connect(**options)
+        connection.set_trace_callback(lambda statement: print(statement, flush=True))
+        return connection
+
+conversion = "CREATE TABLE new (b INTEGER); INSERT INTO new SELECT b + 1 FROM a; DROP TABLE a;"
+form = Format(tables="CREATE TABLE IF NOT EXISTS new (b)", version=2, conversions={1: conversion})
+with Traced(Path(sys.argv[1]), form, damaged="").use():
+    pass
+"""
+
+
+def test_one_of_two_processes_that_open_a_file_of_an_earlier_format_converts_it(
+    path: Path,
+) -> None:
+    database(path).close()
+    processes = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CONVERT, path],
+                cwd=REPOSITORY,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(process)
+            assert process.stdout is not None
+            assert any(line.startswith("BEGIN IMMEDIATE") for line in process.stdout)
+        writer.execute("COMMIT")
+        for process in processes:
+            with process:
+                process.communicate()
+            assert process.returncode == 0
+        assert writer.execute("SELECT b FROM new").fetchall() == [(2,)]
+        assert writer.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 def test_a_version_of_sqlite_that_is_too_old_is_named() -> None:
