@@ -23,6 +23,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import cache, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -270,8 +271,9 @@ class EntryAdmission:
         """
         # All signatures first: that takes a seventh less, as it stays in the processor's caches.
         payloads = [(name, self._payload(name, token)) for name, token in tokens.items()]
+        claims = cache(partial(read_claims, self.claims))
         for name, payload in payloads:
-            yield name, payload if isinstance(payload, EntryRefusal) else self._entry(name, payload)
+            yield name, self._entry(name, payload, claims)
 
     def _payload(self, name: str, token: bytes) -> bytes | EntryRefusal:
         try:
@@ -282,10 +284,14 @@ class EntryAdmission:
             return EntryRefusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
         return signed.payload
 
-    def _entry(self, name: str, payload: bytes) -> InventoryEntry | EntryRefusal:
+    def _entry(
+        self, name: str, payload: bytes | EntryRefusal, claims: Callable[[], ClaimPolicy | None]
+    ) -> InventoryEntry | EntryRefusal:
+        if isinstance(payload, EntryRefusal):
+            return payload
         try:
             entry = InventoryEntry.parse(payload)
-            problem = refusal(entry, name, read_claims(self.claims))
+            problem = refusal(entry, name, claims())
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
         if entry.at > self.now() + AHEAD:

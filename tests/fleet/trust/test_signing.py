@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.doubles.identities import (
     verifier,
 )
 from tests.doubles.ports import FakeClock
+from tests.rigs.node import REPOSITORY
 
 PAYLOAD = b'{"any": "bytes \xff"}'
 
@@ -293,3 +295,28 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
     files = [tmp_path / name for name in ("key.pem", "signature", "body")]
     said = openssl("dgst", "-sha256", *padding, "-prverify", files[0], "-signature", *files[1:])
     assert "Verified OK" in said
+
+
+def test_joserfc_is_not_loaded_for_a_pinned_key() -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey\n"
+        "from localpuppet.base.formats.names import SignerName\n"
+        "from localpuppet.base.machine.process_table import SystemClock\n"
+        "from localpuppet.fleet.trust.key_files import TrustedKeys\n"
+        "from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier\n"
+        "name, key = SignerName('a.example'), Ed25519PrivateKey.generate()\n"
+        "token = MessageSigner(name, key).sign(b'text', MessageKind.TRIGGER)\n"
+        "own = (name, key.public_key())\n"
+        "verifier = Verifier(TrustedKeys(Path('/nowhere')), None, SystemClock(), own=own)\n"
+        "print(verifier.verify(token, MessageKind.TRIGGER).payload, 'joserfc' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    assert done.stdout == "b'text' False\n"
