@@ -173,8 +173,8 @@ class BodyWriter:
 
     def array(self, rows: Iterator[str], check: Callable[[], None]) -> None:
         """Write rows as an array; `check` is called often."""
-        begin = "["
-        while some := [*islice(map(self._shown, rows), AT_ONCE)]:
+        begin, shown = "[", map(self._shown, rows) if self._form.pretty else rows
+        while some := [*islice(shown, AT_ONCE)]:
             check()
             self.write(begin + ",".join(some))
             begin = ","

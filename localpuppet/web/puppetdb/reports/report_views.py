@@ -131,8 +131,7 @@ def _case(values: Mapping[Any, str], column: str) -> str:
 
 
 def _shown(milliseconds: str) -> str:
-    seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {milliseconds} / 1000, 'unixepoch')"
-    return f"{seconds} || printf('.%03dZ', {milliseconds} % 1000)"
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {milliseconds} / 1000.0, 'unixepoch')"
 
 
 def _is(condition: str) -> str:
