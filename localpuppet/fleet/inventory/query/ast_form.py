@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
@@ -63,6 +64,7 @@ _UNANSWERED = {
 }
 TITLE = "resource_title"
 _STATES = ("active", "inactive")
+_ANY_STATE = OneOf(field=Field(column=NODE_STATE), values=_STATES)
 
 
 def parse_array(query: Sequence[Json]) -> Select:
@@ -126,10 +128,13 @@ def _condition(query: Json, entity: Entity) -> Condition:
         parts = tuple(_condition(part, entity) for part in arguments)
         if not parts:
             raise InvalidInputError(f"{name!r} has no conditions")
-        return And(parts=parts) if name == "and" else _or(parts)
+        # PuppetDB leaves out conditions for any type or state, in `or` and `not` too.
+        parts = tuple(part for part in parts if part != ALL)
+        return _or(parts) if name == "or" and parts else And(parts=parts)
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
-        return Not(part=_condition(part, entity))
+        condition = _condition(part, entity)
+        return condition if condition in (ALL, _ANY_STATE) else Not(part=condition)
     if name == "null?":
         field, wanted = _exactly(arguments, 2, "null?")
         if not isinstance(wanted, bool):
@@ -172,7 +177,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     left, value = arguments
     if operator is Operator.EQUAL and left in (["node", "active"], "node_state"):
         return _of_state(value, entity)
-    if entity is Entity.REPORTS and [left, value] == ["type", "any"]:
+    if entity is Entity.REPORTS and [name, left, value] == ["=", "type", "any"]:
         return ALL
     fact = _named_fact(left, entity)
     if fact is not None:
@@ -187,10 +192,12 @@ def _of_state(value: Json, entity: Entity) -> Condition:
     if wanted not in (*_STATES, "any"):
         raise InvalidInputError("the field node_state is 'active', 'inactive' or 'any'")
     if entity in (Entity.REPORTS, Entity.EVENTS):
-        states = _STATES if wanted == "any" else (wanted,)
-        return OneOf(field=Field(column=NODE_STATE), values=states)
+        return _ANY_STATE if wanted == "any" else replace(_ANY_STATE, values=(wanted,))
     # Forgotten nodes are not in the inventory: every node is active.
-    return Not(part=ALL) if wanted == "inactive" else ALL
+    if wanted == "any":
+        return ALL
+    no_node = Not(part=ALL)
+    return no_node if wanted == "inactive" else Not(part=no_node)
 
 
 def _test(field: Field, operator: Operator, value: Json) -> Condition:
