@@ -5,6 +5,7 @@ certificates over TLS.
 """
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -261,11 +262,15 @@ class WebApp:
             starts.append((place, board))
         addresses = dict[str, str]()
         with ExitStack() as held:
+            gc.disable()  # for the modules that are loaded now; see `localpuppet.__main__`
+            held.callback(gc.enable)
             held.callback(self.view.close)
             sockets = [held.enter_context(bound(place)) for place, _ in starts]
             async with asyncio.TaskGroup() as group:
                 for (_, start), listening in zip(starts, sockets, strict=True):
                     addresses |= await start(group, listening, leave)
+                gc.freeze()
+                gc.enable()
                 group.create_task(self.feeder.run(leave))
                 opened(WebAddresses(**addresses))
 
@@ -351,7 +356,9 @@ class WebApp:
             answering=answering,
             clock=clock,
             client=way.rule.client,
-            details=partial(part_of_report, find=reports.find, ask=self.reports.log),
+            details=partial(
+                part_of_report, find=reports.find, ask=lambda node, run: self.reports.log(node, run)
+            ),
             metrics=lambda: population(Evaluation(view, answering.records)),
         )
 

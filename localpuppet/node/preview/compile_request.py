@@ -15,12 +15,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.catalog import CanonicalCatalog
-from localpuppet.node.releases.release import Release
+
+if TYPE_CHECKING:  # the inventory starts without them
+    from localpuppet.node.puppet.catalog import CanonicalCatalog
+    from localpuppet.node.releases.release import Release
 
 OWN_PREFIX = "@localpuppet/"
 SITE_PREFIX = "@site/"
@@ -122,7 +124,7 @@ class CompileResult(Value):
     """
 
     node: str
-    catalog: CanonicalCatalog | None
+    catalog: "CanonicalCatalog | None"
     failure: CompileFailure | None
     reads: RawReads
     size: int = 0
@@ -132,7 +134,7 @@ class CompileEngine(Protocol):
     """Compiles catalogs."""
 
     def compile(
-        self, release: Release, requests: Iterable[CompileRequest]
+        self, release: "Release", requests: Iterable[CompileRequest]
     ) -> Iterator[CompileResult]:
         """Yield exactly one result for each request, in any order.
 
@@ -149,7 +151,7 @@ LAYOUT = "@layout"
 
 
 def release_roots(
-    release: Release, *, own_modules: Path, site_manifest: Path, environments: Path | None = None
+    release: "Release", *, own_modules: Path, site_manifest: Path, environments: Path | None = None
 ) -> dict[str, str]:
     """Return the directories and files of a release → their names.
 
@@ -182,7 +184,7 @@ def release_roots(
     return roots
 
 
-def layout_digest(release: Release, *, own_modules: Path, site_manifest: Path) -> str:
+def layout_digest(release: "Release", *, own_modules: Path, site_manifest: Path) -> str:
     """Return the digest of the names on the modulepath, and of Hiera and the site manifest."""
     roots = release_roots(release, own_modules=own_modules, site_manifest=site_manifest)
     parts = [

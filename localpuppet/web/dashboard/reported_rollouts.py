@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import RolloutId
@@ -36,9 +37,11 @@ from localpuppet.fleet.inventory.node_row import HoldView, run_id_of
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run import Outcome
-from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints
-from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.run_row import KEPT
+
+if TYPE_CHECKING:  # the API starts without them
+    from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints
+    from localpuppet.rollout.rollout_report import RolloutReport
 
 AGAIN = 5.0  # seconds until an unreachable bus is watched again
 # Rollouts on other machines that are remembered, and those of them of which it is
@@ -55,7 +58,7 @@ class RemoteRollouts:
     """
 
     def __init__(
-        self, heads: Callable[[KeyValue], RolloutCheckpoints], *, again: float = AGAIN
+        self, heads: "Callable[[KeyValue], RolloutCheckpoints]", *, again: float = AGAIN
     ) -> None:
         self._heads = heads
         self._again = again
@@ -88,7 +91,7 @@ class RemoteRollouts:
                 pass  # an unreachable bus is shown; without the right there are no checkpoints
             await asyncio.sleep(self._again)
 
-    async def _take(self, heads: RolloutCheckpoints, change: Change) -> None:
+    async def _take(self, heads: "RolloutCheckpoints", change: Change) -> None:
         known = {} if isinstance(change, KeyListing) else dict(self.heads)
         if isinstance(change, KeyRemoval):
             known = {
@@ -108,14 +111,16 @@ class RemoteRollouts:
         }
 
 
-def report_of(head: RolloutCheckpoint) -> RolloutReport | None:
+def report_of(head: "RolloutCheckpoint") -> "RolloutReport | None":
     """Return the progress of a rollout on another machine; `None` if its checkpoint lacks it."""
+    from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
+
     if not head.events:
         return None
     return replace(RolloutReport.of(head.events, taken=True), word=ELSEWHERE)
 
 
-def _believed(heads: RolloutCheckpoints, entry: KeyValueEntry) -> RolloutCheckpoint | None:
+def _believed(heads: "RolloutCheckpoints", entry: KeyValueEntry) -> "RolloutCheckpoint | None":
     try:
         return heads.believed(entry).head
     except LocalpuppetError:

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
 from localpuppet.web.puppetdb.api_errors import AbsentError
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, BodyWriter, WrittenAnswer
 from localpuppet.web.puppetdb.questions import Question
@@ -26,6 +26,9 @@ from localpuppet.web.puppetdb.turns import (
     SharedDeadline,
     Turns,
 )
+
+if TYPE_CHECKING:
+    from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,7 @@ class Answering:
 
     reader: InventoryReader
     records: RecordSource | None
-    ask: InventoryQuestioner
+    ask: "InventoryQuestioner"
     monotonic: Callable[[], float]
     bodies: AnswerBodies
     turns: Turns = field(default_factory=Turns)

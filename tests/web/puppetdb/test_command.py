@@ -18,7 +18,7 @@ import pytest
 
 from tests.doubles.certificates import Ca, pem, write
 from tests.rigs.member import read_line
-from tests.rigs.node import Node
+from tests.rigs.node import REPOSITORY, Node
 
 pytestmark = pytest.mark.server
 STRANGER = pwd.getpwnam("daemon").pw_uid
@@ -199,3 +199,22 @@ def test_the_api_is_served_beside_the_dashboard(node: Node) -> None:
     connection.close()
     process.send_signal(signal.SIGTERM)
     assert node.finish(process).code == 0
+
+
+def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> None:
+    code = (
+        "import sys\n"
+        "import localpuppet.web.dashboard.memory\n"
+        "from localpuppet.web.puppetdb import app, catalogs\n"
+        "from localpuppet.web.puppetdb.reports import details\n"
+        "views = 'localpuppet.web.dashboard.inventory_questions', 'localpuppet.fleet.edges'\n"
+        "print([name for name in sys.modules if name.startswith(('localpuppet.rollout', *views))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    assert done.stdout == "[]\n"

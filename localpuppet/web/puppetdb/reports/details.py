@@ -17,7 +17,6 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.inventory_questions import LogOrigin, RunLogTail
 from localpuppet.web.puppetdb.reports.report_rows import PUPPET, log_line, log_of, metrics
 from localpuppet.web.puppetdb.reports.report_views import FoundReport
 
@@ -61,7 +60,7 @@ async def part_of_report(
     except LocalpuppetError as error:
         raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
     reasons = [item for item in log_of(run) if item["level"] == "err"]
-    return [*reasons, *_lines(RunLogTail.read(detail), time=show_epoch(run.at))]
+    return [*reasons, *_lines(detail, time=show_epoch(run.at))]
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:
@@ -86,8 +85,11 @@ def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[
     yield compact({**row, "logs": {**logs, "data": lines}})
 
 
-def _lines(log: RunLogTail, *, time: str) -> Iterator[Json]:
+def _lines(detail: Mapping[str, Json], *, time: str) -> Iterator[Json]:
     """Yield lines of Puppet's log; a line without a level belongs to the message before it."""
+    from localpuppet.web.dashboard.inventory_questions import LogOrigin, RunLogTail
+
+    log = RunLogTail.read(detail)
     messages: list[str] = []
     for line in log.lines:
         if messages and not _MESSAGE.match(line):
