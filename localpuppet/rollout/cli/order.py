@@ -327,6 +327,7 @@ def _inventory_plan(
     node: NodeApp, instances: tuple[str, ...], selection: NodeSelection, *, acts: bool
 ) -> Plan:
     """Return the plan of the inventory, narrowed by the selection."""
+    FleetApp(node).require_bus(selection.nodes)
     plan = _read(node, _derive)
     for note in plan.notes:
         render.say(f"# {render.user_text(note)}", err=True)
