@@ -20,7 +20,6 @@
 import asyncio
 import errno
 import hashlib
-import json
 import os
 import re
 import stat
@@ -29,7 +28,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NewType, TypeVar
+from typing import TYPE_CHECKING, Annotated, NewType, TypeVar
 
 from localpuppet.base.errors import (
     IntegrityError,
@@ -42,7 +41,6 @@ from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, replace_file
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
@@ -61,7 +59,6 @@ MessageId = NewType("MessageId", str)
 MAX_IDS = 64
 MAX_LINE = 8 * 1024
 _ID = re.compile(r"[0-9a-f]{64}\Z")
-_WHERE = "network side"
 
 
 class RequestKind(StrEnum):
@@ -83,44 +80,31 @@ def message_id(message: bytes) -> MessageId:
     return MessageId(hashlib.sha256(message).hexdigest())
 
 
-class SplitMessage(Value):
+def _message_id(text: str) -> MessageId:
+    if not _ID.match(text):
+        raise InvalidInputError("is not a SHA-256 digest in lower-case hex")
+    return MessageId(text)
+
+
+class SplitMessage(Message):
     """One line.
 
     Attributes:
         ids: The ids of its messages: up to `MAX_IDS` for `receive`, one for `serve`, else none.
     """
 
+    WHERE, LIMIT = "network side", MAX_LINE
     verb: RequestKind
-    ids: tuple[MessageId, ...] = ()
+    ids: tuple[Annotated[MessageId, _message_id], ...] = ()
 
-    @classmethod
-    def parse(cls, line: bytes) -> "SplitMessage":
-        """Parse a line."""
-        raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
-        verb_text = raw.get("verb")
-        if verb_text not in list(RequestKind):
-            raise InvalidInputError("has an unknown verb", where=_WHERE)
-        verb = RequestKind(str(verb_text))
-        most = _IDS.get(verb, 0)
-        if set(raw) != ({"verb", "ids"} if most else {"verb"}):
-            raise InvalidInputError(f"{verb} has unexpected fields", where=_WHERE)
-        return cls(verb=verb, ids=_ids(raw["ids"], most) if most else ())
+    def __post_init__(self) -> None:
+        most = _IDS.get(self.verb, 0)
+        if not min(1, most) <= len(self.ids) <= most or len(set(self.ids)) != len(self.ids):
+            raise InvalidInputError(f"has not 1 to {most} different ids" if most else "has ids")
 
     def line(self) -> bytes:
         """Return the line, with its newline."""
-        ids = {"ids": list(self.ids)} if self.verb in _IDS else {}
-        return json.dumps({"verb": self.verb.value, **ids}).encode() + b"\n"
-
-
-def _ids(value: Json, most: int) -> tuple[MessageId, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= most:
-        raise InvalidInputError(f"ids must be a list of 1 to {most}", where=_WHERE)
-    ids = [item for item in value if isinstance(item, str) and _ID.match(item)]
-    if len(ids) != len(value) or len(set(ids)) != len(ids):
-        raise InvalidInputError(
-            "ids must be different SHA-256 digests in lower-case hex", where=_WHERE
-        )
-    return tuple(MessageId(item) for item in ids)
+        return self.to_payload() + b"\n"
 
 
 class _RunSideAnswer(Message):

@@ -65,7 +65,7 @@ def hear(*ids: str) -> bytes:
         b'{"verb":"run"}\n',
         b'{"verb":1}\n',
         b'{"verb":["receive"]}\n',
-        b'{"verb":"hello","ids":[]}\n',
+        b'{"verb":"hello","ids":["%s"]}\n' % (b"a" * 64),
         b'{"verb":"receive"}\n',
         b'{"verb":"receive","ids":[]}\n',
         b'{"verb":"receive","ids":"%s"}\n' % (b"a" * 64),
