@@ -57,7 +57,9 @@ class _DataclassFields:
     def __get__(self, _: object, owner: type["Value"]) -> dict[str, Field[Any]]:
         body = {key: value for key, value in owner.__value_fields__.items() if value is not MISSING}
         body["__annotations__"] = dict.fromkeys(owner.__value_fields__, Any)
-        form: Any = dataclass(kw_only=True, eq=False, repr=False)(type(owner.__name__, (), body))
+        body["__doc__"] = owner.__name__  # or `dataclass` writes a signature
+        make = dataclass(kw_only=True, init=False, eq=False, repr=False, match_args=False)
+        form: Any = make(type(owner.__name__, (), body))
         owner.__dataclass_fields__ = form.__dataclass_fields__
         return owner.__dataclass_fields__
 

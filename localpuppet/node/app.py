@@ -503,7 +503,7 @@ class NodeApp:
         from localpuppet.node.runs.attempts import Attempts, write_system_log
 
         return Attempts(
-            self.settings.state / "attempts",
+            directory=self.settings.state / "attempts",
             own=self.settings.input,
             records=self.records,
             metrics=self.settings.metrics,
@@ -562,7 +562,7 @@ class NodeApp:
 
         settings = self.settings
         probe = PuppetProbe(
-            settings.state / "cache" / "puppet.json",
+            memory=settings.state / "cache" / "puppet.json",
             command=settings.puppet.command,
             directories=settings.puppet.directories,
             lean_start=shared_file("lean_start.rb"),

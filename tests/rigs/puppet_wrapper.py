@@ -33,7 +33,7 @@ def make_wrapper(directory: Path) -> Path:
 def probe(directory: Path, command: Path) -> Installation:
     """Return what a command says about itself."""
     return PuppetProbe(
-        directory / "puppet.json",
+        memory=directory / "puppet.json",
         command=command,
         directories={},
         lean_start=shared_file("lean_start.rb"),

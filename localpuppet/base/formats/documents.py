@@ -1,12 +1,13 @@
 """Read documents that users write, check them against their schema, and cache the result.
 
 Parsing and checking depend on the bytes only, and cost 110 ms of imports. Accepted documents are
-cached as JSON under their digest, so that a warm start skips both.
+cached as JSON beside their text, so that a warm start skips both. The name of a file is a checksum:
+a digest would load OpenSSL, which takes 3 ms.
 """
 
-import hashlib
 import json
 import os
+from binascii import crc32
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, write_durably
 
-# Part of every digest: raise it when the accepted language changes within a version.
+# Part of every cached text: raise it when the accepted language changes within a version.
 RULES = "1"
 KEPT = 64
 
@@ -30,7 +31,7 @@ class Documents:
 
     def __init__(self, memory: Path | None) -> None:
         self._memory = memory
-        self._accepted: dict[Path, Json] = {}
+        self._accepted: dict[Path, dict[str, Json]] = {}
 
     def parse(
         self,
@@ -69,26 +70,21 @@ class Documents:
 
     def recall(self, data: bytes, *, schema: str) -> dict[str, Json] | None:
         """Return the cached value of these bytes; `None` if the cache has none."""
-        kept = self._remembered(schema, data)
-        if kept is None:
+        if self._memory is None:
             return None
+        path, text = _cached(self._memory, data, schema)
         try:
-            document = loads(kept.read_bytes())
+            record = loads(path.read_bytes())
         except (OSError, ValueError):
             return None  # missing or incomplete: read the document itself
-        return document if isinstance(document, dict) else None
+        is_same = isinstance(record, dict) and record.get("text") == text
+        return cast("dict[str, Json]", record["document"]) if is_same else None
 
     def accept(self, data: bytes, value: dict[str, Json], *, schema: str) -> None:
         """Keep an accepted document until `remember` writes the cache."""
-        kept = self._remembered(schema, data)
-        if kept is not None:
-            self._accepted[kept] = value
-
-    def _remembered(self, schema: str, data: bytes) -> Path | None:
-        if self._memory is None:
-            return None
-        seed = f"{__version__}/{RULES}/{schema}/".encode()
-        return self._memory / f"{schema}-{hashlib.sha256(seed + data).hexdigest()}.json"
+        if self._memory is not None:
+            path, text = _cached(self._memory, data, schema)
+            self._accepted[path] = {"text": text, "document": value}
 
     def remember(self) -> None:
         """Write the accepted documents to the cache, late: rejected input leaves no files.
@@ -104,6 +100,12 @@ class Documents:
         except (StateError, OSError):
             return
         self._accepted.clear()
+
+
+def _cached(memory: Path, data: bytes, schema: str) -> tuple[Path, str]:
+    """Return the file of a document, and the text that it must have."""
+    text = f"{__version__}/{RULES}/{schema}/{data.decode('utf-8', 'surrogateescape')}"
+    return memory / f"{schema}-{crc32(data):08x}.json", text
 
 
 def _forget(memory: Path) -> None:

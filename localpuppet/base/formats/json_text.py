@@ -1,11 +1,12 @@
 """Write compact JSON, with parts that are JSON text already.
 
-Example: `members({"ok": True, "answer": JsonText("[1,2]")})` is `{"ok":true,"answer":[1,2]}`.
+Example: `members({"ok": True, "answer": JsonText(text="[1,2]")})` is `{"ok":true,"answer":[1,2]}`.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from localpuppet.base.value import Value
 
 # Returns a value as JSON in ASCII, without optional spaces. Looking for cycles takes a fifth more.
 compact = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -17,8 +18,7 @@ def canonical(value: object) -> bytes:
     return _sorted_keys(value).encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class JsonText:
+class JsonText(Value):
     """A value that is JSON text already."""
 
     text: str

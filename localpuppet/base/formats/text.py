@@ -37,6 +37,7 @@ _COMMAND = (
     f"(?:\\A|[{_BREAK}]){_NOTHING}::(?!{_ADDRESS})"
     "|##\\w{0,24}\\[|(?:section_(?:start|end)|travis_(?:fold|time)):"
 )
+_MARKS = ("::", "##", "section_", "travis_")  # one is in each command
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z"
 
@@ -68,6 +69,8 @@ def without_commands(text: str, before: str = "\n") -> tuple[str, str]:
         text: A part of the output, not always whole lines.
         before: What matters of the output before it.
     """
+    if text.endswith("\n") and not any(mark in before + text for mark in _MARKS):
+        return text, "\n"
     whole = re.sub(_COMMAND, lambda m: f"{m[0][:-1]}\\u{ord(m[0][-1]):04x}", before + text)
     last = re.split(f"[{_BREAK}]", whole[-256:])[-1]
     starts = re.fullmatch(f"{_NOTHING}:?", last)

@@ -136,7 +136,7 @@ def _is_private(group: int, users: Collection[int]) -> bool:
 
 MAX_DOCUMENT = 1024 * 1024
 # The names of `_temporary`.
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")
+_TEMPORARY = r"\..*\.[0-9a-f]{12}"
 CHUNK = 1024 * 1024
 
 
@@ -420,7 +420,7 @@ def remove_half_written(directory: Path, *, seconds: float = 0.0) -> None:
         seconds: The age below which a file stays, because its writer may be alive. With 0, the
             caller keeps other writers out.
     """
-    for name in filter(_TEMPORARY.fullmatch, list_names(directory)):
+    for name in filter(re.compile(_TEMPORARY).fullmatch, list_names(directory)):
         path = directory / name
         with disk_errors(path), suppress(FileNotFoundError):
             status = path.lstat()

@@ -194,7 +194,7 @@ class InventoryCalls:
                 directory, await asyncio.to_thread(self._answered, question, inventory_answer)
             )
         reply = inventory_answer.answer
-        return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
+        return {"ok": True, "answer": JsonText(text=reply.text), "warnings": list(reply.warnings)}
 
     async def ask(
         self, question: FunctionCall, *, run: RunId | None = None

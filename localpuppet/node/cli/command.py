@@ -45,9 +45,7 @@ EXITS = {
 }
 OPTIONS = "Options"
 TIME = "TIME is in seconds, or has units (s, m, h, d, w): 90, 30m, 1h30m, 3d."
-SPLIT_TIME = re.compile(
-    r"[0-9]+ (sec|min|hour|day|week|[smhdw]\b)[a-z]*|[0-9]+[smhdw] [0-9]+[smhdw]"
-)
+SPLIT_TIME = r"[0-9]+ (sec|min|hour|day|week|[smhdw]\b)[a-z]*|[0-9]+[smhdw] [0-9]+[smhdw]"
 _titles: dict[click.Parameter, str] = {}
 
 
@@ -177,7 +175,7 @@ class Command(click.Command):
         listed = (option.opts for option in self.get_params(ctx) if option.metavar == "TIME")
         names = {name for opts in listed for name in opts}
         for name, number, unit in zip(words, words[1:], words[2:], strict=False):
-            if name in names and SPLIT_TIME.fullmatch(f"{number} {unit}"):
+            if name in names and re.fullmatch(SPLIT_TIME, f"{number} {unit}"):
                 joined = number + (unit if unit[0].isdecimal() else unit[0])
                 raise click.UsageError(f"{name}: a time is one word: {joined}", ctx)
 

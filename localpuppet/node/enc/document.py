@@ -23,9 +23,9 @@ from localpuppet.base.value import Value
 
 MAX_CHAIN = 50
 MAX_EXPANSION = 1024 * 1024
-_REFERENCE = re.compile(r"%\{([^{}]*)\}")
-_LITERAL = re.compile(r"literal\((['\"])(.*)\1\)\Z", re.DOTALL)
-_VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
+_REFERENCE = r"%\{([^{}]*)\}"
+_LITERAL = r"(?s:literal\((['\"])(.*)\1\)\Z)"
+_VARIABLE = r"[a-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z"
 
 
 def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -> Json:
@@ -54,7 +54,9 @@ def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]
         where: The breadcrumb of `value`.
     """
     if isinstance(value, str):
-        if any(not _LITERAL.match(match[1].strip()) for match in _REFERENCE.finditer(value)):
+        if any(
+            not re.match(_LITERAL, match[1].strip()) for match in re.finditer(_REFERENCE, value)
+        ):
             yield where
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -67,10 +69,10 @@ def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]
 def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) -> str:
     def replace(match: "re.Match[str]") -> str:
         name = match.group(1).strip()
-        literal = _LITERAL.match(name)
+        literal = re.match(_LITERAL, name)
         if literal:
             return literal.group(2)
-        if not _VARIABLE.match(name):
+        if not re.match(_VARIABLE, name):
             raise InvalidInputError(
                 f"'%{{{name[:60]}}}' is not a parameter's name",
                 where=where,
@@ -78,8 +80,8 @@ def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) 
             )
         return lookup(name, where)
 
-    replaced = _REFERENCE.sub(replace, text)
-    if "%{" in _REFERENCE.sub("", text):
+    replaced = re.sub(_REFERENCE, replace, text)
+    if "%{" in re.sub(_REFERENCE, "", text):
         raise InvalidInputError(
             "'%{' is not closed",
             where=where,
@@ -146,7 +148,7 @@ class ParameterResolver:
 
 
 # JSON leaves these as they are; Ruby's YAML reader refuses them or takes them for line breaks.
-_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_ESCAPE = "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 DEFAULT_ENVIRONMENT = "production"
 Classes = Mapping[str, Mapping[str, Json]]
 
@@ -382,4 +384,4 @@ def to_yaml(value: Json) -> str:
 
 def _text(text: str) -> str:
     quoted = json.dumps(text, ensure_ascii=False)
-    return _ESCAPE.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted)
+    return re.sub(_ESCAPE, lambda match: f"\\u{ord(match.group()):04x}", quoted)

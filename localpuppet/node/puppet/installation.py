@@ -6,7 +6,6 @@ that changes with Puppet or its configuration.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.base.value import Value
 
 # What a probe asks Puppet for.
 ASKED = (
@@ -210,8 +210,7 @@ def ruby_state(ruby: Path, gem_directories: Sequence[str] = GEM_DIRECTORIES) -> 
 TIMEOUT = 120
 
 
-@dataclass(slots=True, eq=False)
-class PuppetProbe:
+class PuppetProbe(Value):
     """Finds the installed Puppet, and remembers its settings.
 
     Attributes:
@@ -221,7 +220,6 @@ class PuppetProbe:
     """
 
     memory: Path
-    _: KW_ONLY
     command: Path | None
     directories: Mapping[str, Path]
     lean_start: Path

@@ -55,8 +55,8 @@ MANIFESTS = "manifests"
 CODE_DIRECTORIES = ("functions", "lib", "types")
 # Where control repositories have modules of their own.
 SITE_DIRECTORIES = ("site", "site-modules", "dist", MODULEDIR)
-_LINE = re.compile(r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z")
-_CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
+_LINE = r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z"
+_CODEDIR = r"\$(?:environment|codedir|confdir)\b.*\Z"
 
 
 class EnvironmentConf(Value):
@@ -85,7 +85,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
         stripped = line.strip()
         if not stripped or stripped.startswith(("#", ";", "[")):
             continue
-        match = _LINE.match(line)
+        match = re.match(_LINE, line)
         if match is None:
             notes.append(f"line {number} is not a setting (write NAME = VALUE)")
         else:
@@ -122,7 +122,11 @@ def _inside(text: str, setting: str, notes: list[str]) -> str:
     try:
         return parse_inner_path(text, where="") or "."
     except InvalidInputError:
-        what = "names another directory of Puppet" if _CODEDIR.match(text) else "leaves the release"
+        what = (
+            "names another directory of Puppet"
+            if re.match(_CODEDIR, text)
+            else "leaves the release"
+        )
         notes.append(f"{setting}: {text[:60]!r} {what}")
         return ""
 

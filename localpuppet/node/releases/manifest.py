@@ -22,7 +22,7 @@ from localpuppet.node.releases.git.git_names import parse_module_name
 from localpuppet.node.releases.limits import MAX_DIRECTORIES, MAX_INNER, refuse_too_many
 from localpuppet.node.releases.modules import Module, ModulePin, parse_module, parse_pin
 
-_PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
+_PART = r"(?!-)[A-Za-z0-9_.+-]+\Z"
 
 
 class Manifest(Value):
@@ -115,7 +115,7 @@ def parse_inner_path(text: str, *, where: str) -> str:
         return ""
     path = text.removeprefix("./").rstrip("/")
     parts = path.split("/")
-    if len(path) > MAX_INNER or not all(_PART.match(part) and part != ".." for part in parts):
+    if len(path) > MAX_INNER or not all(re.match(_PART, part) and part != ".." for part in parts):
         raise InvalidInputError(
             f"{text[:60]!r} is not a path inside the release",
             where=where,

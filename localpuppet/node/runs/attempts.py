@@ -9,7 +9,6 @@ import os
 import syslog
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line, url_without_secrets
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.options import RunOptions
@@ -30,8 +30,7 @@ KEPT = 50
 LONGEST = 1000
 
 
-@dataclass(slots=True, eq=False)
-class Attempts:
+class Attempts(Value):
     """The attempts of this node, newest first.
 
     Attributes:
@@ -42,7 +41,6 @@ class Attempts:
     """
 
     directory: Path
-    _: KW_ONLY
     own: Path
     records: "Records"
     metrics: Path

@@ -1,7 +1,6 @@
 """Computes the node document of an input without a run, for `enc` and `check`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
@@ -25,8 +24,7 @@ class Classification(Value):
     document: NodeDocument
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Classifier:
+class Classifier(Value):
     """Computes node documents.
 
     Attributes:

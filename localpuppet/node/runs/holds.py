@@ -5,7 +5,6 @@ A hold is a reason, an owner and a deadline; while it is in force, the node does
 Puppet inherits the lock's descriptor: if the supervisor dies, no second run starts beside Puppet.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -254,6 +253,8 @@ class Holds:
             raise OnHoldError(f"on hold: {shown}{others}", hint=_ENDING)
 
     def _path(self, owner: str) -> Path:
+        import hashlib  # 3 ms that `status` saves
+
         return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"
 
 

@@ -376,7 +376,7 @@ class TrialPreparation(Value):
         if source is None and not self.node_input.own.exists():
             self.note(f"there is no {self.node_input.own}: no class and no parameter is given")
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
-            return LoadedInput(name="", sha256="", input=nothing)
+            return LoadedInput(name="", data=b"", input=nothing)
         return self.node_input.read(source)
 
 

@@ -118,7 +118,7 @@ def test_a_timestamp_without_a_utc_equivalent_is_refused(text: str) -> None:
 
 def test_json_text_is_inserted_unchanged_among_values() -> None:
     inner = elements([compact("ä\n"), "{}"])
-    text = members({"ok": True, 'a "name"': JsonText(inner), "none": None})
+    text = members({"ok": True, 'a "name"': JsonText(text=inner), "none": None})
     assert text == '{"ok":true,"a \\"name\\"":["\\u00e4\\n",{}],"none":null}'
     assert json.loads(text) == {"ok": True, 'a "name"': ["ä\n", {}], "none": None}
 

@@ -334,10 +334,10 @@ def _problem(keeper: CaptureKeeper) -> str:
 def test_answers_are_private_bounded_and_the_last_one_counts(tmp_path: Path) -> None:
     run = recorded(tmp_path)
     assert read_answers(run) == ()
-    note_answer(run, "query_nodes", ["a"], JsonText('["x"]'))
+    note_answer(run, "query_nodes", ["a"], JsonText(text='["x"]'))
     note_answer(run, "leader", ["m", 60], None)
-    note_answer(run, "query_nodes", ["a"], JsonText('["x","y"]'))
-    note_answer(run, "query_nodes", ["b"], JsonText('"' + "x" * captures.MAX_ANSWER + '"'))
+    note_answer(run, "query_nodes", ["a"], JsonText(text='["x","y"]'))
+    note_answer(run, "query_nodes", ["b"], JsonText(text='"' + "x" * captures.MAX_ANSWER + '"'))
     file = run.path / "answers.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
     assert [(one.function, one.arguments, one.answer) for one in read_answers(run)] == [

@@ -20,6 +20,7 @@ print(*sorted(sys.modules), sep="\\n", file=sys.stderr)
 # What a start once loaded, and what takes 0.5 to 110 ms to load.
 HEAVY = {
     *("yaml", "jsonschema", "sh", "rich", "ssl", "asyncio", "subprocess", "tempfile", "logging"),
+    "hashlib",
     *("secrets", "shutil", "click.shell_completion", "localpuppet.web.web_settings"),
     "localpuppet.node.puppet.command_line",
 }

@@ -35,7 +35,7 @@ def logged() -> list[str]:
 @pytest.fixture
 def attempts(tmp_path: Path, clock: FakeClock, logged: list[str]) -> Attempts:
     return Attempts(
-        tmp_path / "attempts",
+        directory=tmp_path / "attempts",
         own=Path("input.yaml"),
         records=Records(tmp_path / "runs", FakeProcesses()),
         metrics=tmp_path / "metrics.prom",

@@ -15,12 +15,12 @@ from localpuppet.base.value import Value
 MAX_USER_DATA = 1024 * 1024
 # The first line of user data that is an input.
 INPUT_MARK = b"#localpuppet-input"
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+_ID = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z"
 
 
 def parse_instance_id(text: str) -> str:
     """Return an instance's id: up to 255 letters, digits and `._:-`."""
-    if not _ID.match(text):
+    if not re.match(_ID, text):
         raise InvalidInputError("is not an instance id")
     return text
 

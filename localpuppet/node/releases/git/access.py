@@ -187,14 +187,14 @@ def check_credentials(data: bytes, *, where: str) -> None:
 
 # The number of repositories of a host that one error names together, at least.
 MANY = 2
-_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+?);?(?:\s|\Z)")
+_MISSING = r"couldn't find remote ref refs/tags/(\S+?);?(?:\s|\Z)"
 # What git adds to every failure, whatever it was.
-_ALWAYS = re.compile(
+_ALWAYS = (
     r";? ?(?:fatal: Could not read from remote repository\.|"
     r"Please make sure you have the correct access rights;? and the repository exists\.)"
 )
 # git names the repository in front of the reason.
-_ACCESS = re.compile(r"fatal: unable to access '[^']*': ")
+_ACCESS = r"fatal: unable to access '[^']*': "
 # Pattern, cure, and whether the cause concerns all repositories of the host.
 SHA256_OBJECTS = "its objects have SHA-256 names, and localpuppet pins SHA-1 names only"
 _CAUSES = (
@@ -246,7 +246,7 @@ def fetch_failure(
     where = _where(url, name)
     if "fsck" in error_text:
         return IntegrityError(f"git rejects an object of the repository: {error_text}", where=where)
-    missing = _MISSING.search(error_text)
+    missing = re.search(_MISSING, error_text)
     if missing:
         return InvalidInputError(
             f"has no tag {missing.group(1)}",
@@ -287,13 +287,13 @@ def _fold(errors: Sequence[UnavailableError]) -> UnavailableError:
 
 
 def _failure(what: str, url: str, error_text: str, *, name: str) -> UnavailableError:
-    reason = _ALWAYS.sub("", error_text).strip("; ") or error_text
+    reason = re.sub(_ALWAYS, "", error_text).strip("; ") or error_text
     text, where = f"{what}: {reason}", _where(url, name)
     for pattern, hint, concerns_host in _CAUSES:
         if re.search(pattern, error_text, re.IGNORECASE):
             if not concerns_host:
                 return UnavailableError(text, where=where, hint=hint)
-            reason = _ACCESS.sub("", reason)
+            reason = re.sub(_ACCESS, "", reason)
             return UnreachableHostError(text, where=where, hint=hint, url=url, reason=reason)
     return UnavailableError(text, where=where)
 

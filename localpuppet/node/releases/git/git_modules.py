@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 _PARSERS = {"tag": Tag.parse, "commit": parse_object_id, "branch": parse_branch}
-_HOST = re.compile(
+_HOST = (
     r"(?P<repository>https://(?:github\.com|codeberg\.org|gitea\.[^/]+|(?P<gitlab>gitlab\.[^/]+))"
     r"/[^?#]+?)(?:\.git)?/?\Z"
 )
-_NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.ASCII)
+_NUMBERS = r"(?ai:(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z)"
 
 
 class GitModule(Module):
@@ -114,7 +114,7 @@ class GitPin(ModulePin):
 
     def changes(self, old: ModulePin) -> str:
         """See `ModulePin`; GitHub, GitLab, Gitea and Codeberg compare commits."""
-        host = _HOST.match(self.url)
+        host = re.match(_HOST, self.url)
         if not isinstance(old, GitPin) or old.url != self.url or host is None:
             return ""
         way = "/-/compare/" if host["gitlab"] else "/compare/"
@@ -220,7 +220,7 @@ class CommitPin(GitPin):
 
 
 def _numbers(tag: str) -> tuple[int, ...]:
-    match = _NUMBERS.match(tag)
+    match = re.match(_NUMBERS, tag)
     return tuple(int(number) for number in match[1].split(".")) if match else ()
 
 
