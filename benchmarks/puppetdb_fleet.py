@@ -29,7 +29,7 @@ from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier
 from tests.rigs.node import Node
 from tests.rigs.waiting import PATIENCE
-from tests.web.dashboard.site import status
+from tests.web.make import status
 
 TTL = 6 * 3600.0
 

@@ -33,7 +33,7 @@ from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_decision, a_resource, a_summary
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at
-from tests.web.dashboard.site import names, run_id, status
+from tests.web.make import names, run_id, status
 
 EVERY = 1800.0
 DAY = 86400.0

@@ -4,7 +4,9 @@ from typing import Any
 
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
 from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person
 
@@ -32,3 +34,10 @@ def signed(by: Person, said: InventoryEntry) -> bytes:
 
 def key_of(node: str) -> str:
     return f"{INVENTORY}{node}"
+
+
+def received(by: Person, said: InventoryEntry, *, revision: int = 0) -> ReceivedEntry:
+    """Return an entry as a view takes it."""
+    return ReceivedEntry(
+        node=str(said.node), token=signed(by, said), found=EntryRows.of(said), revision=revision
+    )

@@ -13,10 +13,11 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory import view as views
 from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
-from localpuppet.fleet.inventory.tables import NAMES, EntryRows
+from localpuppet.fleet.inventory.tables import NAMES
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
-from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.inventory.entries import entry
+from tests.fleet.inventory.entries import received as taken
 
 NOW = 1_800_000_000.0
 DB, LB, WEB = people = [person(f"{name}01.example.com") for name in ("db", "lb", "web")]
@@ -29,15 +30,15 @@ def view_of(directory: Path) -> View:
 
 
 def received(after: float, *, text: str = "x") -> list[ReceivedEntry]:
-    said = [
-        entry(one.name, at=NOW + after, facts={"text": text, one.name: 1}, classes=("main", text))
-        for one in people
-    ]
     return [
-        ReceivedEntry(
-            node=item.node, token=signed(one, item), found=EntryRows.of(item), revision=int(after)
+        taken(
+            one,
+            entry(
+                one.name, at=NOW + after, facts={"text": text, one.name: 1}, classes=("main", text)
+            ),
+            revision=int(after),
         )
-        for one, item in zip(people, said, strict=True)
+        for one in people
     ]
 
 

@@ -1,4 +1,4 @@
-"""An inventory entry: its form on the bus, its limits, what its digest is over."""
+"""Entries: their form on the bus, limits and digest; awaited ones, components, summaries."""
 
 import json
 import tracemalloc
@@ -13,19 +13,33 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.strict_json import MAX_DEPTH, parse_object
-from localpuppet.fleet.bus.bus_limits import MAX_ENTRY, MAX_ENTRY_VALUES, MAX_PACKED_ENTRY
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus.bus_limits import (
+    MAX_ENTRY,
+    MAX_ENTRY_VALUES,
+    MAX_NODE_COMPONENTS,
+    MAX_PACKED_ENTRY,
+)
 from localpuppet.fleet.inventory.entry import (
     CatalogQuery,
     ExportsSummary,
     InventoryEntry,
     NodeComponent,
+    NotedComponent,
+    application_of,
     inflate,
     json_texts,
     read_canonical,
+    read_components,
 )
+from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, awaited, lacking
+from localpuppet.fleet.inventory.summary import counts, lines
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.entries import entry
 
 WEB = NodeName.parse("web01.example.com")
 DB = NodeName.parse("db01.example.com")
+
 ENTRY = InventoryEntry(
     node=WEB,
     at=1_700_000_000.25,
@@ -105,41 +119,25 @@ def test_the_fast_reader_reads_what_nodes_publish() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "differs"),
     [
-        {"at": 1_800_000_000.0},
-        {"run": RunId.parse("20270101T000000.000000Z-00aa")},
-        {"paths": ()},
-        {"queries": (CatalogQuery(text="role=db", digest="another answer"),)},
+        ({"at": 1_800_000_000.0}, False),
+        ({"run": RunId.parse("20270101T000000.000000Z-00aa")}, False),
+        ({"paths": ()}, False),
+        ({"queries": (CatalogQuery(text="role=db", digest="another answer"),)}, False),
+        ({"facts": dict(reversed(list(ENTRY.facts.items())))}, False),
+        ({"facts": {"os": {"family": "RedHat"}}}, True),
+        ({"roles": ("web",)}, True),
+        ({"release": None}, True),
+        ({"queries": (CatalogQuery(text="role=lb", digest="00"),)}, True),
+        ({"exports": ExportsSummary(count=2, digest="fe")}, True),
     ],
-    ids=lambda change: next(iter(change)),
+    ids=str,
 )
-def test_the_digest_is_not_over_when_and_why(change: dict[str, Any]) -> None:
-    assert replace(ENTRY, **change).digested().digest == ENTRY.digest
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"facts": {"os": {"family": "RedHat"}}},
-        {"roles": ("web",)},
-        {"release": None},
-        {"queries": (CatalogQuery(text="role=lb", digest="00"),)},
-        {"exports": ExportsSummary(count=2, digest="fe")},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_digest_covers_all_fields(change: dict[str, Any]) -> None:
-    assert replace(ENTRY, **change).digested().digest != ENTRY.digest
-
-
-def test_the_order_of_facts_is_not_a_difference() -> None:
-    turned = replace(ENTRY, facts=dict(reversed(list(ENTRY.facts.items()))))
-    assert turned.digested().digest == ENTRY.digest
-
-
-def test_a_field_of_a_newer_version_is_passed_over() -> None:
-    assert _read({**ENTRY.to_dict(), "moods": ["fine"]}) == ENTRY
+def test_the_digest_is_over_what_a_node_says_and_not_over_when_and_why(
+    change: dict[str, Any], differs: bool
+) -> None:
+    assert (replace(ENTRY, **change).digested().digest != ENTRY.digest) is differs
 
 
 @pytest.mark.parametrize(
@@ -158,6 +156,7 @@ def test_a_field_of_a_newer_version_is_passed_over() -> None:
         ({"paths": [{"nodes": []}] * 33}, "paths: has 33 elements"),
         ({"exports": {"count": -1, "digest": None}}, "exports.count: is -1"),
         ({"environment": "Produc-tion"}, "environment: 'Produc-tion'"),
+        ({"release": "foo\x1b]0;owned\x07"}, "release: the release has a control character"),
     ],
 )
 def test_a_malformed_field_is_refused_with_its_place(change: dict[str, Any], said: str) -> None:
@@ -166,8 +165,9 @@ def test_a_malformed_field_is_refused_with_its_place(change: dict[str, Any], sai
     assert said in str(refusal.value)
 
 
-def test_a_missing_field_is_refused() -> None:
+def test_a_missing_field_is_refused_and_one_of_a_newer_version_is_passed_over() -> None:
     raw = ENTRY.to_dict()
+    assert _read({**raw, "moods": ["fine"]}) == ENTRY
     del raw["roles"]
     with pytest.raises(InvalidInputError, match="'roles' is missing"):
         _read(raw)
@@ -227,6 +227,119 @@ def test_brackets_in_texts_do_not_count_as_values() -> None:
     assert InventoryEntry.parse(said.to_payload()) == said
 
 
-def test_a_release_with_a_control_character_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="release: the release has a control character"):
-        _read({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})
+ONE = AwaitedEntry(node=DB, digest="a" * 64, at=100.0)
+
+
+def test_an_awaited_entry_is_encoded_and_parsed() -> None:
+    assert AwaitedEntry.read(ONE.to_dict()) == ONE
+    said = entry(DB, at=100.0)
+    assert awaited(said) == AwaitedEntry(node=DB, digest=said.digest, at=100.0)
+    assert awaited(None) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"digest": "a" * 63}, {"digest": "A" * 64}, {"at": True}, {"node": "*"}, {"x": 1}]
+)
+def test_an_invalid_awaited_entry_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="awaited entry"):
+        AwaitedEntry.read(ONE.to_dict() | changes)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        ({}, DB),
+        ({DB: ViewedNode(digest="b" * 64, at=99.0)}, DB),
+        ({DB: ViewedNode(digest="b" * 64, at=100.0)}, ""),
+        ({DB: ViewedNode(digest="b" * 64, at=101.0)}, ""),
+        ({DB: ViewedNode(digest="a" * 64, at=50.0)}, ""),
+        ({WEB: ViewedNode(digest="a" * 64, at=101.0)}, DB),
+    ],
+)
+def test_the_awaited_entry_or_a_newer_entry_is_sufficient(
+    seen: dict[NodeName, ViewedNode], missing: str
+) -> None:
+    assert lacking((ONE,), seen, {}) == missing
+
+
+def test_the_missing_nodes_are_named_with_their_known_reasons() -> None:
+    other = AwaitedEntry(node=WEB, digest="b" * 64, at=1.0)
+    found = lacking((ONE, other), {}, {WEB: "its key is not pinned"})
+    assert found == f"{DB}, {WEB} (its key is not pinned)"
+
+
+MYSQL: dict[str, Any] = {"name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []}
+
+
+def noted(**more: Any) -> NotedComponent:
+    return NotedComponent.read({"schema": 1, **MYSQL, **more})
+
+
+def test_recorded_components_are_read_and_sorted() -> None:
+    web = noted(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
+    found = read_components([web, noted()])
+    assert [(one.application, one.name) for one in found] == [
+        ("Lamp[app1]", "Lamp::Mysql[app1]"),
+        ("Lamp[app1]", "Lamp::Web[app1-1]"),
+    ]
+    for one in found:
+        assert NodeComponent.from_dict(one.to_dict()) == one
+
+
+@pytest.mark.parametrize(
+    ("name", "application"),
+    [
+        ("Lamp::Mysql[app1]", "Lamp[app1]"),
+        ("Lamp[app1]", "Lamp[app1]"),
+        ("A::B::C[x [y] z]", "A[x [y] z]"),
+        ("mysql", "mysql"),
+        ("[x]", "[x]"),
+    ],
+)
+def test_the_application_of_a_reference(name: str, application: str) -> None:
+    assert application_of(name) == application
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"name": ""}, "name: the name is empty"),
+        ({"name": " x"}, "name: is not a name"),
+        ({"name": "x" * 256}, "name: is not a name"),
+        ({"name": "a\nb"}, "control character"),
+        ({"application": 7}, "application: must be a string"),
+        ({"produces": "x"}, "produces: must be a list"),
+        ({"consumes": ["x"] * 65}, "consumes: has 65 elements"),
+        ({"consumes": ["\u202e"]}, r"consumes\[0\]: the name has a control character"),
+    ],
+)
+def test_an_invalid_component_is_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_components([noted(**more)])
+
+
+def test_a_catalog_with_too_many_components_is_an_error() -> None:
+    assert len(read_components([noted()] * MAX_NODE_COMPONENTS)) == MAX_NODE_COMPONENTS
+    with pytest.raises(InvalidInputError, match="has 257 components; a node publishes at most 256"):
+        read_components([noted()] * (MAX_NODE_COMPONENTS + 1))
+
+
+NODES = [
+    entry("a.example.com", at=1.0, roles=("web", "db"), facts={"os": {"family": "Debian"}, "n": 1}),
+    entry("b.example.com", at=1.0, roles=("web",), facts={"os": {"family": "Debian"}, "n": None}),
+    entry("c.example.com", at=1.0, facts={"os": "odd"}),
+]
+
+
+def test_values_are_counted_also_for_nodes_without_one() -> None:
+    nodes = MemoryInventory(NODES)
+    assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
+    assert counts(nodes, "n") == [("-", 2), ("1", 1)]
+    assert counts(nodes, "role") == [("web", 2), ("-", 1), ("db", 1)]
+    assert counts(nodes, "osfamily") == [("Debian", 2), ("-", 1)]
+    assert counts(MemoryInventory([]), "role") == []
+
+
+def test_facts_become_lines() -> None:
+    facts: dict[str, Json] = {"b": {"y": [1, "ü"], "x": {}}, "a": True}
+    assert list(lines(facts)) == [("a", "true"), ("b.x", "{}"), ("b.y", '[1, "ü"]')]

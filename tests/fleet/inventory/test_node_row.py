@@ -1,4 +1,4 @@
-"""Rows: what of a presence entry is taken."""
+"""Rows of nodes: what of a presence is taken, outcomes, and when a node is late."""
 
 import json
 from dataclasses import replace
@@ -8,13 +8,17 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import from_record, to_record
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_HOLDS, MAX_PRESENCE_TEXT
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, NodeRow, is_older
+from localpuppet.fleet.inventory.node_row import GRACE, NOT_TRUSTED, NodeRow, due, is_older, splay
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import Kind, newest
+from localpuppet.node.puppet.fault import FailureCause
+from localpuppet.node.runs.reason import Category
+from localpuppet.node.runs.run import Outcome, RefusalKind
 from tests.fleet.make import an_end
-from tests.web.dashboard.site import believed, run_id, status
+from tests.web.make import believed, run_id, status
 
 NOW = 1_795_000_000.0
 
@@ -177,3 +181,60 @@ def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
 def test_a_damaged_row_is_refused(raw: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         from_record(NodeRow, raw)
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        ({"outcome": Outcome.FAILED, "category": Category.NO_REPORT}, Kind.COMPILE_FAILED),
+        ({"outcome": Outcome.FAILED, "category": Category.RESOURCES_FAILED}, Kind.FAILED),
+        ({"outcome": Outcome.FAILED}, Kind.FAILED),
+        ({"outcome": Outcome.TIMED_OUT}, Kind.TIMED_OUT),
+        ({"outcome": Outcome.INTERRUPTED}, Kind.INTERRUPTED),
+        ({"outcome": Outcome.CANCELLED}, Kind.CANCELLED),
+        ({"outcome": Outcome.CHANGED}, Kind.CHANGED),
+        ({"outcome": Outcome.CHANGED, "corrective_change": True}, Kind.CORRECTED),
+        ({"noop": False}, Kind.UNCHANGED),
+        ({"noop": True, "category": Category.NOOP_PENDING}, Kind.NOOP_PENDING),
+        ({"noop": True}, Kind.NOOP_CLEAN),
+        ({"outcome": None, "refusal": RefusalKind.ENC}, Kind.REFUSED),
+    ],
+)
+def test_each_end_has_a_kind(last: dict[str, Any], kind: Kind) -> None:
+    assert an_end(NOW, **last).kind is kind
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"started_at": NOW + 1},
+        {"started_at": -1e300},
+        {"failing_since": NOW + 1},
+        {"failing_since": -1.0},
+        {"failed_runs": -5},
+        {"run_interval": 0.0},
+        {"release": "\u202e"},
+        {"reason": "x" * 300},
+        {"failure_cause": FailureCause(error="\x1b[2J")},
+        {"refusal": RefusalKind.ENC},
+    ],
+)
+def test_an_end_that_cannot_be_is_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        an_end(NOW, **field)
+
+
+def test_a_refusal_counts_unless_the_run_takes_place_later() -> None:
+    run = an_end(NOW - 60)
+    wrong = an_end(NOW, Kind.REFUSED)
+    later = [an_end(NOW, Kind.REFUSED, refusal=kind) for kind in ("busy", "on_hold")]
+    assert newest([run, *later]) == run
+    assert newest([*later, wrong, run]) == wrong
+    assert newest(later) is None
+
+
+def test_a_node_is_due_after_its_interval_and_twice_its_splay() -> None:
+    names = [NodeName.parse(f"n{number}.example.com") for number in range(50)]
+    for name in names:
+        assert due(name, 3600.0) == 3600.0 + max(2 * splay(name, 3600.0), GRACE)
+    assert min(due(name, 3600.0) for name in names) >= 3600.0 + GRACE

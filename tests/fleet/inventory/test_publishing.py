@@ -1,13 +1,15 @@
-"""What a node publishes: only changes, and the bus has what the outbox has."""
+"""What a node publishes: only changes; and which nodes are online."""
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.key_value import Change, KeyValue
+from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_publisher import (
     LOOK,
@@ -17,11 +19,11 @@ from localpuppet.fleet.inventory.entry_publisher import (
     publish,
 )
 from localpuppet.fleet.inventory.outbox import STEP, Outbox
+from localpuppet.fleet.inventory.presence import LOOK_AGAIN, listen
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.doubles.ports import FakeLog
-from tests.doubles.simulated_loop import run_simulated
+from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.inventory.entries import entry, key_of, signed
 
 WEB = person("web01.example.com")
@@ -119,13 +121,8 @@ async def test_another_entry_under_the_nodes_key_is_replaced(
     assert await publish(kv, _entry(NOW).to_payload(), voice)
 
 
-def test_an_agent_publishes_at_once_and_again_after_an_outage(
-    outbox: Outbox, voice: PublisherIdentity
-) -> None:
-    run_simulated(_tells_at_once_and_again_after_an_outage(outbox, voice))
-
-
-async def _tells_at_once_and_again_after_an_outage(
+@pytest.mark.simulated
+async def test_an_agent_publishes_at_once_and_again_after_an_outage(
     outbox: Outbox, voice: PublisherIdentity
 ) -> None:
     store, log, time = MemoryStore(away=True), FakeLog(), asyncio.get_running_loop().time
@@ -164,13 +161,10 @@ async def _tells_at_once_and_again_after_an_outage(
     assert (looks[0], looks[-1]) == (False, True)  # whether the bus has the entry
 
 
-def test_an_agent_publishes_again_when_it_has_connected_to_a_bus_that_lost_its_data(
+@pytest.mark.simulated
+async def test_an_agent_publishes_again_when_it_has_connected_to_a_bus_that_lost_its_data(
     outbox: Outbox, voice: PublisherIdentity
 ) -> None:
-    run_simulated(_publishes_again(outbox, voice))
-
-
-async def _publishes_again(outbox: Outbox, voice: PublisherIdentity) -> None:
     buses, time = [MemoryKeyValue(MemoryStore())], asyncio.get_running_loop().time
     _offer(outbox, NOW)
 
@@ -192,3 +186,50 @@ async def _publishes_again(outbox: Outbox, voice: PublisherIdentity) -> None:
     assert time() <= lost + SPREAD + 2 * LOOK, "and not an hour later"
     leave.set()
     await task
+
+
+A, B = (NodeName.parse(f"{letter}.example.com") for letter in "ab")
+
+
+async def test_a_presence_expires_and_an_outage_is_an_error() -> None:
+    clock = FakeClock()
+    store = MemoryStore(now=clock.monotonic)
+    kv = MemoryKeyValue(store)
+    await presence.announce(kv, A, b"here")
+    await presence.announce(kv, B, b"leaving", ttl=presence.FAREWELL_TTL)
+    assert await presence.nodes(kv) == {A: b"here", B: b"leaving"}
+    clock.advance(presence.FAREWELL_TTL)
+    assert await presence.nodes(kv) == {A: b"here"}
+    clock.advance(presence.PRESENCE_TTL)
+    assert await presence.nodes(kv) == {}
+    store.away = True
+    with pytest.raises(UnavailableError):
+        await presence.nodes(kv)
+
+
+class NotingBoard:
+    """Notes what it receives besides changes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def take(self, change: Change) -> None:
+        pass
+
+    def full(self, reason: str) -> None:
+        self.notes.append(reason)
+
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
+        self.notes.append(f"listed {sorted(names)}")
+
+
+@pytest.mark.simulated
+async def test_a_node_that_expires_from_a_full_bus_is_not_missed() -> None:
+    store, board = MemoryStore(), NotingBoard()
+    following = asyncio.create_task(listen(MemoryKeyValue(store), board))
+    await asyncio.sleep(LOOK_AGAIN * 1.5)
+    store.full = True
+    await asyncio.sleep(LOOK_AGAIN)
+    following.cancel()
+    await asyncio.wait([following])
+    assert board.notes == ["listed []", "the memory is full"]

@@ -1,8 +1,10 @@
-"""Inventory queries: "no such nodes" and "cannot ask" are different answers."""
+"""Inventory queries: "no such nodes" and "cannot ask" are different answers; states of nodes."""
 
+import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
+from pathlib import Path
 from sqlite3 import Connection
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.reading import (
     RETURN,
     SKEW,
@@ -24,6 +27,8 @@ from localpuppet.fleet.inventory.reading import (
     unlisted_nodes,
 )
 from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
+from localpuppet.fleet.inventory.view import STANDING, NodeState, View
+from tests.fleet.inventory.entries import entry
 
 NOW = 1_700_000_000.0
 MAX_STALE = 900.0
@@ -119,3 +124,36 @@ def test_online_nodes_are_unlisted_and_some_are_lost_if_the_bus_is_younger_than_
     assert not outlived(online, born - 7200)
     assert not outlived({"lost": online["lost"], "robbed": online["robbed"]}, born)
     assert not outlived({"new": online["new"]}, born + 7200), "it may have made the bus"
+
+
+THEN = 1_800_000_000.0
+WEB, DB, STRANGER = (NodeName(f"{one}01.example.com") for one in ("web", "db", "new"))
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with closing(View(tmp_path / "view.sqlite", now=lambda: THEN)) as made:
+        yield made
+
+
+def test_the_state_of_a_node_has_its_entry_exports_and_refusal(view: View) -> None:
+    exporting = entry(DB, at=THEN, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
+    for one in (entry(WEB, at=THEN - 1), exporting):
+        view.take([ReceivedEntry(node=one.node, token=b"", found=EntryRows.of(one))])
+    view.take([ReceivedEntry(node=WEB, token=b"", found=EntryRefusal(reason="is rubbish"))])
+    assert view.standing([WEB, STRANGER]) == {
+        WEB: NodeState(at=THEN - 1, exports=None, refused="is rubbish"),
+        STRANGER: NodeState(at=None, exports=None, refused=""),
+    }
+    assert view.standing([DB]) == {DB: NodeState(at=THEN, exports="e" * 64, refused="")}
+    assert view.standing([]) == {}
+
+
+def test_the_state_of_nodes_is_read_without_the_rows_of_others(view: View, tmp_path: Path) -> None:
+    """A waiting step reads it five times a second, on nodes whose view has thousands of others."""
+    view.standing([WEB])
+    with closing(sqlite3.connect(tmp_path / "view.sqlite")) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {STANDING}", ("[]",))]
+    read = [line for line in plan if not line.startswith("SCAN asked VIRTUAL TABLE")]
+    assert len(read) == 2
+    assert all(line.startswith("SEARCH ") for line in read), read

@@ -1,4 +1,4 @@
-"""What a real run publishes: only after a good complete run, and without hidden facts."""
+"""What a real run publishes, and what a lookup for another node reads."""
 
 import json
 from typing import Any
@@ -7,6 +7,8 @@ from localpuppet.fleet.inventory.outbox import Outbox
 from tests.rigs.node import Node
 
 CANARY = "canary-90210"
+
+
 # What other processes of a machine change while nothing of the node does: tests beside this one
 # make network interfaces and mounts, as containers do.
 OTHERS_DO = (
@@ -103,3 +105,34 @@ def test_check_reads_the_policy_of_claims_and_misses_it_in_a_fleet(node: Node) -
     node.write("policies/inventory.policy", "*\tweb\n")
     refused = node.run("check")
     assert (refused.code, "inventory.policy: line 1" in refused.err) == (2, True), refused.err
+
+
+HIERA = """\
+version: 5
+defaults: {datadir: data, data_hash: yaml_data}
+hierarchy:
+  - {name: role, path: 'role/%{facts.role}.yaml'}
+  - {name: common, path: common.yaml}
+"""
+
+
+def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: Node) -> None:
+    """The entry has the fact of the last good run, whatever the fact would be now."""
+    node.settings(node="web01.example.com", bus="sqlite")
+    node.app("")
+    node.write("modules/app/trunk/hiera.yaml", HIERA)
+    node.write("modules/app/trunk/data/role/web.yaml", "from: role\n")
+    node.write("modules/app/trunk/data/common.yaml", "from: common\n")
+    fact = "Facter.add(:role) {{ setcode {{ '{}' }} }}\n"
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("web"))
+    assert node.run("apply").code == 0
+    node.wait_until(Outbox(node.state).is_published)
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("db"))
+    assert node.run("lookup", "from").out == "common\n"
+    assert node.run("lookup", "from", "--node", "web01.example.com").out == "role\n"
+    over = node.write("over.json", '{"role": "db"}')
+    words = ["lookup", "from", "--node", "web01.example.com", "--facts", str(over)]
+    assert node.run(*words).out == "common\n"
+    unknown = node.run("lookup", "from", "--node", "web02.example.com")
+    assert unknown.code == 2
+    assert "web02.example.com is not in the inventory" in unknown.err

@@ -23,7 +23,7 @@ from localpuppet.fleet.inventory.tables import NAMES, EntryRows
 from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
-from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.inventory.entries import entry, received, signed
 from tests.fleet.inventory.query.fleet import FLEET
 
 NOW = 1_800_000_000.0
@@ -50,16 +50,11 @@ def view(tmp_path: Path, clock: Clock) -> Iterator[View]:
         yield made
 
 
+PEOPLE = {str(one.name): one for one in (WEB, DB)}
+
+
 def _take(view: View, *entries: InventoryEntry) -> None:
-    people = {WEB.name: WEB, DB.name: DB}
-    view.take(
-        [
-            ReceivedEntry(
-                node=one.node, token=signed(people[WEB.name], one), found=EntryRows.of(one)
-            )
-            for one in entries
-        ]
-    )
+    view.take([received(PEOPLE[one.node], one) for one in entries])
 
 
 def _nodes(view: View) -> list[str]:
@@ -152,7 +147,7 @@ def test_a_transaction_has_at_most_500_entries(view: View) -> None:
     def arrive() -> Iterator[ReceivedEntry]:
         for number in range(AT_ONCE + 1):
             said = entry(f"n{number}.example.com", at=NOW)
-            yield ReceivedEntry(node=said.node, token=signed(WEB, said), found=EntryRows.of(said))
+            yield received(WEB, said)
         raise OSError
 
     with pytest.raises(OSError):
@@ -192,15 +187,13 @@ def test_a_refused_entry_is_recorded_and_replaces_nothing(view: View, clock: Clo
     assert view.refused() == []
 
 
-def test_an_older_entry_does_not_replace_a_newer_entry(view: View) -> None:
+def test_an_older_entry_does_not_replace_a_newer_entry_nor_return_after_distrust(
+    view: View,
+) -> None:
     _take(view, entry(WEB.name, at=NOW, roles=("new",)))
     _take(view, entry(WEB.name, at=NOW - 1, roles=("old",)))
     assert [one.roles for one in view.entries()] == [("new",)]
     assert "older" in view.refused()[0].reason
-
-
-def test_an_older_entry_does_not_return_after_distrust(view: View) -> None:
-    _take(view, entry(WEB.name, at=NOW))
     view.distrust(WEB.name, "its key was revoked")
     assert _nodes(view) == []
     assert view.refused()[0].reason == "its key was revoked"
@@ -210,29 +203,28 @@ def test_an_older_entry_does_not_return_after_distrust(view: View) -> None:
     assert _nodes(view) == [WEB.name]
 
 
+def _forget(view: View, at: float, node: str = WEB.name) -> bool:
+    return view.forget(Tombstone(node=NodeName(node), at=at), by="alice")
+
+
 def test_a_forgotten_node_is_gone_until_it_publishes_a_newer_entry(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW))
-    stone = Tombstone(node=NodeName(WEB.name), at=NOW + 1)
-    assert view.forget(stone, by="alice")
-    assert not view.forget(stone, by="alice")
+    assert [_forget(view, NOW + 1), _forget(view, NOW + 1)] == [True, False]
     _take(view, entry(WEB.name, at=NOW + 1))
     assert (_nodes(view), view.refused()) == ([], [])
     _take(view, entry(WEB.name, at=NOW + 2))
     assert _nodes(view) == [WEB.name]
-    assert not view.forget(stone, by="alice")
+    assert not _forget(view, NOW + 1)
     assert _nodes(view) == [WEB.name]
 
 
-def test_a_tombstone_that_arrives_before_the_entry_counts_too(view: View) -> None:
-    assert not view.forget(Tombstone(node=NodeName(WEB.name), at=NOW), by="alice")
-    _take(view, entry(WEB.name, at=NOW))
-    assert _nodes(view) == []
-
-
-def test_an_older_tombstone_does_not_replace_a_newer_tombstone(view: View) -> None:
-    for at in (NOW + 5, NOW + 1):
-        view.forget(Tombstone(node=NodeName(WEB.name), at=at), by="alice")
-    _take(view, entry(WEB.name, at=NOW + 3))
+@pytest.mark.parametrize(("stones", "at"), [([0], 0), ([5, 1], 3)], ids=["earlier", "the newest"])
+def test_a_tombstone_counts_before_the_entry_arrives(
+    view: View, stones: list[int], at: int
+) -> None:
+    for stone in stones:
+        assert not _forget(view, NOW + stone)
+    _take(view, entry(WEB.name, at=NOW + at))
     assert _nodes(view) == []
 
 
@@ -261,11 +253,10 @@ def test_a_reader_sees_a_consistent_state_during_writes(view: View) -> None:
 
 
 def test_only_new_tokens_are_unknown(view: View) -> None:
-    web = entry(WEB.name, at=NOW)
-    token = signed(WEB, web)
-    view.take([ReceivedEntry(node=WEB.name, token=token, found=EntryRows.of(web))])
-    assert view.unknown({WEB.name: token}) == set()
-    assert view.unknown({WEB.name: b"other", DB.name: token}) == {WEB.name, DB.name}
+    taken = received(WEB, entry(WEB.name, at=NOW))
+    view.take([taken])
+    assert view.unknown({WEB.name: taken.token}) == set()
+    assert view.unknown({WEB.name: b"other", DB.name: taken.token}) == {WEB.name, DB.name}
 
 
 def test_the_state_of_the_view_is_kept(view: View) -> None:
@@ -322,21 +313,14 @@ def test_a_damaged_entry_is_an_error_and_never_an_empty_answer(view: View, tmp_p
 
 def test_the_view_knows_which_nodes_published_since_a_revision(view: View) -> None:
     said = [(WEB, 3), (DB, 5)]
-    view.take(
-        [
-            ReceivedEntry(
-                node=one.name,
-                token=signed(one, entry(one.name, at=NOW)),
-                found=EntryRows.of(entry(one.name, at=NOW)),
-                revision=revision,
-            )
-            for one, revision in said
-        ]
-    )
-    assert view.since(2) == {WEB.name, DB.name}
-    assert view.since(3) == {DB.name}
-    assert view.since(5) == set()
-    assert view.since(None) == {WEB.name, DB.name}
+    view.take([received(one, entry(one.name, at=NOW), revision=revision) for one, revision in said])
+    for revision, names in (
+        (2, {WEB.name, DB.name}),
+        (3, {DB.name}),
+        (5, set[str]()),
+        (None, {WEB.name, DB.name}),
+    ):
+        assert view.since(revision) == names
 
 
 def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock) -> None:
@@ -435,10 +419,7 @@ QUESTIONS: list[tuple[str, ...]] = [
 def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
     """Briefs beside an entry, also earlier ones, have the values of the entry."""
     clock.now = max(one.at for one in FLEET)
-    view.take(
-        ReceivedEntry(node=one.node, token=signed(WEB, one), found=EntryRows.of(one))
-        for one in FLEET
-    )
+    view.take(received(WEB, one) for one in FLEET)
     question = FunctionCall.of(asked[0], asked[1:])
     whole = question.answer(MemoryInventory(FLEET))
     for _ in range(2):

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.inventory.entry import CatalogQuery
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.site import Site, status
+from tests.web.make import Site, status
 
 
 @pytest.fixture

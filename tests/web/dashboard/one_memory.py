@@ -14,8 +14,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.make import a_row
-from tests.web.dashboard.past import MOTD, keep
-from tests.web.dashboard.site import run_id
+from tests.web.make import MOTD, keep, run_id
 
 NOW = 1_795_000_000.0
 SECONDS = 4

@@ -1,22 +1,32 @@
-"""The actions on nodes and rollouts, and what their confirmations say."""
+"""Actions on nodes and rollouts: confirmed once, on a form of the dashboard, and logged."""
+
+import asyncio
+import html
+import re
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
+from localpuppet.rollout.cli.rollout_run import run_command
 from localpuppet.rollout.events import (
     Event,
     NodeRun,
-    NodeRunsStarted,
-    RolloutBegan,
-    RolloutEnded,
+    RolloutContinued,
     RolloutEnding,
     RolloutPaused,
-    RolloutStopped,
 )
+from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
 from localpuppet.rollout.rollout_report import RolloutReport
+from localpuppet.web.access.http_limits import MAX_ACTION_NODES, MAX_TOKENS
+from localpuppet.web.access.loopback import TOKEN_LIFE, Tokens
 from localpuppet.web.dashboard.actions import (
     Action,
     ActionOutcome,
@@ -27,9 +37,13 @@ from localpuppet.web.dashboard.actions import (
 )
 from localpuppet.web.dashboard.rollout_actions import (
     RolloutAction,
+    RolloutStart,
     courses,
     rollout_consequences,
 )
+from tests.doubles.ports import FakeClock
+from tests.rollout.make import rollout_over, rollout_stopped, runs_started
+from tests.web.make import EVIL, NAME, PlayedActor, Site, a_rollout, names, staged, status, text
 
 NODE, OTHER = NodeName.parse("web01"), NodeName.parse("web02")
 HELD = HoldView(owner="bob", reason="disk", until=None)
@@ -60,12 +74,8 @@ ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
 def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> RolloutReport:
-    began = RolloutBegan(
-        id=ROLLOUT,
-        caller="choria=alice",
-        groups=((NODE, NodeName.parse("web02")),),
-        options=options,
-        title="shop",
+    began = a_rollout(
+        id=ROLLOUT, groups=((NODE, NodeName.parse("web02")),), options=options, title="shop"
     )
     at = "2026-11-22T11:00:00Z"
     return RolloutReport.of([(at, event) for event in (began, *events)], taken=taken)
@@ -95,7 +105,7 @@ def test_commands_are_offered_for_a_rollout_with_a_running_process() -> None:
 def test_rollback_is_offered_if_the_rollout_delivers_a_release() -> None:
     delivery = Delivery(release=ReleasePath("shop/tags/r7"))
     gives = RolloutOptions(delivery=delivery)
-    paused = (NodeRunsStarted(node_runs=(NodeRun(1, NODE),)), RolloutPaused(reason="canaries"))
+    paused = (runs_started(NodeRun(1, NODE)), RolloutPaused(reason="canaries"))
 
     def said(*events: Event, options: RolloutOptions = gives) -> str:
         report = told(*events, taken=True, options=options)
@@ -105,7 +115,7 @@ def test_rollback_is_offered_if_the_rollout_delivers_a_release() -> None:
     assert f"{NODE} has taken shop/tags/r7, or may have: each runs once more." in said(*paused)
     assert "No node has taken shop/tags/r7 yet." in said()
     assert "gave no node a release" in said(*paused, options=OPTIONS)
-    back = RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="taken back by bob")
+    back = rollout_stopped(RolloutEnding.ROLLED_BACK, "taken back by bob")
     assert "Its nodes roll back already." in said(*paused, back)
 
 
@@ -118,7 +128,7 @@ def test_resume_is_offered_for_a_rollout_without_a_process() -> None:
     assert "policies of the nodes decide" in said
     running = " ".join(rollout_consequences(RolloutAction.RESUME, told(taken=True)))
     assert "A process runs it already." in running
-    over = told(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), taken=False)
+    over = told(rollout_over(), taken=False)
     assert courses(over) == ()
     assert "It has ended" in rollout_consequences(RolloutAction.RESUME, over)[-1]
 
@@ -157,3 +167,383 @@ def test_the_result_of_an_action_has_counts_and_the_opposite_action() -> None:
     ended = NodeAction(action=Action.ENABLE, nodes=(OTHER,))
     assert ActionOutcome.of_nodes(ended, [refused]).failed
     assert ActionOutcome.of_nodes(ended, [fine]).opposite is Action.HOLD
+
+
+NOOP = "/nodes/do/noop?node=web01"
+
+
+@pytest.fixture
+def actor(site: Site) -> PlayedActor:
+    site.actor = actor = PlayedActor()
+    actor.groups = [[NODES[0]], [NODES[1]]]
+    return actor
+
+
+@pytest.fixture
+def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
+    with site.visitor() as client:
+        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
+        yield client
+
+
+def token(client: TestClient, url: str = NOOP) -> str:
+    return str(confirmation(client, url)["token"])
+
+
+def hidden(page: str) -> dict[str, Any]:
+    """Return the hidden fields of a confirmation."""
+    fields = dict(re.findall(r'name="(token|about)" value="([^"]*)"', page))
+    return {**fields, "node": re.findall(r'name="node" value="([^"]*)"', page)}
+
+
+def confirmation(client: TestClient, url: str) -> dict[str, Any]:
+    return hidden(text(client, url))
+
+
+def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
+    path, _, query = url.partition("?")
+    answer = client.post(path, data={"node": query.removeprefix("node="), **form})
+    return f"{answer.status_code} {answer.text}"
+
+
+def test_an_action_is_sent_only_after_its_confirmation(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    page = text(visitor, "/nodes/web01")
+    for action in ("trigger", "noop", "hold", "enable"):
+        assert f'href="/nodes/do/{action}?node=web01"' in page
+        assert "it must allow you" in text(visitor, f"/nodes/do/{action}?node=web01")
+    assert "choria=alice" in text(visitor, NOOP)
+    assert actor.deeds == []
+    assert sent(visitor, token=token(visitor)).startswith("200")
+    assert [str(deed) for deed in actor.deeds] == ["noop"]
+    assert site.log.lines == [("info", "choria=alice: web01: noop: 1 accepted")]
+
+
+def test_a_token_is_valid_once_for_its_action(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    given = token(visitor)
+    assert sent(visitor, "/nodes/do/trigger?node=web01", token=given).startswith("403")
+    assert sent(visitor, "/nodes/do/noop?node=web02", token=given).startswith("403")
+    assert "Noop run: web01?" in sent(visitor, message="x")
+    assert sent(visitor, token="guess").startswith("403")
+    assert sent(visitor, token=given).startswith("200")
+    assert "confirmation was used before" in sent(visitor, token=given)
+    late = token(visitor)
+    site.clock.advance(TOKEN_LIFE)
+    assert sent(visitor, token=late).startswith("403")
+    assert len(actor.deeds) == 1
+
+
+def test_a_token_of_another_session_is_not_good(site: Site, visitor: TestClient) -> None:
+    tokens = Tokens(FakeClock().monotonic)
+    given = tokens.give("alice /x")
+    assert not tokens.take(given, "bob /x")
+    assert tokens.take(given, "alice /x")
+    first = tokens.give("a")
+    for _ in range(MAX_TOKENS):
+        tokens.give("a")
+    assert not tokens.take(first, "a")
+
+
+def test_a_refusal_is_shown_and_in_the_log(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.refuses = f"the policy denies noop {EVIL}"
+    page = sent(visitor, token=token(visitor))
+    assert page.startswith("409")
+    assert "The action failed" in page
+    assert "web01: the policy denies noop" in page
+    assert "<script>alert" not in page
+    assert "policy denies" in site.log.lines[0][1]
+
+
+@pytest.mark.parametrize("cut", [asyncio.CancelledError, RuntimeError])
+def test_an_interrupted_action_is_logged(
+    site: Site,
+    visitor: TestClient,
+    actor: PlayedActor,
+    cut: type[BaseException],
+) -> None:
+    given = token(visitor)
+    actor.cut = cut
+    with pytest.raises((cut, CancelledError)):
+        sent(visitor, token=given)
+    line = ("info", "choria=alice: web01: noop: the result is unknown")
+    assert site.log.lines == [line]
+
+
+def test_a_hold_requires_a_reason(visitor: TestClient, actor: PlayedActor) -> None:
+    url = "/nodes/do/hold?node=web01"
+    assert sent(visitor, url, token=token(visitor, url), message="").startswith("400")
+    assert actor.deeds == []
+    sent(visitor, url, token=token(visitor, url), message="disk", length="2h")
+    assert (actor.deeds[0].message, actor.deeds[0].length) == ("disk", "2h")
+
+
+def test_requests_that_do_not_come_from_the_forms_are_refused(
+    visitor: TestClient, actor: PlayedActor
+) -> None:
+    large = {"token": "x" * 256 * (MAX_ACTION_NODES + 50)}
+    many = {str(number): "x" for number in range(MAX_ACTION_NODES + 50)}
+    assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
+    assert visitor.post(NOOP, data=large).status_code == 400
+    assert visitor.post(NOOP, data=many).status_code == 400
+    assert visitor.get("/nodes/do/reboot?node=web01").status_code == 400
+    assert visitor.get("/nodes/do/noop?node=absent.example.com").status_code == 404
+    assert actor.deeds == []
+
+
+def test_selected_nodes_are_frozen_as_names(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    site.tell(*(status(name, site.now()) for name in ("a1", "a2", "b1")))
+    page = text(visitor, "/nodes?name=a")
+    assert page.count('name="node"') == 2
+    assert "all 2 that match" in page
+    shown = visitor.post("/nodes/do/hold", data={"all": "1", "name": "a", "sort": "node"}).text
+    assert "These 2 nodes" in shown
+    assert "localpuppet disable a1 a2 -m REASON --for 2h" in shown
+    given = hidden(shown)
+    assert given["node"] == ["a1", "a2"]
+    site.tell(status("a3", site.now()))  # matches, but was not confirmed
+    for by_hand in ({"node": ["a1", "a2", "b1"]}, {"node": ["a1"]}, {"all": "1", "name": "a"}):
+        changed = {**hidden(shown), **by_hand, "message": "disk"}
+        assert sent(visitor, "/nodes/do/hold", **changed).startswith("403")
+    assert actor.deeds == []
+    site.leave("a2")
+    actor.refusing = {"a1": "the policy denies it"}
+    came = sent(visitor, "/nodes/do/hold", **given, message="disk", length="2h")
+    assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
+        ("hold (for 2h: disk)", ("a1", "a2"))
+    ]
+    assert "1 refused, 1 accepted</p>" in came
+    assert "localpuppet disable a1 a2 -m disk --for 2h" in came
+    # The end of the holds takes exactly the nodes that accepted; both are confirmed first.
+    assert re.search(r'do/enable"><input type="hidden" name="node" value="a2"><button>End', came)
+    assert re.search(r'do/hold"><input type="hidden" name="node" value="a1"><button>Try', came)
+    assert "End my hold: a2?" in sent(visitor, "/nodes/do/enable", node="a2")
+    assert len(actor.deeds) == 1
+    assert "2 nodes (a1, a2): hold (for 2h: disk): 1 refused, 1 accepted" in site.log.lines[-1][1]
+
+
+def test_an_action_has_a_limit_of_nodes(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    many = [f"{name.partition('.')[0]}.{'x' * 60}.{'y' * 60}.{'z' * 60}" for name in names(501)]
+    site.tell(*(status(name, site.now()) for name in many))
+    answer = visitor.post("/nodes/do/noop", data={"all": "1", "name": "node0"})
+    assert answer.status_code == 400
+    assert "501 nodes are selected, an action takes at most 500" in answer.text
+    assert "localpuppet rollout run" in answer.text
+    rows = visitor.post("/nodes/do/noop", data={"node": many})
+    assert "501 nodes are selected" in rows.text
+    none = visitor.post("/nodes/do/noop", data={"q": ""})
+    assert (none.status_code, "no node is selected" in none.text) == (400, True)
+    unknown = visitor.post("/nodes/do/noop", data={"all": "1", "q": "role="})
+    assert unknown.status_code == 400, "a query that fails selects nothing"
+    shown = visitor.post("/nodes/do/noop", data={"node": many[:500]}).text
+    assert "500 accepted" in sent(visitor, "/nodes/do/noop", **hidden(shown))
+    assert [len(deed.nodes) for deed in actor.deeds] == [500]
+
+
+def test_an_action_without_a_bus_fails_as_a_whole(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.lost = "cannot reach the bus"
+    page = sent(visitor, token=token(visitor))
+    assert page.startswith("409")
+    assert "cannot reach the bus" in page
+    assert "End these" not in page
+
+
+def test_a_rollout_can_be_stopped_and_resumed(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    options = RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r7")))
+    began = a_rollout(id=rollout, options=options)
+    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    url = f"/rollouts/{rollout}/do/stop"
+    assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No further node starts" in text(visitor, url)
+    assert "does not wait for a command" in text(visitor, f"/rollouts/{rollout}/do/continue")
+    assert actor.words == []
+    assert sent(visitor, url, token=token(visitor, url)).startswith("200")
+    back = f"/rollouts/{rollout}/do/rollback"
+    assert f'href="{back}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No node has taken shop/tags/r7 yet." in text(visitor, back)
+    assert sent(visitor, back, token=token(visitor, back)).startswith("200")
+    assert actor.words == [f"{rollout} stop", f"{rollout} rollback"]
+    actor.words.pop()
+    journal.close()
+    assert "no process is running" in text(visitor, url)
+    site.fleet.stir()  # the view is the same for a second
+    resume = f"/rollouts/{rollout}/do/resume"
+    assert f'href="{resume}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "even if this dashboard ends" in text(visitor, resume)
+    assert sent(visitor, resume, token=token(visitor, url)).startswith("403")
+    assert actor.words == [f"{rollout} stop"]
+    assert "a process continues" in sent(visitor, resume, token=token(visitor, resume))
+    assert actor.words[1:] == [f"{rollout} resume"]
+    assert f"rollout {rollout}: resume: a process continues" in site.log.lines[-1][1]
+    assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
+    assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
+
+
+def test_a_confirmation_continues_only_the_pause_that_was_shown(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    began = a_rollout(id=rollout)
+    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
+    journal = Journals(site.directory / "rollouts").begin(began, at=at)
+    journal.append(RolloutPaused(reason="web01 failed"), at=at)
+    first = confirmation(visitor, url)
+    assert "It is paused: web01 failed." in text(visitor, url)
+    journal.append(
+        RolloutContinued(caller="choria=bob"), RolloutPaused(reason="web02 failed"), at=at
+    )
+    second = confirmation(visitor, url)
+    mixed = {"token": first["token"], "about": second["about"]}
+    assert sent(visitor, url, **mixed).startswith("403")
+    assert actor.words == []
+    assert sent(visitor, url, **first).startswith("200")
+    assert actor.words == [f"{rollout} continue {first['about']}"], "the rollout refuses it"
+    assert first["about"].split()[0] == "1"
+    assert second["about"].split()[0] == "2"
+    journal.close()
+
+
+def test_without_the_option_no_actions_are_offered(site: Site) -> None:
+    with site.visitor() as client:
+        page = text(client, "/nodes/web01")
+        assert "/do/" not in page
+        assert "read-only" in page
+        assert 'name="node"' not in text(client, "/nodes")
+        assert client.get(NOOP).status_code == 404
+        assert (
+            client.post("/nodes/do/noop", headers={"origin": "http://127.0.0.1:80"}).status_code
+            == 405
+        )
+
+
+NODES = (NodeName.parse("db01"), NodeName.parse("web01"))
+FORM = {"release": "shop/tags/r7", "canary": "1", "window": "2", "max_failures": "10%"}
+PLAN = "/rollouts/do/start?role=web&release=shop/tags/r7&canary=1&window=&max_failures="
+
+
+def test_the_command_line_accepts_the_shown_command() -> None:
+    start = RolloutStart.read({**FORM, "query": "role=web"}, NODES)
+    words = shlex.split(start.command)
+    assert words[:3] == ["localpuppet", "rollout", "run"]
+    given = run_command.make_context("run", words[3:]).params
+    assert given["nodes"] == ("db01", "web01")
+    assert [given[name] for name in FORM] == ["shop/tags/r7", 1, 2, "10%"]
+    other = RolloutStart.read({**FORM, "canary": "2"}, NODES)
+    assert len({start.digest, other.digest, RolloutStart.read(FORM, NODES[:1]).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    "field", [{"canary": "25%"}, {"window": "many"}, {"release": "--noop"}, {"max_failures": "-1"}]
+)
+def test_an_invalid_option_is_refused_before_the_plan_is_made(
+    field: dict[str, str],
+) -> None:
+    with pytest.raises(InvalidInputError):
+        RolloutStart.read({**FORM, **field}, NODES)
+
+
+def confirmed(page: str) -> dict[str, str | list[str]]:
+    fields: dict[str, str | list[str]] = {}
+    form = page.rpartition("<form")[2]  # the one before it changes options
+    for name, value in re.findall(r'type="hidden" name="([a-z_]+)" value="([^"]*)"', form):
+        fields[name] = [*fields.get(name, []), value] if name == "node" else value
+    return fields
+
+
+def test_a_rollout_starts_with_the_names_and_options_that_were_confirmed(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    assert 'href="/rollouts/do/start"' in text(visitor, "/rollouts")
+    assert 'name="query"' in text(visitor, "/rollouts/do/start")
+    page = text(visitor, PLAN)
+    assert "Group 1: db01." in page
+    assert "Group 2: web01." in page
+    assert "2 nodes will take shop/tags/r7 and run it, with canary 1." in page
+    assert actor.words == ["plan {'role': 'web'}"]
+    form = confirmed(page)
+    other = {**form, "node": ["db01", "db02"]}
+    assert visitor.post("/rollouts/do/start", data=other).status_code == 403
+    form = confirmed(text(visitor, PLAN))
+    assert visitor.post("/rollouts/do/start", data={**form, "canary": "2"}).status_code == 403
+    form = confirmed(text(visitor, PLAN))
+    actor.words.clear()
+    answer = visitor.post("/rollouts/do/start", data=form)
+    assert (answer.status_code, "A process has started rollout" in answer.text) == (200, True)
+    command = "localpuppet rollout run db01 web01 --release=shop/tags/r7 --canary=1"
+    assert actor.words == [command]
+    assert "2 nodes (db01, web01): start a rollout (release shop/tags/r7" in site.log.lines[-1][1]
+    assert visitor.post("/rollouts/do/start", data=form).status_code == 403
+    assert actor.words == [command]
+
+
+def test_options_are_changed_for_the_same_nodes(visitor: TestClient, actor: PlayedActor) -> None:
+    chosen = {"node": ["db01", "web01"], "canary": "2", "release": "shop/tags/r8"}
+    page = visitor.post("/rollouts/do/start", data=chosen).text
+    assert "Group 2: web01." in page
+    assert "2 nodes will take shop/tags/r8 and run it, with canary 2." in page
+    assert actor.words == ["plan {'nodes': 'db01,web01'}"]
+    answer = visitor.post("/rollouts/do/start", data=confirmed(page))
+    assert "A process has started rollout" in answer.text
+    assert "--canary=2" in actor.words[-1]
+
+
+def test_a_plan_and_an_old_release_start_a_rollout(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    now = site.now()
+    site.tell(status("x1", now - 7200, last_run={"release": "shop/tags/r6"}))
+    site.tell(status("x2", now - 7200, last_run={"release": "shop/tags/r6"}))
+    site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r7"}))
+    site.leave("x2")
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*older=[^"]*)"', text(visitor, "/"))
+    plan = text(visitor, html.unescape(link))
+    assert "take shop/tags/r7 and run it, with canary 1" in plan
+    assert "Left out, without a running agent: x2." in plan
+    assert re.search(r'class="path"><a href="/rollouts">Rollouts</a>', plan)
+    assert actor.words == ["plan {'nodes': 'x1'}"]
+    site.leave("x1")
+    assert "no node with a running agent" in text(visitor, html.unescape(link), 400)
+    actor.words.clear()
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, "/plan?q=role%3Dweb"))
+    text(visitor, html.unescape(link))
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, "/plan"))
+    text(visitor, html.unescape(link))
+    assert actor.words == ["plan {'query': 'role=web'}", "plan {}"]
+
+
+def test_a_release_without_nodes_behind_is_not_rolled_out_to_them(
+    site: Site, visitor: TestClient
+) -> None:
+    tags = [f"shop/tags/r{number}" for number in (9, 10, 11)]
+    site.staged = [staged(tag, "a" * 64) for tag in (*tags, "web/tags/r99")]
+    site.tell(status("x1", site.now() - 60, last_run={"release": "shop/tags/r9"}))
+    links = re.findall(r'href="/rollouts/do/start\?[^"]*older=([^"]*)"', text(visitor, "/releases"))
+    assert sorted(links) == ["shop/tags/r10", "shop/tags/r11", "web/tags/r99"]
+
+
+def test_a_selection_without_nodes_or_with_an_invalid_option_starts_nothing(
+    visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.groups = []
+    assert "selects 0 nodes" in text(visitor, PLAN, 400)
+    assert "is not a number of nodes" in text(visitor, "/rollouts/do/start?role=web&window=x", 400)
+
+
+def test_a_read_only_dashboard_starts_no_rollout(site: Site) -> None:
+    with site.visitor() as visitor:
+        assert "/rollouts/do/start" not in text(visitor, "/rollouts")
+        assert visitor.get("/rollouts/do/start").status_code in (400, 404)
+        assert visitor.post("/rollouts/do/start").status_code in (403, 404, 405)

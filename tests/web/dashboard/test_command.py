@@ -1,4 +1,4 @@
-"""`localpuppet web` beside real agents on a real bus."""
+"""`localpuppet web` beside real agents on a real bus, and actions with slow or failed processes."""
 
 import json
 import re
@@ -9,19 +9,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.commands import RolloutCommand
-from localpuppet.rollout.events import RolloutBegan
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.app import FleetApp
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.node.app import NodeApp
+from localpuppet.rollout.commands import RolloutCommand, identify_pause
+from localpuppet.rollout.events import RolloutContinued, RolloutPaused
 from localpuppet.rollout.journal import Journals
-from localpuppet.rollout.rollout_options import RolloutOptions
+from localpuppet.web.dashboard.rollout_actions import RolloutStart
+from localpuppet.web.dashboard.signing_actor import BEGINS, SigningActor
 from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
+from tests.rigs.node import Node
 from tests.rigs.waiting import PATIENCE, wait_until
+from tests.web.make import a_rollout
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
@@ -37,22 +45,14 @@ class Page:
         self.process: subprocess.Popen[str] = member.node.start(
             "web", "--listen", "127.0.0.1:0", *options
         )
-        # The link comes second, whatever else is served: people and programs read the lines.
-        printed = "".join(
-            read_line(self.process) for _ in range(3 if "--puppetdb" in options else 2)
-        )
-        found = re.fullmatch(
-            r"dashboard at .*\nhttp://(.*?):(\d+)(/enter\?key=.*)\n"
-            r"(?:PuppetDB API at http://127\.0\.0\.1:(\d+)/\n)?",
-            printed,
-        )
+        printed = read_line(self.process) + read_line(self.process)
+        found = re.fullmatch(r"dashboard at .*\nhttp://(.*?):(\d+)(/enter\?key=.*)\n", printed)
         if found is None:
             self.process.kill()
             raise AssertionError(f"{printed!r}, {member.node.finish(self.process)}")
         # As browsers do: names below `localhost` are not looked up.
         assert found[1].endswith(".localhost")
         self.host, self.port, self.link = f"{found[1]}:{found[2]}", int(found[2]), found[3]
-        self.api_port = int(found[4] or 0)
         self.cookie = ""
         self.get(self.link)
 
@@ -154,18 +154,6 @@ def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
     assert (done.code, done.err) == (0, "")  # nothing is wrong
 
 
-def test_the_api_of_the_same_process_is_printed_after_the_link(nats_fleet: Fleet) -> None:
-    (a,) = nats_fleet.add("a")
-    page = Page(a, "--puppetdb", "127.0.0.1:0")
-    connection = HTTPConnection("127.0.0.1", page.api_port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/pdb/meta/v1/version")
-        assert connection.getresponse().status == 200
-    finally:
-        connection.close()
-    assert page.end(signal.SIGTERM) == 0
-
-
 def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fleet) -> None:
     a, b, c, d = nats_fleet.add("a", "b", "c", "d")
     rules = "".join(f"allow\t*\t{action}\t*\t*\n" for action in ("disable", "trigger"))
@@ -198,9 +186,7 @@ def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fle
     assert "policy" in refused
     assert "1 sent" in page.do(f"/nodes/do/trigger?node={b.name}")
     assert "does not trigger itself" in page.do(f"/nodes/do/trigger?node={a.name}", code=409)
-    began = RolloutBegan(
-        id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop"
-    )
+    began = a_rollout(id=ROLLOUT, caller="choria=x", title="shop")
     journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
     assert [(word, who) for _, word, who, _ in journal.commands_after(0)] == [
@@ -220,3 +206,89 @@ def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fle
     done = a.node.finish(page.process)
     line = "hold (for 1h: disk is full): 1 refused, 1 no answer, 1 accepted"
     assert f"choria={a.name}: 3 nodes ({b.name}, {c.name}, {d.name}): {line}" in done.err
+
+
+async def no_bus() -> KeyValue:
+    raise AssertionError("a rollout is resumed by another process")
+
+
+async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
+    """Have a rollout resumed; return why it was not."""
+    fleet = FleetApp(NodeApp(str(Node(directory).root)))
+    journals = Journals(directory / "rollouts")
+    words = ["/bin/sh", "-c", script]
+    actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
+    began = a_rollout(id=ROLLOUT, caller=actor.name)
+    journals.begin(began, at="2026-11-22T11:00:00Z").close()
+    with pytest.raises(LocalpuppetError) as refused:
+        await actor.resume(ROLLOUT)
+    return str(refused.value)
+
+
+@pytest.mark.puppet
+async def test_a_slow_process_is_reported_as_slow_and_not_as_failed(
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+    waits = f"while ! test -e {gate}; do sleep 0.05; done; echo error >&2"
+    try:
+        said = await resumed(tmp_path, waits, begins=0.1)
+        assert "has not continued the rollout within 0 s" in said
+    finally:
+        gate.touch()
+
+
+@pytest.mark.puppet
+async def test_a_process_that_ends_at_once_is_reported_with_its_error(tmp_path: Path) -> None:
+    fails = "echo localpuppet: error: no bus here >&2; exit 3"
+    assert (await resumed(tmp_path, fails)).startswith("no bus here")
+
+
+@pytest.mark.puppet
+async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
+    fleet = FleetApp(NodeApp(str(Node(tmp_path).root)))
+    journals = Journals(tmp_path / "rollouts")
+    actor = SigningActor(fleet, no_bus, journals, words=["false"])
+    began = a_rollout(id=ROLLOUT, caller=actor.name)
+    at, paused = "2026-11-22T11:00:00Z", RolloutPaused(reason="web01 failed")
+    journal = journals.begin(began, at=at)
+    journal.append(paused, at=at)
+    confirmed = identify_pause(journal.state())
+    journal.append(RolloutContinued(caller="choria=bob"), paused, at=at)
+    with pytest.raises(LocalpuppetError, match="paused again since then"):
+        await actor.say(ROLLOUT, RolloutCommand.CONTINUE, confirmed)
+    assert journal.commands_after(0) == []
+    await actor.say(ROLLOUT, RolloutCommand.CONTINUE, identify_pause(journal.state()))
+    assert [one[1] for one in journal.commands_after(0)] == [RolloutCommand.CONTINUE]
+    journal.close()
+
+
+def acting(directory: Path, script: str) -> SigningActor:
+    fleet = FleetApp(NodeApp(str(Node(directory).root)))
+    journals = Journals(directory / "rollouts")
+    return SigningActor(fleet, no_bus, journals, words=["/bin/sh", "-c", script])
+
+
+@pytest.mark.puppet
+async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
+    groups = '{"groups": [{"runs": [{"node": "a"}]}, {"runs": [{"node": "b"}, {"node": "c"}]}]}'
+    asked = tmp_path / "asked"
+    actor = acting(tmp_path, f"echo \"$@\" > {asked}; echo '{groups}'")
+    assert await actor.plan({"role": "web; id"}) == [["a"], ["b", "c"]]
+    assert asked.read_text().endswith("rollout order --json --role=web; id\n")
+    with pytest.raises(LocalpuppetError, match="no node has the role"):
+        await acting(tmp_path, "echo 'no node has the role' >&2; exit 2").plan({"role": "x"})
+
+
+@pytest.mark.puppet
+async def test_a_started_rollout_is_named_and_a_refused_rollout_has_its_reason(
+    tmp_path: Path,
+) -> None:
+    start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
+    journal = tmp_path / "rollouts" / f"{ROLLOUT}.sqlite"
+    script = f"mkdir -p {journal.parent}; touch {journal}; echo done >&2"
+    assert (
+        await acting(tmp_path, script).start(start) == f"A process has started rollout {ROLLOUT}."
+    )
+    with pytest.raises(LocalpuppetError, match="no bus here"):
+        await acting(tmp_path, "echo localpuppet: error: no bus here >&2; exit 69").start(start)

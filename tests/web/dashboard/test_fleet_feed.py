@@ -1,8 +1,9 @@
-"""How the dashboard receives presence: a store in memory, real signatures, outages, an agent."""
+"""How the dashboard receives presence, over outages and beside an agent, and asks the inventory."""
 
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -14,17 +15,11 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.history.day import (
-    AUDIT,
-    DAY,
-    RUNS,
-    HistoryDay,
-    HistoryForm,
-    history_key,
-)
+from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
 from localpuppet.fleet.history.history_follower import HistoryFollower
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
+from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.tables import EntryRows
@@ -32,18 +27,19 @@ from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, listed
 from tests.doubles.identities import Person, person, verifier
+from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.inventory.entries import entry, signed
 from tests.fleet.make import a_decision, a_resource, a_summary
-from tests.web.dashboard.past import kept
-from tests.web.dashboard.site import status
+from tests.web.make import Site, kept, status
 
 WEB, EVE = person("web01.example.com"), person("eve.example.com")
 OFTEN = FeedIntervals(write=0.01, view=0.01, agent=0.01)
@@ -280,3 +276,70 @@ async def test_a_full_disk_is_logged_once_and_loses_nothing(tmp_path: Path) -> N
             await asyncio.sleep(0.01)
     assert hearing.log.text.count("no space left") == 1
     assert [row.node for row in kept(hearing.memory)] == ["web01.example.com"]
+
+
+class Slow(MemoryInventory):
+    """An inventory that is read when a test lets it be; counts how often."""
+
+    def __init__(self, entries: list[InventoryEntry], *, current: float) -> None:
+        super().__init__(entries, current=current)
+        self.go = threading.Event()
+        self.looks = self.questions = 0
+
+    def check(self) -> None:
+        self.questions += 1
+
+    def entries(self) -> Iterator[InventoryEntry]:
+        self.looks += 1
+        self.go.wait(20)
+        return super().entries()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> tuple[Slow, Inventory]:
+    site = Site(tmp_path)
+    asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
+    entries = [entry("lb", at=0.0, queries=asks), entry("web", at=0.0, roles=("web",))]
+    view = Slow(entries, current=site.now())
+    return view, Inventory(view, site.ask)
+
+
+async def test_requests_during_a_search_for_links_share_its_result(
+    slow: tuple[Slow, Inventory],
+) -> None:
+    view, inventory = slow
+    with pytest.raises(UnavailableError, match="the search for links is still running"):
+        await inventory.links(patience=0.01)
+    waiting = [asyncio.create_task(inventory.links()) for _ in range(3)]
+    await asyncio.sleep(0)
+    view.go.set()
+    first, *others = await asyncio.gather(*waiting)
+    assert [link.starts for link in first.links] == [{"web"}]
+    assert all(links is first for links in others)
+    assert await inventory.links(patience=0.01) is first
+    assert view.looks == 1
+
+
+async def test_a_look_that_failed_is_tried_again(slow: tuple[Slow, Inventory]) -> None:
+    view, inventory = slow
+    view.go.set()
+    current, view.current = view.current, None
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="cannot answer the query"):
+            await inventory.links()
+    view.current = current
+    assert (await inventory.links()).links
+
+
+async def test_a_query_is_evaluated_once_until_a_change(
+    slow: tuple[Slow, Inventory],
+) -> None:
+    view, inventory = slow
+    view.go.set()
+    assert await inventory.names("") is None
+    for _ in range(2):
+        assert await inventory.names("role=web") == frozenset({"web"})
+    asked = view.questions
+    assert asked
+    assert await inventory.names("role=lb") == frozenset()
+    assert view.questions > asked

@@ -1,26 +1,60 @@
-"""Lists: as pages, and as files."""
+"""Lists: their URLs, as pages, and as files."""
 
 import csv
 import io
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl
 
+import pytest
 from starlette.testclient import TestClient
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.rollout.events import (
     Event,
     NodeResult,
     NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
-    RolloutBegan,
 )
 from localpuppet.rollout.journal import Journals
-from localpuppet.rollout.rollout_options import RolloutOptions
-from tests.web.dashboard.past import summarise, summary
-from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
+from localpuppet.web.access.http_limits import MAX_LIST_WORDS
+from localpuppet.web.dashboard.differences import changes_table
+from localpuppet.web.dashboard.list_query import FAILURES, ListQuery
+from localpuppet.web.dashboard.listing import (
+    Table,
+    as_csv,
+    as_json,
+    as_names,
+    failures_table,
+    nodes_table,
+    releases_table,
+    rollouts_table,
+)
+from tests.fleet.make import a_row
+from tests.rollout.make import run_ended, runs_started
+from tests.web.dashboard.test_actions import NOOP, hidden
+from tests.web.make import (
+    EVIL,
+    MAX_STALE,
+    MOTD,
+    NAME,
+    ROLLOUT,
+    PlayedActor,
+    Site,
+    a_rollout,
+    decided,
+    listed,
+    run_id,
+    staged,
+    status,
+    summarise,
+    summary,
+    text,
+)
 
 
 def test_a_filter_is_a_query_and_part_of_the_url(visitor: TestClient) -> None:
@@ -127,22 +161,12 @@ def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: Test
 
 
 AT = "2026-11-22T11:00:00.000000Z"
-
-
-ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
-
-
+SHOP = RolloutId.parse("20261122T110000Z-00aa")
 NODES = tuple(NodeName.parse(f"web{number}.example.com") for number in range(4))
 
 
 def rolled_out(site: Site, *events: Event) -> None:
-    began = RolloutBegan(
-        id=ROLLOUT,
-        caller="choria=alice",
-        groups=(NODES[:2], NODES[2:]),
-        options=RolloutOptions(),
-        title=f"shop {EVIL}",
-    )
+    began = a_rollout(id=SHOP, groups=(NODES[:2], NODES[2:]), title=f"shop {EVIL}")
     journal = Journals(site.directory / "rollouts").begin(began, at=AT)
     for event in events:
         journal.append(event, at=AT)
@@ -155,25 +179,23 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     run = str(run_id(site.now()))
     rolled_out(
         site,
-        NodeRunsStarted(node_runs=(first, second)),
-        NodeRunEnded(
-            node_run=first, result=NodeResult.FAILED, outcome="failed", run=run, reason=EVIL
-        ),
+        runs_started(first, second),
+        run_ended(first, NodeResult.FAILED, outcome="failed", run=run, reason=EVIL),
     )
     site.clock.advance(2)
     page = text(visitor, "/rollouts")
-    assert listed(page) == [ROLLOUT]
+    assert listed(page) == [SHOP]
     assert "interrupted" in page  # no process runs it
-    page = text(visitor, f"/rollouts/{ROLLOUT}")
+    page = text(visitor, f"/rollouts/{SHOP}")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "Group 1 running 1 failed 1 running" in words
     assert "Group 2 not started 2 not started" in words
     assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
     for one in (page, text(visitor, "/rollouts")):
         assert "<script>alert" not in one
-    told = json.loads(text(visitor, f"/rollouts/{ROLLOUT}.json"))
+    told = json.loads(text(visitor, f"/rollouts/{SHOP}.json"))
     assert [run["outcome"] for run in told["groups"][0]["runs"]] == ["failed", None]
-    assert text(visitor, "/rollouts.txt?name=alice") == f"{ROLLOUT}\n"
+    assert text(visitor, "/rollouts.txt?name=alice") == f"{SHOP}\n"
     assert text(visitor, "/rollouts.txt?name=bob") == ""
     assert "this machine has no rollout" in text(visitor, "/rollouts/20261122T110000Z-00ab", 404)
 
@@ -182,7 +204,7 @@ def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClien
     rolled_out(site)
     (site.directory / "rollouts" / "20261122T120000Z-00aa.sqlite").write_bytes(b"no database" * 99)
     page = text(visitor, "/rollouts")
-    assert listed(page) == [ROLLOUT, "20261122T120000Z-00aa"]
+    assert listed(page) == [SHOP, "20261122T120000Z-00aa"]
     assert "damaged" in page
     page = text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
     assert "move it away" in page
@@ -213,3 +235,246 @@ def test_a_failure_names_the_rollout_or_the_trigger_of_its_newest_run(
         page = text(visitor, url)
         assert f'cause: <a href="/rollouts/20261122T110000Z-00aa">{rollout}</a>' in page, url
         assert "cause: trigger from lb01" in page, url
+
+
+def words(asked: ListQuery) -> dict[str, str]:
+    return dict(parse_qsl(asked.url.partition("?")[2]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"failure_cause": "0123456789abcdef", "release": "web/tags/r7"},
+        {"q": "role=web and os.family=Debian", "sort": "-finished_at", "page": "3"},
+        {"outcome": "compile failed", "is": "on hold", "name": "web"},
+    ],
+)
+def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
+    asked = ListQuery.parse(said)
+    assert words(asked) == said
+    assert ListQuery.parse(words(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"colour": "red"},
+        {"sort": "password"},
+        {"outcome": "sad"},
+        {"is": "nice"},
+        {"failure_cause": "../../x"},
+        {"page": "0"},
+        {"page": "-1"},
+        {"page": "²"},
+        {"page": "1000000"},
+        {"q": "x" * (MAX_LIST_WORDS + 1)},
+    ],
+)
+def test_an_invalid_query_is_refused(said: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError):
+        ListQuery.parse(said)
+
+
+def test_another_order_starts_at_the_first_page_and_can_be_reversed() -> None:
+    asked = ListQuery.parse({"sort": "finished_at", "page": "4"})
+    assert asked.by("finished_at").url == "/nodes?sort=-finished_at"
+    assert asked.by("node").url == "/nodes"
+    assert asked.with_(outcome=Kind.FAILED).url == "/nodes?outcome=failed&sort=finished_at"
+    assert asked.file("csv") == "/nodes.csv?sort=finished_at"
+
+
+def test_each_list_has_its_own_orders_and_filters() -> None:
+    asked = ListQuery.parse({"q": "role=web"}, FAILURES)
+    assert (asked.sort, asked.down, asked.url) == ("nodes", True, "/failures?q=role%3Dweb")
+    assert asked.by("nodes").url == "/failures?q=role%3Dweb&sort=nodes"
+    assert asked.nodes(failure_cause="0123456789abcdef").startswith(
+        "/nodes?q=role%3Dweb&failure_cause="
+    )
+    for said in ({"is": "late"}, {"sort": "node"}, {"failure_cause": "0123456789abcdef"}):
+        with pytest.raises(InvalidInputError):
+            ListQuery.parse(said, FAILURES)
+
+
+PAGE = Path(__file__).parents[3] / "docs/reference/dashboard.md"
+
+ROW = a_row(
+    "a.example.com", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y"
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "neutral"),
+    [
+        *((begin, f"'{begin}") for begin in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\uff1d1")),
+        *((f"{blank}=1", f"'{blank}=1") for blank in ("\u00a0", "\u3000", "\u200b", "\ufeff")),
+        ("\t=1", "'\t'=1"),
+        ("\r=1", "'\r'=1"),
+        ("a;=1", "a;'=1"),
+        ("a; \u200b=1;+2", "a;' \u200b=1;'+2"),
+        ("a\t\u00a0@b", "a\t'\u00a0@b"),
+        ('a;"=1"', 'a;\'"=1"'),
+        ("a\n-1", "a\n'-1"),
+    ],
+)
+def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
+    row = NodeRow(node="a", roles=(cell,), problem=cell)
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
+    assert cells.count(neutral) == 2
+
+
+@pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
+def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([NodeRow(node="a", problem=cell)]))))
+    assert cell in cells
+
+
+def test_csv_keeps_the_texts_of_cells() -> None:
+    head, cells = csv.reader(io.StringIO(as_csv(nodes_table([ROW]))))
+    said = dict(zip(head, cells, strict=True))
+    assert (said["outcome"], said["roles"], said["reason"]) == ("failed", "web lb", "x, y")
+    assert said["finished_at"] == "1970-01-01T00:00:00.000000Z"
+
+
+def test_json_has_the_time_of_the_last_update() -> None:
+    told = json.loads(as_json(nodes_table([ROW]), last_updated=0.0))
+    assert (told["last_updated"], told["nodes"][0]["roles"]) == (
+        "1970-01-01T00:00:00.000000Z",
+        ["web", "lb"],
+    )
+    assert json.loads(as_json(nodes_table([]), last_updated=None)) == {
+        "schema": 1,
+        "last_updated": None,
+        "nodes": [],
+    }
+
+
+def test_the_text_form_has_a_name_on_each_line() -> None:
+    assert as_names(nodes_table([ROW, a_row("b")]).names) == "a.example.com\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("/nodes", nodes_table([])),
+        ("/failures", failures_table([])),
+        ("/releases", releases_table([])),
+        ("/rollouts", rollouts_table([])),
+        ("/releases/difference", changes_table([])),
+    ],
+)
+def test_the_documentation_lists_the_columns_of_each_file(path: str, table: Table) -> None:
+    (columns,) = re.findall(
+        rf"^\| `{path}` \| (`[a-z_]+`(?:, `[a-z_]+`)*) \|$", PAGE.read_text(), re.M
+    )
+    assert re.findall(r"[a-z_]+", columns) == list(table.columns)
+
+
+@pytest.fixture
+def past(site: Site) -> float:
+    """Return a time yesterday at which web01 changed a file and web02 failed."""
+    at = site.now() - 86400
+    summarise(
+        site,
+        summary("web01", at, outcome=Kind.CHANGED, resources=(MOTD,), cause="timer"),
+        summary("web02", at - 5, outcome=Kind.FAILED, reason="Could not find class … for …"),
+        summary("web01", at - 60),
+    )
+    return at
+
+
+def test_runs_are_filtered_by_node_result_and_time(visitor: TestClient, past: float) -> None:
+    assert listed(text(visitor, "/runs?node=web01&result=changed"))[-1] == f"web01-{run_id(past)}"
+    assert listed(text(visitor, "/runs?result=failed&name=web"))[-1] == f"web02-{run_id(past - 5)}"
+    yesterday = "/runs?from=2026-11-19T13:59Z&to=2026-11-19T14:01"
+    assert len(listed(text(visitor, "/runs"))) == 7
+    assert listed(text(visitor, yesterday)) == [
+        f"web01-{run_id(past)}",
+        f"web02-{run_id(past - 5)}",
+        f"web01-{run_id(past - 60)}",
+    ]
+    page = text(visitor, "/runs?q=role%3Dweb&sort=at")
+    assert listed(page)[0] == f"web01-{run_id(past - 60)}"
+    assert "The dashboard knows no such run." in text(visitor, "/runs?node=unknown")
+
+
+def test_a_run_shows_its_cause_its_error_and_its_resources(
+    visitor: TestClient, past: float
+) -> None:
+    page = text(visitor, "/runs?from=2026-11-19T13:00Z&to=2026-11-19T15:00Z")
+    for part in (MOTD.resource, MOTD.place, "timer", "Could not find class … for …"):
+        assert part in page
+    told = json.loads(text(visitor, "/runs.json?node=web01&result=changed"))["runs"][-1]
+    assert told["resources"] == ["changed File[/etc/motd] profile/manifests/motd.pp:3"]
+    assert (told["cause"], told["seconds"]) == ("timer", 20)
+
+
+@pytest.mark.usefixtures("past")
+def test_an_open_page_reads_no_history_again(visitor: TestClient) -> None:
+    for path in ("/runs", "/audit", "/drift"):
+        assert text(visitor, path).partition("<main")[2].count("data-live") == 0
+    assert 'id="list" data-live' in text(visitor, "/nodes")
+
+
+@pytest.mark.parametrize("wrong", ["from=yesterday", "to=0001-01-01T00:00%2B14:00", "result=bad"])
+def test_a_filter_that_is_not_understood_is_an_error(visitor: TestClient, wrong: str) -> None:
+    assert visitor.get(f"/runs?{wrong}").status_code == 400
+
+
+def test_many_resources_fold(visitor: TestClient, site: Site) -> None:
+    many = tuple(replace(MOTD, type="File", title=f"/{number}") for number in range(30))
+    run = summary("web01", site.now() - 500, outcome=Kind.CHANGED, resources=many, more=70)
+    summarise(site, run)
+    page = text(visitor, "/runs?node=web01")
+    assert "<summary>25 more</summary>" in page
+    assert "and 70 that the dashboard does not list" in page
+
+
+def callers_of(page: str) -> list[str]:
+    return [one["caller"] for one in json.loads(page)["audit"]]
+
+
+def test_requests_are_listed_filtered_and_exported(site: Site) -> None:
+    decided(site)
+    with site.visitor() as client:
+        page = text(client, "/audit")
+        for words in ("choria=alice", "disk is full, for 2h", f'href="/rollouts/{ROLLOUT}"'):
+            assert words in page
+        assert "<script>alert" not in page
+        assert "read-only" in page, "the view needs no actions"
+        everyone = ["choria=alice", "choria=bob", "choria=eve"]
+        assert callers_of(text(client, "/audit.json")) == everyone
+        assert callers_of(text(client, "/audit.json?sort=at")) == everyone[::-1]
+        for query, callers in {
+            "caller=choria%3Dbob": ["choria=bob"],
+            "node=web01": ["choria=alice", "choria=eve"],
+            "action=disable": ["choria=alice"],
+            "decision=refused": ["choria=eve"],
+            "name=DISK+is": ["choria=alice"],
+            "rollouts=without+rollouts": ["choria=alice", "choria=eve"],
+            f"name={ROLLOUT}": ["choria=bob"],
+            "node=web03": [],
+        }.items():
+            assert callers_of(text(client, f"/audit.json?{query}")) == callers, query
+        assert "'=cmd()" in text(client, "/audit.csv")
+        assert text(client, "/audit.txt") == "web01\nweb02\n"
+        for query in ("decision=maybe", "rollouts=maybe"):
+            assert client.get(f"/audit?{query}").status_code == 400
+        assert 'href="/audit?node=web01"' in text(client, "/nodes/web01")
+
+
+def test_actions_of_the_dashboard_are_listed_even_if_no_node_answered(site: Site) -> None:
+    actor = site.actor = PlayedActor()
+    actor.dead = {"web01"}
+    with site.visitor() as client:
+        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
+        client.post("/nodes/do/noop", data=hidden(text(client, NOOP)))
+        (sent,) = json.loads(text(client, "/audit.json"))["audit"]
+        assert (sent["node"], sent["caller"], sent["action"], sent["decision"]) == (
+            actor.machine,
+            "choria=alice",
+            "send",
+            "refused",
+        )
+        assert sent["subject"] == "noop: 1 no answer; web01"
+        assert f'href="/nodes/{actor.machine}"' not in text(client, "/audit")

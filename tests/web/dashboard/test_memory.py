@@ -1,5 +1,7 @@
-"""The memory of the fleet, in a real file."""
+"""The memory of the fleet, in a real file, which outlives a kill at any write."""
 
+import re
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,6 @@ from threading import Barrier
 import pytest
 
 from localpuppet.base.errors import BusyError, StateError
-from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import HoldView
@@ -22,11 +23,11 @@ from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from tests.fleet.make import a_decision, a_row
-from tests.web.dashboard.past import MOTD, keep, kept, summary
-from tests.web.dashboard.site import run_id
-from tests.web.dashboard.tables.test_run_table import write_format_9
+from tests.rigs.crash_points import crash_points, run_under_strace
+from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
+from tests.web.dashboard.test_history_tables import write_format_9
+from tests.web.make import MOTD, keep, kept, run_id, summary
 
-NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
 ROW = a_row("a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",))
 
@@ -109,13 +110,6 @@ def test_a_summary_that_corrects_the_result_of_a_run_corrects_the_chart(
     }
     memory.write_history([replace(ended(NOW), seconds=5)], ())
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 2}
-
-
-def test_runs_come_newest_first_and_continue_from_a_run(memory: DashboardStore) -> None:
-    all_ = [ended(NOW - number) for number in range(5)]
-    memory.write_history([*all_, ended(NOW, node="b")], ())
-    assert memory.runs("a", limit=2) == all_[:2]
-    assert memory.runs("a", limit=9, before=RunId(all_[1].run)) == all_[2:]
 
 
 def test_old_runs_are_removed_and_not_added_again(tmp_path: Path, now: Clock) -> None:
@@ -304,10 +298,86 @@ def test_a_damaged_memory_is_an_error_and_never_empty(
         kept(memory)
 
 
-def test_a_file_of_the_format_before_keeps_its_runs(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.sqlite"
-    write_format_9(path)
-    with closing(DashboardStore(path, now=lambda: NOW)) as memory:
-        assert not memory.begin()
-        assert (kept(memory), memory.last_updated()) == ([], None)
-        assert len(memory.runs("a", limit=9)) == 3
+# What SQLite does to the disk; how many of each are tried with the tests.
+CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
+
+
+def attempt(directory: Path, trace: Path, *strace: str, do: str = "") -> tuple[list[str], int]:
+    """Let a dashboard write, or do something else, under strace; return output and exit code."""
+    module = "tests.web.dashboard.one_memory"
+    arguments = (str(directory), *filter(None, [do]))
+    done = run_under_strace(trace, *strace, module=module, arguments=arguments)
+    return done.stdout.split(), done.returncode
+
+
+def check(directory: Path, told: list[str]) -> None:
+    """Check that a restarted dashboard has what it had, and continues."""
+    seconds = [int(word) for word in told if word != "pruned"]
+    memory = memory_of(directory)
+    memory.begin()
+    known = {row.node: row for row in kept(memory)}
+    last_updated = memory.last_updated()
+    written = -1 if last_updated is None else int(last_updated - NOW)
+    # The database may have an unconfirmed second, but only as a whole.
+    assert written in (len(seconds) - 1, len(seconds))
+    assert list(known.values()) == (rows(written) if written >= 0 else [])
+    if len(seconds) < SECONDS:
+        counted = [len(memory.runs(node, limit=9)) for node in NODES]
+        assert counted in ([written + 1] * len(NODES), [written + 2] * len(NODES))
+        assert all(run.resources == (MOTD,) for run in memory.runs("b", limit=9))
+        assert sum(memory.hours(0).values()) == sum(counted)
+        for second in range(SECONDS):
+            memory.write_history(ends(second), ())
+        assert sum(memory.hours(0).values()) == SECONDS * len(NODES)
+        assert len(memory.runs("b", limit=9)) == SECONDS
+    memory.close()
+
+
+def test_a_dashboard_that_is_killed_at_any_write_restarts_with_what_it_had(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    said, code = attempt(tmp_path / "whole", trace, "-e", f"trace={','.join(CALLS)}")
+    assert (said, code) == ([*map(str, range(SECONDS)), "pruned"], 0)
+    text = trace.read_text()
+    killed = 0
+    for call, tries in CALLS.items():
+        total = len(re.findall(rf"\b{call}\(", text))
+        assert total >= tries, (call, total)
+        for number in crash_points(total, tries):
+            copy = tmp_path / f"{call}{number}"
+            said, code = attempt(copy, trace, "-e", f"inject={call}:signal=KILL:when={number}")
+            killed += code == -9
+            check(copy, said)
+            shutil.rmtree(copy)
+    assert killed >= sum(CALLS.values())
+
+
+def test_a_kill_during_a_conversion_leaves_the_old_memory_or_the_new_one(tmp_path: Path) -> None:
+    def convert(name: str, *strace: str) -> tuple[int, int, list[str]]:
+        """Convert a memory; return the exit code, and format and tables of the file."""
+        file = tmp_path / name / "web" / "fleet.sqlite"
+        file.parent.mkdir(parents=True, mode=0o700)
+        write_format_9(file)
+        code = attempt(tmp_path / name, trace, *strace, do="convert")[1] if strace else 0
+        with closing(sqlite3.connect(file)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql <> ''")
+            return code, version, sorted(sql for (sql,) in tables)
+
+    trace, calls = tmp_path / "trace", {"pwrite64": 4, "fdatasync": 2}
+    old, new = convert("old"), convert("new", "-e", f"trace={','.join(calls)}")
+    assert old[1] == 9 < new[1]
+    text, versions = trace.read_text(), set()
+    for call, tries in calls.items():
+        total = len(re.findall(rf"\b{call}\(", text))
+        assert total >= tries, (call, total)
+        for number in crash_points(total, tries):
+            name = f"{call}{number}"
+            code, *form = convert(name, "-e", f"inject={call}:signal=KILL:when={number}")
+            assert code == -9
+            assert form in ([*old[1:]], [*new[1:]]), name
+            versions.add(form[0])
+            memory = memory_of(tmp_path / name)
+            memory.begin()
+            assert len(memory.runs("a", limit=9)) == 3
+            memory.close()
+    assert versions == {old[1], new[1]}

@@ -28,8 +28,7 @@ from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import signed
 from tests.fleet.inventory.query.fleet import entry
 from tests.rigs.waiting import PATIENCE, wait_until
-from tests.web.puppetdb.reports.played_runs import NOW, PlayedRuns, node, run
-from tests.web.puppetdb.served import V4, ServedApi
+from tests.web.puppetdb.served import NOW, V4, PlayedRuns, ServedApi, node, run
 
 JSON = {"Content-Type": "application/json"}
 BIG: dict[str, Json] = {f"fact{number}": "x" * 1000 for number in range(200)}

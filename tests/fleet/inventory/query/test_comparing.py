@@ -1,12 +1,17 @@
-"""How values compare, and how large a regular expression may be."""
+"""How values compare, and queries that no person wrote against a slow evaluator."""
+
+import json
+import re
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.comparing import (
     compare,
     matching_whole,
@@ -15,11 +20,12 @@ from localpuppet.fleet.inventory.query.comparing import (
     searching,
     version_key,
 )
-from localpuppet.fleet.inventory.query.comparing import (
-    test_of as comparison_of,
-)
+from localpuppet.fleet.inventory.query.comparing import test_of as comparison_of
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
 from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operator, Value
+from tests.fleet.inventory.query.fleet import FLEET, inventory
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
 
@@ -63,11 +69,13 @@ def test_versions(earlier: str, later: str) -> None:
 
 
 TEXTS = st.text(alphabet='ab1:, "\\.', max_size=4)
+
 VALUES = st.recursive(
     st.one_of(TEXTS, st.integers(0, 12), st.none(), st.booleans()),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=6,
 )
+
 ATOMS = [
     "a",
     "b1",
@@ -85,6 +93,7 @@ ATOMS = [
     "[^a]",
     "[1-9]",
 ]
+
 PATTERNS = st.lists(st.sampled_from([*ATOMS, "^", "$", "|", "*", "+", "?", "{1,2}"]), min_size=1)
 
 
@@ -131,3 +140,139 @@ def test_a_step_of_a_path_is_matched_as_a_whole() -> None:
     assert matching_whole("a|b")("b")
     with pytest.raises(InvalidInputError):
         matching_whole("a)|(b")
+
+
+FIELDS = ("certname", "environment", "facts.uptime", "facts.cluster", "facts.processors.count")
+
+DRAWN = st.sampled_from(
+    ["web01.example.com", "production", "20", "3 days", "blue", "it's \"\\", 4, 8, 16, True, -1.5]
+)
+
+DRAWN_TEXTS = st.sampled_from(["web", "^db", "2", "days$", "."])
+FIELD = st.sampled_from(FIELDS)
+
+COMPARED = st.one_of(
+    st.tuples(st.just("="), FIELD, DRAWN),
+    st.tuples(st.just("~"), FIELD, DRAWN_TEXTS),
+    st.tuples(
+        st.sampled_from(["<", "<=", ">", ">="]),
+        st.just("facts.processors.count"),
+        st.sampled_from([4, 8, 9.5]),
+    ),
+    st.tuples(st.just("null?"), FIELD, st.booleans()),
+    st.tuples(st.just("in"), FIELD, st.lists(DRAWN, max_size=3).map(lambda one: ["array", one])),
+).map(list)
+
+CONDITION = st.recursive(
+    COMPARED,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: ["and", *parts]),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: ["or", *parts]),
+        inner.map(lambda part: ["not", part]),
+    ),
+    max_leaves=8,
+)
+
+SIMPLE = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+
+
+def value_of(row: Any, field: str) -> Any:
+    """Return a row's value at a dotted field."""
+    for step in field.split("."):
+        row = row.get(step) if isinstance(row, dict) else None
+    return row
+
+
+def equal(one: Any, other: Any) -> bool:
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
+
+
+def slowly(condition: Any, row: Any) -> bool | None:
+    """Return the result of a condition, by the rules of PuppetDB and without anything clever."""
+    name, *parts = condition
+    if name in ("and", "or"):
+        results = [slowly(part, row) for part in parts]
+        decisive = name == "or"
+        return decisive if decisive in results else None if None in results else not decisive
+    if name == "not":
+        inner, *rest = parts[0]
+        if inner in ("~", *SIMPLE) and "." in rest[0] and value_of(row, rest[0]) is None:
+            return False
+        result = slowly(parts[0], row)
+        return None if result is None else not result
+    actual, wanted = value_of(row, parts[0]), parts[1]
+    if name == "null?":
+        return (actual is None) is wanted
+    if name == "=":
+        nested = "." in parts[0]
+        return (False if nested else None) if actual is None else equal(actual, wanted)
+    if name == "in" and not wanted[1]:
+        return False
+    if actual is None:
+        return None if name == "in" else False
+    if name == "in":
+        return any(equal(actual, one) for one in wanted[1])
+    text = actual if isinstance(actual, str) else json.dumps(actual)
+    if name == "~":
+        return re.search(wanted, text) is not None
+    return bool(getattr(float(actual), SIMPLE[name])(float(wanted)))
+
+
+def pql(condition: Any) -> str:
+    """Return a condition in PQL."""
+    name, *parts = condition
+    if name in ("and", "or"):
+        return "(" + f" {name} ".join(map(pql, parts)) + ")"
+    if name == "not":
+        return f"!({pql(parts[0])})"
+    if name == "null?":
+        return f"{parts[0]} is {'null' if parts[1] else 'not null'}"
+    if name == "in":
+        return f"{parts[0]} in {json.dumps(parts[1][1])}"
+    return f"{parts[0]} {name} {json.dumps(parts[1])}"
+
+
+def names(query: list[Any]) -> list[str]:
+    found = Evaluation(inventory()).stream(parse_array(query))
+    return [json.loads(text)["certname"] for text in found.rows]
+
+
+ROWS = [
+    json.loads(text)
+    for text in Evaluation(inventory()).stream(parse_array(["from", "inventory"])).rows
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(CONDITION)
+def test_the_evaluator_agrees_with_a_slow_one(condition: list[Any]) -> None:
+    expected = [row["certname"] for row in ROWS if slowly(condition, row) is True]
+    assert names(["from", "inventory", condition]) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(CONDITION)
+def test_pql_and_ast_are_two_forms_of_one_query(condition: list[Any]) -> None:
+    assert to_array(f"inventory {{ {pql(condition)} }}") == ["from", "inventory", condition]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["name", "certname", "value"]), st.sampled_from(["asc", "desc"])),
+        max_size=3,
+    ),
+    st.integers(0, 30),
+    st.integers(0, 30),
+)
+def test_a_page_is_a_part_of_the_whole(
+    orders: list[tuple[str, str]], limit: int, offset: int
+) -> None:
+    order: list[Any] = [["order_by", [list(one) for one in orders]]] if orders else []
+    query: list[Any] = ["from", "facts", ["~", "name", "^[a-m]"], *order]
+    whole = [*Evaluation(inventory()).stream(parse_array(query)).rows]
+    select = parse_array([*query, ["limit", limit], ["offset", offset]])
+    page = Evaluation(inventory()).stream(select, total=True)
+    assert [*page.rows] == whole[offset : offset + limit]
+    assert page.total == len(whole)
+    assert len({json.loads(text)["certname"] for text in whole}) == len(FLEET)

@@ -1,5 +1,8 @@
-"""The functions' arguments, results and errors, as the predecessors have them."""
+"""Functions in catalogs: arguments, results, parts of answers, mcollective's expressions."""
 
+import json
+import re
+import time
 from typing import Any
 
 import pytest
@@ -8,6 +11,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
+from localpuppet.fleet.inventory.query.parts import DETAILED, parts_of
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import (
     DB,
@@ -20,6 +24,7 @@ from tests.fleet.inventory.query.fleet import (
     inventory,
     short,
 )
+from tests.rigs.bad_inputs import CASES
 
 
 def hosts(result: Json) -> list[Json]:
@@ -200,3 +205,189 @@ def test_a_question_is_no_larger_than_it_must_be() -> None:
     with pytest.raises(InvalidInputError, match="more than 128 KiB"):
         FunctionCall.of("query_facts", ["", ["x" * 1000] * 200])
     assert len(FunctionCall.of("query_nodes", ["a" * 5000]).text) < 1100
+
+
+def labels(function: str, *arguments: Any) -> dict[str, set[str]]:
+    parts = FunctionCall.of(function, arguments).answer(inventory()).parts
+    return {node.partition(".")[0]: set(about) for node, about in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "label"),
+    [
+        ("query_nodes", ["role=web", "ipaddress"], "ipaddress"),
+        ("query_facts", ["role=web", ["networking.ip"]], "networking_ip"),
+        ("query", ["role=web", ["networking.ip"]], "networking.ip"),
+        ("query_resources", ["role=web", "Class[Apache]"], "Class[Apache]"),
+        ("puppetdb_query", ["facts { name = 'ipaddress' and certname ~ 'web' }"], "ipaddress"),
+        (
+            "puppetdb_query",
+            ["inventory[certname, facts.role] { facts.role = 'web' }"],
+            "facts.role",
+        ),
+    ],
+)
+def test_parts_of_an_answer_have_the_names_of_its_values(
+    function: str, arguments: list[Any], label: str
+) -> None:
+    found = labels(function, *arguments)
+    assert "web01" in found
+    assert label in found["web01"]
+
+
+def test_of_whole_fact_hashes_only_essential_facts_are_parts() -> None:
+    found = labels("servers_with_role", "web")
+    assert {"fqdn", "hostname", "ipaddress", "role"} <= found["web01"]
+    assert "processors" not in found["web01"]
+
+
+def test_an_answer_of_a_single_server_has_only_its_parts() -> None:
+    assert list(labels("server_with_role", "web")) == ["web01"]
+    assert labels("server_with_role", "nosuch", "x") == {}
+
+
+def test_answers_with_names_or_counts_have_no_parts_besides_the_nodes() -> None:
+    assert labels("query_nodes", "role=web") == {"web01": set(), "web02": set()}
+    counted = FunctionCall.of("puppetdb_query", ["inventory[count()] { facts.role = 'web' }"])
+    parts = counted.answer(inventory()).parts
+    assert set(map(str, parts)) == {"web01.example.com", "web02.example.com"}
+    assert not any(parts.values())
+
+
+def test_another_value_has_another_digest_and_no_value_is_kept() -> None:
+    parts = parts_of(["a", "b"], [("a", {"ip": "10.0.0.1"}), ("b", {"ip": "10.0.0.2"})])
+    assert parts["a"]["ip"] != parts["b"]["ip"]
+    assert parts == parts_of(["a", "b"], [("b", {"ip": "10.0.0.2"}), ("a", {"ip": "10.0.0.1"})])
+    assert "10.0.0" not in str(parts)
+
+
+def test_an_answer_of_many_nodes_has_a_single_digest_for_each() -> None:
+    names = [f"n{index}" for index in range(DETAILED + 1)]
+    told = [(name, {"ip": name, "os": "x"}) for name in names]
+    parts = parts_of(names, told)
+    assert all(set(about) == {""} for about in parts.values())
+    assert parts["n1"] != parts["n2"]
+
+
+@pytest.mark.parametrize(
+    "query", ["environments { }", "fact_names { }", "environments[count()] { }"]
+)
+def test_an_empty_answer_has_no_parts(query: str) -> None:
+    reply = FunctionCall.of("puppetdb_query", [query]).answer(inventory())
+    assert (reply.names, reply.parts) == ((), {})
+    assert reply.result
+    assert len(reply.digest) == 64
+
+
+MINE = [case for case in CASES if case["kind"] == "fact_query"]
+
+FACTS: dict[str, Json] = {
+    "hostname": "new",
+    "uptime": "3 days",
+    "uptime_days": 3,
+    "role": "node",
+    "operatingsystemrelease": "12.4",
+    "is_virtual": True,
+    "os": {"family": "Debian"},
+    "ips": ["10.0.0.5", "10.0.0.6"],
+    "ports": [22, 443],
+    "none": [],
+    "tier": ["front", "back"],
+    "empty": "",
+}
+
+
+def answer(text: str, hostname: str = "new") -> FunctionReply:
+    node = entry("new.example.net", {**FACTS, "hostname": hostname}, roles=["node"])
+    return FunctionCall.of("servers_with_facts", [text]).answer(MemoryInventory([node]))
+
+
+@pytest.mark.parametrize("case", MINE, ids=lambda case: case["id"])
+def test_corpus(case: dict[str, Any]) -> None:
+    hostname = re.search(r"hostname=''?(a+!)", case.get("context", ""))
+    before = time.process_time()
+    try:
+        reply = answer(str(case["input"]), hostname[1] if hostname else "new")
+    except InvalidInputError as error:
+        assert case["expect"] == "reject"
+        assert re.search(case["message"], str(error), re.IGNORECASE), str(error)
+        assert str(error).isprintable()
+        return
+    # The corpus leaves it open to refuse nested quantifiers or to answer in time.
+    linear = case["id"] == "fq-redos" and bool(hostname)
+    assert case["expect"] == "accept" or linear
+    if linear:
+        assert time.process_time() - before < case["max_seconds"]
+    assert bool(reply.names) == case.get("match", False)
+    if "message" in case and case["expect"] == "accept":
+        assert any(re.search(case["message"], warning) for warning in reply.warnings)
+
+
+def test_every_case_of_the_corpus_is_used() -> None:
+    assert len(MINE) == 14
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("os.family=Debian", True),
+        ("os.family == Debian", True),
+        ("os.family!=Debian", False),
+        ("os.family!=RedHat", True),
+        ("os.nosuch!=x", False),
+        ("ips.1=10.0.0.6", True),
+        ("ips=10.0.0.5", True),
+        ("ips=10.0.0.6", True),
+        ("ips=10.0.0.7", False),
+        ("ips!=10.0.0.6", False),
+        ("ips!=10.0.0.7", True),
+        ("ips=~[.]6$", True),
+        ("ips!~[.]6$", False),
+        ("ips!~[.]7$", True),
+        ("ports>80", True),
+        ("ports>443", False),
+        ("os=family", True),
+        ("os!=family", False),
+        ("os=Debian", False),
+        ("os!=Debian", True),
+        ("none!=x", True),
+        ("none!~x", True),
+        ("none=x", False),
+        ("tier=front", True),
+        ("tier=back", True),
+        ("tier!=back", False),
+        ("uptime_days=3.0", True),
+        ("uptime_days<3", False),
+        ("uptime_days=<3", True),
+        ("uptime_days=>3", True),
+        ("hostname=~^n", True),
+        ("hostname=~/^N/", False),
+        ("hostname!=/^n/", False),
+        ("hostname!~/^x/", True),
+        ("hostname=/new", False),
+        ("is_virtual=yes", False),
+        ("role=node", True),
+        ("role!=node", False),
+        ("fqdn=new.example.net", True),
+    ],
+)
+def test_expressions(text: str, matches: bool) -> None:
+    assert bool(answer(text).names) == matches
+
+
+@pytest.mark.parametrize("text", ["a=", "=b", "a", "a<>b", "a===b", "a>b", "a><1", "  ", "a=~/(/"])
+def test_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        answer(text)
+
+
+def test_a_warning_names_an_array_with_a_member_that_is_not_a_number() -> None:
+    assert answer("ports>80").warnings == ()
+    (warning,) = answer("ips>80").warnings
+    assert "the fact ips is not a number on new.example.net" in warning
+
+
+def test_no_character_of_a_value_has_a_meaning() -> None:
+    for value in ('x" or certname ~ ".*', "' or 1=1 --", "*", "%", "a and b=c", "${x}"):
+        assert ask("servers_with_facts", f"hostname={value}") == []
+        assert json.dumps(value)

@@ -14,12 +14,10 @@ from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.runs.holds import rollout_owner
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PATIENCE, Browser, theirs
-from tests.web.dashboard.decisions import decided
-from tests.web.dashboard.past import MOTD, summarise, summary
-from tests.web.dashboard.site import Served, Site, staged, status
+from tests.web.make import MOTD, Served, Site, decided, staged, status, summarise, summary
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def driver() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     for argument in ARGUMENTS:

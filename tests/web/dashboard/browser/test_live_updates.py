@@ -10,11 +10,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.rollout.events import RolloutBegan, RolloutEnded, RolloutEnding
 from localpuppet.rollout.journal import Journals
-from localpuppet.rollout.rollout_options import RolloutOptions
+from tests.rollout.make import rollout_over
 from tests.web.dashboard.browser.chromium import Browser
-from tests.web.dashboard.site import PlayedActor, Served, Site, status
+from tests.web.make import PlayedActor, Served, Site, a_rollout, status
 
 # A list that the next run of any node changes.
 BUSY = "/nodes?sort=-finished_at"
@@ -232,11 +231,9 @@ def test_moving_rows_keep_the_entered_text_and_the_scroll_position(busy: Browser
 
 def test_a_part_appears_with_its_first_content_and_leaves_with_its_last(busy: Browser) -> None:
     site = busy.served.site
-    began = RolloutBegan(
+    began = a_rollout(
         id=RolloutId.parse("20261120T135900Z-00aa"),
-        caller="choria=alice",
         groups=((NodeName.parse("n01"),),),
-        options=RolloutOptions(),
         title="shop",
     )
     parts = "return [...document.querySelectorAll('main [data-live]')].map((part) => part.id)"
@@ -247,9 +244,7 @@ def test_a_part_appears_with_its_first_content_and_leaves_with_its_last(busy: Br
     busy.served.do(site.fleet.stir)
     busy.until("return document.getElementById('rollouts') !== null")
     assert busy.script(parts) == ["rollouts", *before]
-    journal.append(
-        RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at="2026-11-20T14:00:00Z"
-    )
+    journal.append(rollout_over(), at="2026-11-20T14:00:00Z")
     journal.close()
     busy.served.do(site.fleet.stir)
     busy.until("return document.getElementById('rollouts') === null")

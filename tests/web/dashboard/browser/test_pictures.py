@@ -1,18 +1,29 @@
-"""Pictures of plans and kicks in a real Chromium: nothing overlaps, in light and in dark."""
+"""Pictures, the chart of runs and the page of a preview in a real Chromium."""
 
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_selenium_python import Axe
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
+from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.node.cli.preview.pages import preview_html
+from localpuppet.node.preview.result import PreviewResult
+from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.rollout.site import EnvironmentSite as PlannedSite
+from localpuppet.web.dashboard.activity import RANGES
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.browser.chromium import Browser
-from tests.web.dashboard.site import Served, Site
+from tests.node.cli.preview.results import hostile, usual
+from tests.web.dashboard.browser.chromium import PATIENCE, Browser
+from tests.web.make import Served, Site, status, summarise, summary
 
 
 def shop(webs: int) -> dict[str, Any]:
@@ -152,3 +163,138 @@ def test_a_picture_has_the_colours_of_its_reader(browser: Browser, site: Site) -
         )
     light, dark = colours
     assert all(one != other for one, other in zip(light, dark, strict=True)), colours
+
+
+# Where the centre of a bar is in the time that the bar is for: it does not fill its place.
+CENTRE = 0.43
+WIDTHS = (390, 1024, 1440)
+
+
+def marked(site: Site, word: str) -> str:
+    """Have a run fail, and a rollout start at the centre of the run's bar; return the rollout."""
+    range_ = RANGES[word]
+    at = range_.begin(site.now()) + (range_.bars - 9 + CENTRE) * range_.bar
+    rollout = f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}-0c0c"
+    owner = rollout_owner("choria=bob", rollout)
+    hold = {"owner": owner, "reason": "x", "since": "", "until": "2999-01-01T00:00Z"}
+    site.tell(status("db01", site.now() - 90, state="on hold", holds=[hold]))
+    summarise(site, summary("db01", at, outcome=Kind.FAILED, reason="1 resource failed"))
+    return rollout
+
+
+@pytest.mark.parametrize("word", RANGES)
+def test_a_marker_leaves_the_clicks_on_its_bar_to_the_bar(
+    browser: Browser, site: Site, word: str
+) -> None:
+    rollout = ""
+
+    def past() -> None:
+        nonlocal rollout
+        rollout = marked(site, word)
+
+    browser.served.do(past)
+    for width in WIDTHS:
+        browser.wide(width)
+        browser.go(f"/?range={word}")
+        off = browser.script(
+            "const middle = (area) => area.left + area.width / 2;"
+            "const area = (selector) => middle(document.querySelector(selector)"
+            "  .getBoundingClientRect());"
+            f"return area(\"a[href='/rollouts/{rollout}'] line\") - area('rect.failed')"
+        )
+        assert abs(off) < 1, f"at {width} the marker is {off} pixels beside the bar's centre"
+        browser.driver.find_element(By.CSS_SELECTOR, "rect.failed").click()
+        assert browser.text("h1").startswith("Runs")
+        assert "1 resource failed" in browser.text("#list")
+        browser.go(f"/?range={word}")
+        selector = f"a[href='/rollouts/{rollout}'] circle"
+        browser.driver.find_element(By.CSS_SELECTOR, selector).click()
+        browser.until(f"return location.pathname === '/rollouts/{rollout}'")
+    assert browser.problems() == []
+
+
+def test_the_keyboard_opens_a_marked_rollout(browser: Browser, site: Site) -> None:
+    rollout = ""
+
+    def past() -> None:
+        nonlocal rollout
+        rollout = marked(site, "90d")
+
+    browser.served.do(past)
+    browser.go("/?range=90d")
+    summaries = browser.driver.find_elements(By.CSS_SELECTOR, "#strip summary")
+    rollouts = next(one for one in summaries if one.text == "Rollouts in this time")
+    rollouts.send_keys(Keys.ENTER)
+    browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+    link = browser.driver.switch_to.active_element
+    while not str(link.get_dom_attribute("href")).endswith(rollout):
+        link.send_keys(Keys.TAB)
+        link = browser.driver.switch_to.active_element
+        assert link.tag_name == "a", f"no link of the rollout below {rollouts.text}"
+    link.send_keys(Keys.ENTER)
+    browser.until(f"return location.pathname === '/rollouts/{rollout}'")
+
+
+PAGE_WIDTHS = (380, 800, 1400)
+
+
+def problems(driver: Any) -> list[Any]:
+    """Return what the browser reported since the last call."""
+    return list(driver.get_log("browser"))
+
+
+def opened(driver: webdriver.Chrome, tmp_path: Path, result: PreviewResult) -> None:
+    file = tmp_path / "preview.html"
+    file.write_text(preview_html(result))
+    problems(driver)
+    driver.get(f"file://{file}")
+
+
+def shown(driver: webdriver.Chrome, words: str) -> str:
+    """Return the message of the page after a search."""
+    field = driver.find_element("id", "words")
+    field.clear()
+    field.send_keys(words)
+    deadline = time.monotonic() + PATIENCE
+    while not (text := driver.find_element("id", "shown").text):
+        assert time.monotonic() < deadline
+    return text
+
+
+def test_a_search_shows_nodes_resources_and_texts(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    opened(driver, tmp_path, usual())
+    groups = driver.find_elements("css selector", ".group")
+    assert shown(driver, "DB05 cron") == "2 of 10 shown"
+    assert [group.is_displayed() for group in groups] == [False, True]
+    assert problems(driver) == []
+
+
+def test_hostile_text_runs_nothing_and_fits_every_width(
+    driver: webdriver.Chrome, tmp_path: Path
+) -> None:
+    for result in (usual(), hostile()):
+        opened(driver, tmp_path, result)
+        for width in PAGE_WIDTHS:
+            driver.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+            )
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width
+        assert problems(driver) == []
+        assert driver.find_elements("css selector", "img, a, iframe") == []
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_screen_reader_and_weak_eyes_can_read_it(
+    driver: webdriver.Chrome, tmp_path: Path
+) -> None:
+    opened(driver, tmp_path, usual())
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        axe = Axe(driver)
+        axe.inject()
+        problems = axe.run()["violations"]
+        assert [(item["id"], item["nodes"][0]["html"]) for item in problems] == []
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

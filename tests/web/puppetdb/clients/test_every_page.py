@@ -20,8 +20,7 @@ from tests.fleet.make import a_part
 from tests.web.puppetdb.clients.board import BoardVisitor, puppetboard
 from tests.web.puppetdb.clients.real_nodes import NAMES
 from tests.web.puppetdb.clients.replay import exchange
-from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
-from tests.web.puppetdb.served import ServedApi
+from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, ServedApi, node, run
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 

@@ -25,7 +25,7 @@ from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part
-from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
+from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, node, run
 
 END, LONG_AGO = "end_time", NOW - 5 * DAY
 

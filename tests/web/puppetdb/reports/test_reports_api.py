@@ -27,8 +27,7 @@ from localpuppet.web.puppetdb.reports.details import part_of_report
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part
-from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
-from tests.web.puppetdb.served import V4, ServedApi
+from tests.web.puppetdb.served import MINUTE, NOW, V4, PlayedRuns, ServedApi, node, run
 
 LATEST: Json = ["=", "latest_report?", True]
 FILES = tuple(

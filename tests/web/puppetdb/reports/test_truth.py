@@ -13,8 +13,8 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind
 from localpuppet.web.dashboard.run_row import RunRow
-from tests.web.dashboard.site import run_id
-from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
+from tests.web.make import run_id
+from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, node, run
 
 HOUR_AGO = NOW - 60 * MINUTE
 

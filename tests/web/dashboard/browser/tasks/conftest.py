@@ -7,8 +7,7 @@ from selenium import webdriver
 
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet_fixtures import fleet_on
-from tests.web.dashboard.browser.tasks.person import Operator
-from tests.web.dashboard.browser.tasks.small_site import SmallSite
+from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,15 @@
-"""Six real nodes with real Puppet, two releases, and failures on them.
-
-| node | state |
-|---|---|
-| web01 | runs r2 |
-| web02 | runs r2; its file was changed by hand, and Puppet corrected it |
-| db01 | was on hold by a user of the node itself; r2 fails: a resource fails with a message |
-| lb01 | r2 fails: the catalog does not compile |
-| mon01 | runs r1; Alice put it on hold, then its agent was killed |
-| bak01 | runs r1; its agent was killed two hours after its last run |
-
-Alice, the operator, has a root with a key and no agent, and the dashboard runs there.
-"""
+"""Six real nodes with real Puppet, two releases, failures on them, and an operator with a mouse."""
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.layout import PRESENCE
@@ -26,18 +20,105 @@ from tests.rigs.forge import Forge
 from tests.rigs.member import Member, read_line
 from tests.rigs.node import Node
 from tests.rigs.waiting import wait_until
+from tests.web.dashboard.browser.chromium import PATIENCE
+
+CLICKABLE = "a, button, summary, label"
+
+
+class Operator:
+    """One task.
+
+    Args:
+        driver: A browser with a session of the dashboard.
+        url: The dashboard's address without a path.
+
+    Attributes:
+        clicks: How often the operator clicked.
+    """
+
+    def __init__(self, driver: webdriver.Chrome, url: str) -> None:
+        self._driver = driver
+        self._url = url
+        self.begins()
+
+    def begins(self) -> None:
+        """Begin a task at the overview."""
+        self.clicks = 0
+        self._driver.get(f"{self._url}/")
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click the first element that matches a CSS selector and has a text, once it is shown."""
+        self._once_shown(selector, text, lambda element: element.click())
+        self.clicks += 1
+
+    def follow(self, text: str) -> None:
+        """Click the first link or button with a text, once it is shown."""
+        self.click(CLICKABLE, text)
+
+    def types(self, selector: str, text: str) -> None:
+        """Type into a field, which takes one click."""
+
+        def typed(element: WebElement) -> None:
+            element.clear()
+            element.send_keys(text)
+
+        self._once_shown(selector, "", typed)
+        self.clicks += 1
+
+    def reads(self, selector: str, *words: str) -> str:
+        """Wait until an element that matches a CSS selector shows all words; return its text."""
+        shown = list[str]()
+
+        def has(_: webdriver.Chrome) -> str:
+            elements = self._driver.find_elements(By.CSS_SELECTOR, selector)
+            shown[:] = [element.text for element in elements]
+            return next((text for text in shown if all(word in text for word in words)), "")
+
+        return self._until(has, lambda: f"{selector} shows {shown}, not all of {words}")
+
+    def _once_shown(self, selector: str, text: str, act: Callable[[WebElement], None]) -> None:
+        def acted(_: webdriver.Chrome) -> str:
+            for element in self._driver.find_elements(By.CSS_SELECTOR, selector):
+                if element.is_displayed() and text in element.text:
+                    act(element)
+                    return "done"
+            return ""
+
+        self._until(acted, lambda: f"no {selector} with {text!r} in {self.page()}")
+
+    def page(self) -> str:
+        """Return the text of the whole view."""
+        return self._driver.find_element(By.TAG_NAME, "body").text
+
+    def _until(self, look: Callable[[webdriver.Chrome], str], what: Callable[[], str]) -> str:
+        """Return the first answer that is not empty; a live update may replace an element."""
+        wait = WebDriverWait(
+            self._driver,
+            PATIENCE,
+            poll_frequency=0.05,
+            ignored_exceptions=[StaleElementReferenceException],
+        )
+        try:
+            return wait.until(look)
+        except TimeoutException as error:
+            raise AssertionError(f"{self._driver.current_url}: {what()}") from error
+
 
 LOCK = "version: 1\nmodules: {}\nsources: {}\n"
+
 POLICY = "policy default deny\nallow\tchoria=alice\t{}\t*\t*\n".format(
     "status disable enable runonce trigger report log deploy:site/tags/*"
 )
+
 ROLES = {"web01": "web", "web02": "web", "db01": "db", "lb01": "lb", "mon01": "mon", "bak01": "bak"}
 RELATION = "relation orders does not exist"
+
 CLASS = """# The configuration of a {role} server.
 class site::{role}(String $directory) {{
   file {{ "${{directory}}/{role}.conf": content => "release = {tag}\\n" }}{more}
 }}
 """
+
 BROKEN = {
     "db": f"""
   -> exec {{ 'migrate the database':

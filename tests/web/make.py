@@ -1,12 +1,12 @@
-"""A dashboard of a fleet in tests: views, access rules and memory are real, nodes are played."""
+"""Builders of dashboards: a site of played nodes, their past, and visitors."""
 
 import asyncio
 import json
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +26,12 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
 )
 from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
-from localpuppet.fleet.inventory.run_end import RunEnd
+from localpuppet.fleet.inventory.run_end import Kind, RunEnd
+from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
@@ -37,20 +39,19 @@ from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.commands import RolloutCommand
+from localpuppet.rollout.events import RolloutBegan
 from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.loopback import LoopbackDoor, Sessions
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.app import DashboardAccess
-from localpuppet.web.dashboard.actions import (
-    ActionOutcome,
-    ActionResult,
-    NodeAction,
-    NodeVerdict,
-)
+from localpuppet.web.dashboard import nodes
+from localpuppet.web.dashboard.actions import ActionOutcome, ActionResult, NodeAction, NodeVerdict
 from localpuppet.web.dashboard.diagrams import Draw
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
+from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import of_name
@@ -62,7 +63,7 @@ from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.fleet.make import an_end
+from tests.fleet.make import a_part, an_end
 
 MAX_STALE = 900.0
 NAME = "0123456789abcdef"
@@ -78,6 +79,8 @@ RESOURCE: dict[str, Any] = {
     "time": "",
     "events": [],
 }
+
+
 # The same without what a presence refuses in the end of a run.
 EVIL_LINE = EVIL.replace("\u202e", "")
 
@@ -440,3 +443,88 @@ def text(client: TestClient, url: str, code: int = 200) -> str:
 
 def listed(page: str) -> list[str]:
     return re.findall(r'<tr id="row-([^"]+)"', page)
+
+
+ROLLOUT = "20261122T110000Z-0a1b"
+
+
+def record(at: float, caller: str, action: str, subject: str, reason: str = "") -> AuditRecord:
+    return AuditRecord(
+        at=at,
+        caller=caller,
+        action=action,
+        subject=subject,
+        decision=AuditDecision.REFUSED if reason else AuditDecision.ACCEPTED,
+        reason=reason,
+        request="",
+    )
+
+
+def decided(site: Site) -> None:
+    """Have nodes publish what they decided."""
+    now = site.now()
+    hostile = record(now - 30, "choria=eve", EVIL[:150].replace("\u202e", ""), "=cmd()", "denied")
+    step = record(now - 20, "choria=bob", "runonce", f"rollout {ROLLOUT} step 1")
+    ours = record(now - 10, "choria=alice", "disable", "disk is full, for 2h")
+    site.memory.write_history((), [("web01", [hostile, ours]), ("web02", [step])])
+
+
+MOTD = a_part(
+    "File[/etc/motd]",
+    file="profile/manifests/motd.pp",
+    line=3,
+    status=ResourceResult.CHANGED,
+)
+
+
+def summary(node: str, at: float, **more: Any) -> RunRow:
+    """Return a run of a run summary; `more` are its fields."""
+    run = RunRow(
+        node=node,
+        run=run_id(at),
+        at=at,
+        outcome=Kind.UNCHANGED,
+        release="web/tags/r7",
+        reason="",
+        cause="timer",
+        seconds=20,
+    )
+    return replace(run, **more)
+
+
+def keep(
+    memory: DashboardStore,
+    *rows: NodeRow,
+    gone: Iterable[str] = (),
+    last_updated: float | None = None,
+) -> None:
+    """Write nodes as they are now, and forget some."""
+    with memory.changing(last_updated=last_updated) as table:
+        for row in rows:
+            table.put(row, of_name(table.connection, row.node))
+        for name in gone:
+            table.forget(name)
+
+
+def kept(memory: DashboardStore) -> list[NodeRow]:
+    """Return the nodes that were written, by name."""
+    return list(memory.read(nodes.listed, ListQuery().whole, None, now=0.0).rows)
+
+
+def summarise(
+    site: Site, *runs: RunRow, audit: Mapping[str, Sequence[AuditRecord]] | None = None
+) -> None:
+    """Have nodes publish run summaries, and requests that they decided, by node."""
+    site.memory.write_history(runs, (audit or {}).items())
+
+
+def a_rollout(**more: Any) -> RolloutBegan:
+    """Return the beginning of a rollout of alice, without nodes."""
+    usual = RolloutBegan(
+        id=RolloutId("20261122T110000Z-00aa"),
+        caller="choria=alice",
+        groups=(),
+        options=RolloutOptions(),
+        title="",
+    )
+    return replace(usual, **more)
