@@ -75,7 +75,7 @@ def remember(state: Path, history: History) -> None:
         for number in range(history.nodes):
             at = history.ended(number, step)
             model = models[(step + number) % len(models)]
-            batch.append(replace(model, node=name_of(number), run=run_id(at), at=at))
+            batch.append(replace(model, node=name_of(number), run=run_id(at), finished_at=at))
         store_.write_history(batch, ())
     store_.close()
 

@@ -180,7 +180,7 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunRow]:
             one = RunRow(
                 node=node,
                 run=run_id(at),
-                at=at,
+                finished_at=at,
                 outcome=kind,
                 release=f"{ROLES[number % 5]}/tags/r{step // 300}",
                 reason="",

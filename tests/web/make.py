@@ -482,7 +482,7 @@ def summary(node: str, at: float, **more: Any) -> RunRow:
     run = RunRow(
         node=node,
         run=run_id(at),
-        at=at,
+        finished_at=at,
         outcome=Kind.UNCHANGED,
         release="web/tags/r7",
         reason="",

@@ -154,7 +154,7 @@ runs_table: TableForm[RunRow] = TableForm(
     RUNS,
     _node_of,
     {
-        "finished_at": lambda run: shown(run.at),
+        "finished_at": lambda run: shown(run.finished_at),
         "resources": lambda run: [
             f"{resource.word} {resource.resource} {resource.place}".rstrip()
             for resource in run.resources

@@ -198,7 +198,7 @@ class DashboardStore:
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         writing = run_table.RunTableWriter(connection)
         for result in ended:
-            within = parts_of(RunId(result.run))[0] in days and day_of(result.at) in days
+            within = parts_of(RunId(result.run))[0] in days and day_of(result.finished_at) in days
             if within and writing.add(result):
                 _note_failure(connection, result, most=self._limits.failures_of_node)
 
@@ -302,7 +302,7 @@ def _note_failure(connection: Connection, result: RunRow, *, most: int) -> None:
         connection.execute(
             "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"
             " SET first = min(first, ?2), last = max(last, ?2)",
-            (result.failure_cause, result.at, result.node),
+            (result.failure_cause, result.finished_at, result.node),
         )
         connection.execute(
             "DELETE FROM failures WHERE failure_cause IN (SELECT failure_cause FROM failures"

@@ -1,7 +1,9 @@
 """A run as a row of the dashboard's memory: what lists need of the summary that its node signed.
 
 A row decides nothing: the node decided the result, the failure cause and the counts when the run
-ended. A run without a summary, which only the presence of a dead node tells, has fewer columns.
+ended. Its fields have the names of the summary; `outcome` and `failure_cause` are the words of all
+views, those of `NodeRow`. A run without a summary, which only the presence of a dead node tells,
+has fewer.
 """
 
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ class RunRow:
     """A run, with the columns of the table of runs.
 
     Attributes:
-        at: The time, seconds since 1970, UTC.
+        finished_at: Seconds since 1970, UTC.
         reason: The first error or the reason, one line, or empty.
         failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
         cause: What led to the run, or empty.
@@ -28,7 +30,7 @@ class RunRow:
         commit: The commit of the release, or empty.
         environment: Puppet's environment, or empty.
         noop: Whether the run changed nothing by request.
-        corrective: Whether Puppet restored an earlier value.
+        corrective_change: Whether Puppet restored an earlier value.
         refusal: The class of the refusal; empty for a run.
         counts: Resources by result; `None` without a run summary.
         resources: Resources that failed, changed, would change or were skipped.
@@ -37,7 +39,7 @@ class RunRow:
 
     node: str
     run: str
-    at: float
+    finished_at: float
     outcome: Kind
     release: str
     reason: str
@@ -47,7 +49,7 @@ class RunRow:
     commit: str = ""
     environment: str = ""
     noop: bool = False
-    corrective: bool = False
+    corrective_change: bool = False
     refusal: str = ""
     counts: RunCounts | None = None
     resources: tuple[ResourceSummary, ...] = ()
@@ -59,7 +61,7 @@ class RunRow:
         return cls(
             node=node,
             run=end.run,
-            at=end.finished_at,
+            finished_at=end.finished_at,
             outcome=end.kind,
             release=end.release,
             reason=end.shown_cause.error or end.reason,
@@ -78,7 +80,7 @@ class RunRow:
             commit=summary.commit or "",
             environment=summary.environment,
             noop=summary.noop,
-            corrective=summary.corrective_change,
+            corrective_change=summary.corrective_change,
             refusal=summary.refusal or "",
             counts=summary.counts,
             resources=summary.resources,

@@ -36,7 +36,7 @@ def ends(second: int) -> list[RunRow]:
     one = RunRow(
         node="",
         run=run_id(at),
-        at=at,
+        finished_at=at,
         outcome=Kind.FAILED,
         release="a",
         reason="b",

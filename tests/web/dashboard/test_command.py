@@ -45,14 +45,22 @@ class Page:
         self.process: subprocess.Popen[str] = member.node.start(
             "web", "--listen", "127.0.0.1:0", *options
         )
-        printed = read_line(self.process) + read_line(self.process)
-        found = re.fullmatch(r"dashboard at .*\nhttp://(.*?):(\d+)(/enter\?key=.*)\n", printed)
+        # The link comes second, whatever else is served: people and programs read the lines.
+        printed = "".join(
+            read_line(self.process) for _ in range(3 if "--puppetdb" in options else 2)
+        )
+        found = re.fullmatch(
+            r"dashboard at .*\nhttp://(.*?):(\d+)(/enter\?key=.*)\n"
+            r"(?:PuppetDB API at http://127\.0\.0\.1:(\d+)/\n)?",
+            printed,
+        )
         if found is None:
             self.process.kill()
             raise AssertionError(f"{printed!r}, {member.node.finish(self.process)}")
         # As browsers do: names below `localhost` are not looked up.
         assert found[1].endswith(".localhost")
         self.host, self.port, self.link = f"{found[1]}:{found[2]}", int(found[2]), found[3]
+        self.api_port = int(found[4] or 0)
         self.cookie = ""
         self.get(self.link)
 

@@ -32,7 +32,12 @@ NOW = 1_795_000_000.0
 
 def ended(at: float, node: str = "a", why: str = "") -> RunRow:
     return RunRow(
-        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=why
+        node=node,
+        run=run_id(at),
+        finished_at=at,
+        outcome=Kind.CHANGED,
+        release="web/tags/r1",
+        reason=why,
     )
 
 
@@ -70,7 +75,12 @@ def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(
     assert [writing.add(one) for one in [*ends, ended(NOW - DAY)]] == [True] * 3 + [False] * 2 + [
         True
     ]
-    assert [one.at - NOW for one in run_queries.of_node(table, "a", limit=9)] == [5, 3, 2, -DAY]
+    assert [one.finished_at - NOW for one in run_queries.of_node(table, "a", limit=9)] == [
+        5,
+        3,
+        2,
+        -DAY,
+    ]
 
 
 def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(
@@ -83,7 +93,9 @@ def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(
         writing.add(ended(NOW - 1 - number, why=f"late {number}"))
     assert words(table) == {"a", "why 0", "why 1", "late 0", ""}
     writing.add(ended(NOW + 30, why="why 1"))
-    found = [(one.at - NOW, one.reason) for one in run_queries.of_node(table, "a", limit=9)]
+    found = [
+        (one.finished_at - NOW, one.reason) for one in run_queries.of_node(table, "a", limit=9)
+    ]
     assert found == [(30, "why 1"), (29, ""), (28, "")]
     # A text of the day before is removed with that day, also for this one.
     writing.add(ended(NOW - DAY, why="yesterday"))
@@ -118,7 +130,7 @@ DETAILS: dict[str, Any] = {
     "commit": "c" * 40,
     "environment": "production",
     "noop": True,
-    "corrective": True,
+    "corrective_change": True,
     "refusal": "",
     "counts": RunCounts(total=9, changed=2, failed=1, skipped=3, out_of_sync=2, corrective=1),
 }
@@ -142,7 +154,7 @@ def test_numbers_of_runs_and_the_newest_run_follow_every_change(table: sqlite3.C
         writing.add(ended(NOW + number))
         writing.add(ended(NOW - DAY + number, "b"))
     # A later version of a run: it ended on the next day.
-    writing.add(replace(ended(NOW + 4), at=NOW + DAY, seconds=5, **DETAILS))
+    writing.add(replace(ended(NOW + 4), finished_at=NOW + DAY, seconds=5, **DETAILS))
     assert tallies(table) == {
         (day_of(NOW) - 1, "changed"): 3,
         (day_of(NOW), "changed"): 2,
@@ -172,7 +184,7 @@ def test_a_run_is_found_by_its_id_whenever_it_ended(table: sqlite3.Connection) -
     midnight = (day_of(NOW) + 1) * DAY
     part = a_part("File[/a]", status=ResourceResult.CHANGED)
     all_ = [
-        replace(ended(midnight - 60), at=at, seconds=60, resources=(part,))
+        replace(ended(midnight - 60), finished_at=at, seconds=60, resources=(part,))
         for at in (midnight - 1, midnight + 1, midnight + 3 * DAY)
     ]
     writing = RunTableWriter(table)
@@ -181,7 +193,11 @@ def test_a_run_is_found_by_its_id_whenever_it_ended(table: sqlite3.Connection) -
         assert not writing.add(replace(run, seconds=None))
         known = run_queries.of_id(table, RunId(run.run), "a")
         assert known is not None
-        assert (known.at, known.run, known.resources) == (run.at, run.run, (part,))
+        assert (known.finished_at, known.run, known.resources) == (
+            run.finished_at,
+            run.run,
+            (part,),
+        )
         id_ = RunId(run.run)
         assert run_queries.between(table, id_, id_, limit=2) == [replace(known, resources=())]
     assert table.execute("SELECT count(*) FROM runs").fetchone() == (1,)
@@ -252,7 +268,7 @@ def test_runs_of_an_earlier_format_are_filed_by_the_day_on_which_they_ended() ->
     found = run_queries.of_node(connection, "a", limit=9)
     ids = [run_of(day, moment + number) for number in (2, 1, 0)]
     assert [run.run for run in found] == ids
-    assert [(round(run.at * 1000),) for run in reversed(found)] == before
+    assert [(round(run.finished_at * 1000),) for run in reversed(found)] == before
     assert all(len(run.resources) == 1 for run in found)
     newest = "SELECT moment FROM latest JOIN runs USING (day, node, moment)"
     assert len(connection.execute(newest).fetchall()) == 1
@@ -272,7 +288,12 @@ MOTD = a_part(
 
 def a_run(at: float, node: str = "a", **more: object) -> RunRow:
     run = RunRow(
-        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=""
+        node=node,
+        run=run_id(at),
+        finished_at=at,
+        outcome=Kind.CHANGED,
+        release="web/tags/r1",
+        reason="",
     )
     return replace(run, **{"seconds": 5, **more})  # type: ignore[arg-type]
 
@@ -294,7 +315,7 @@ def test_a_summary_completes_a_known_run(table: sqlite3.Connection) -> None:
         assert run_queries.of_node(table, "a", limit=9) == [whole]
     assert tallies(table) == {(day_of(NOW), "changed"): 1}
     # A refused apply that is refused again has the same id.
-    later = replace(whole, at=NOW + 60, seconds=65)
+    later = replace(whole, finished_at=NOW + 60, seconds=65)
     write(table, later)
     assert run_queries.of_node(table, "a", limit=9) == [later]
 
@@ -317,7 +338,7 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     failed = [a_run(NOW - 7200 - number, "n9", outcome=Kind.FAILED) for number in range(3)]
     # It was requested before midnight, and ended after it.
     midnight = day_of(NOW) * DAY
-    late = replace(a_run(midnight - 10, "z"), at=midnight + 30.0)
+    late = replace(a_run(midnight - 10, "z"), finished_at=midnight + 30.0)
     write(table, *runs, *failed, late)
 
     def found(since: float = 0, until: float = NOW + 1, **more: object) -> list[RunRow]:

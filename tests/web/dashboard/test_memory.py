@@ -33,7 +33,9 @@ ROW = a_row("a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,)
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunRow:
-    return RunRow(node=node, run=run_id(at), at=at, outcome=kind, release="web/tags/r1", reason="")
+    return RunRow(
+        node=node, run=run_id(at), finished_at=at, outcome=kind, release="web/tags/r1", reason=""
+    )
 
 
 def audited(memory: DashboardStore) -> Sequence[NodeAuditRecord]:
@@ -154,7 +156,7 @@ def test_the_oldest_runs_are_removed_if_space_is_short(tmp_path: Path, now: Cloc
     memory.close()
     assert (tmp_path / "fleet.sqlite").stat().st_size < 400_000
     runs = memory.runs("n299", limit=99)
-    assert [one.at for one in runs] == [NOW + 299 - day * DAY for day in range(len(runs))]
+    assert [one.finished_at for one in runs] == [NOW + 299 - day * DAY for day in range(len(runs))]
     assert 1 < len(runs) < 31
     assert sum(memory.hours(0).values()) == 31 * 300, "charts keep their counts"
     assert kept(memory) == [ROW]

@@ -240,7 +240,7 @@ def first_bad(connection: Connection, good: Iterable[RunRow]) -> Mapping[str, Ru
     (last,) = connection.execute("SELECT max(day) FROM runs").fetchone()
     found = {}
     for run in good:
-        day, moment = filed(RunId(run.run), run.at)
+        day, moment = filed(RunId(run.run), run.finished_at)
         for later in range(day, (last or 0) + 1):
             row = connection.execute(
                 f"{_ALL} WHERE runs.day = ?1 AND node = (SELECT id FROM texts WHERE text = ?2)"  # noqa: S608
@@ -316,7 +316,7 @@ def _resources(connection: Connection, run: RunRow) -> tuple[ResourceSummary, ..
         " JOIN texts AS resource ON resource.id = resources.resource"
         " WHERE resources.day = ? AND moment = ?"
         " AND node = (SELECT id FROM texts WHERE text = ?) ORDER BY number",
-        (*filed(RunId(run.run), run.at), run.node),
+        (*filed(RunId(run.run), run.finished_at), run.node),
     )
     return tuple(resource_of(text, number) for text, number in rows)
 
@@ -349,7 +349,7 @@ def result_of(row: _Found) -> RunRow:
     return RunRow(
         node=node,
         run=run_of(day, moment),
-        at=day * DAY + at / MILLI,
+        finished_at=day * DAY + at / MILLI,
         outcome=Kind(outcome),
         release=release,
         reason=reason,
@@ -359,7 +359,7 @@ def result_of(row: _Found) -> RunRow:
         commit=commit,
         environment=environment,
         noop=bool(noop),
-        corrective=bool(corrective),
+        corrective_change=bool(corrective),
         refusal=refusal,
         counts=None if counts is None else counts_of(counts),
     )

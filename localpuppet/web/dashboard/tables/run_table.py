@@ -199,7 +199,7 @@ class RunTableWriter:
             Whether the run or its summary is new, and fits its day.
         """
         run = RunId(result.run)
-        day, moment = filed(run, result.at)
+        day, moment = filed(run, result.finished_at)
         key = day, self._number(result.node, day), moment
         known = self.connection.execute(_KNOWN_RUN, {"node": key[1], **id_values(run)}).fetchone()
         if known is not None and result.seconds in (None, known[3]):
@@ -217,7 +217,7 @@ class RunTableWriter:
         number = self._known_number if full else self._number
         counts = None if result.counts is None else number(_counts_text(result.counts), day)
         texts = [number(text, day) for text in (result.reason, result.cause)]
-        at = min(max(0, round((result.at - day * DAY) * MILLI)), LAST)
+        at = min(max(0, round((result.finished_at - day * DAY) * MILLI)), LAST)
         self.connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -302,7 +302,7 @@ class RunTableWriter:
     def _profile(self, result: RunRow, day: int, *, full: bool) -> int:
         """Return the number of a run's profile; on a full day of a known one, or of its outcome."""
         texts = map(_cut, (result.release, result.environment, result.commit))
-        flags = int(result.noop), int(result.corrective)
+        flags = int(result.noop), int(result.corrective_change)
         profile: _Profile = (str(result.outcome), *texts, *flags, result.refusal)
         if full and not self.connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
             profile = (str(result.outcome), *_NO_PROFILE)

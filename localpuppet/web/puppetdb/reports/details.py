@@ -60,7 +60,7 @@ async def part_of_report(
     except LocalpuppetError as error:
         raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
     reasons = [item for item in log_of(run) if item["level"] == "err"]
-    return [*reasons, *_lines(detail, time=show_epoch(run.at))]
+    return [*reasons, *_lines(detail, time=show_epoch(run.finished_at))]
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:

@@ -62,13 +62,15 @@ def log_of(run: RunRow) -> list[dict[str, Json]]:
         text = run.reason or f"the run ended as: {run.outcome}"
         failed = [item for item in run.resources if item.status is ResourceResult.FAILED]
         if not failed:
-            lines.append(log_line("err", text, time=show_epoch(run.at)))
+            lines.append(log_line("err", text, time=show_epoch(run.finished_at)))
         for item in failed:
-            line = log_line("err", text, time=show_epoch(run.at), source=item.resource or PUPPET)
+            line = log_line(
+                "err", text, time=show_epoch(run.finished_at), source=item.resource or PUPPET
+            )
             lines.append({**line, "file": item.file or None, "line": item.line})
             text = "failed, too"
     if run.seconds is not None or not is_failed:  # without a summary, there may be no run
-        lines.append(log_line("notice", _ended(run), time=show_epoch(run.at)))
+        lines.append(log_line("notice", _ended(run), time=show_epoch(run.finished_at)))
     return lines
 
 
@@ -137,7 +139,7 @@ def missing_report(
     return RunRow(
         node=row.node,
         run=run_of(day, rest * MILLI << 16),
-        at=ended / MILLI,
+        finished_at=ended / MILLI,
         outcome=outcome,
         release=row.release,
         reason=reason,

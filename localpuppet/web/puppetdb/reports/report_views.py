@@ -449,8 +449,8 @@ def _listed(columns: Mapping[str, str]) -> str:
 
 def _row(report: RunRow, node: int) -> tuple[str | int | None, ...]:
     """Return a row of `temp.missing`."""
-    day, moment = run_table.filed(RunId(report.run), report.at)
-    at = round(report.at * run_table.MILLI) - day * round(DAY) * run_table.MILLI
+    day, moment = run_table.filed(RunId(report.run), report.finished_at)
+    at = round(report.finished_at * run_table.MILLI) - day * round(DAY) * run_table.MILLI
     run = (report.node, day, node, moment, at, str(report.outcome), report.release)
     return *run, "", "", 0, 0, report.seconds, report.reason, report.cause, None, 1
 
@@ -499,7 +499,7 @@ def _log(
     run = RunRow(
         node="",
         run="",
-        at=at / run_table.MILLI,
+        finished_at=at / run_table.MILLI,
         outcome=Kind(outcome),
         release=release,
         reason=reason,

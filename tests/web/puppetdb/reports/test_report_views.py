@@ -71,7 +71,7 @@ def placed(many: Sequence[RunRow]) -> list[RunRow]:
     """Return runs without those of the same node and id; a long run has the id of its begin."""
     found: dict[tuple[str, str], RunRow] = {}
     for one in many:
-        begun = run(one.node, one.at - (one.seconds or 0)).run
+        begun = run(one.node, one.finished_at - (one.seconds or 0)).run
         found.setdefault((one.node, begun), RunRow(**{**fields(one), "run": begun}))
     return list(found.values())
 

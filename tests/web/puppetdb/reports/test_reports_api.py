@@ -185,7 +185,7 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
         ),
     ]
     places = [(line["time"], line["file"], line["line"]) for line in lines]
-    ended = RUNS[1].at
+    ended = RUNS[1].finished_at
     assert places[0] == (show_epoch(ended), "a.pp", 3), "of the resource that failed first"
     assert places[2] == (show_epoch(ended), None, None)
     assert places[3] == ("2026-11-20T13:00:00.500Z", "/x/a/manifests/i.pp", 3)
