@@ -78,8 +78,10 @@ def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> Non
     assert [*both.json["replies"]] == [a.name, b.name]
     done = a.run("trigger", b.name, "--query", "role=web", "--json")
     assert done.json["sent"] == [b.name]
-    none = a.run("disable", b.name, "--role", "db", "-m", "x")
+    none = a.run("disable", b.name, "--role", "web", "--without", b.name, "-m", "x")
     assert (none.code, "the selection matches no node" in none.err) == (2, True)
+    unknown = a.run("disable", b.name, "--role", "db", "-m", "x")
+    assert (unknown.code, "--role: no node has the role db" in unknown.err) == (2, True)
     assert "name nodes, or select them" in a.run("trigger").err
 
 
