@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,7 +84,7 @@ class Forked(subprocess.Popen[Any]):
 
     def _look(self, timeout: float | None) -> int | None:
         """Return the exit code, if the parent reports it within some seconds."""
-        if self.returncode is None and select.select([self._end], [], [], timeout)[0]:
+        if self.returncode is None and wait([self._end], timeout):
             self.returncode = NUMBER.unpack(self._end.read(NUMBER.size))[0]
             self._end.close()
         return self.returncode

@@ -194,6 +194,7 @@ class ReactingFleet:
                 self._inventories[ids] = MemoryInventory(entries)
             function, *arguments = json.loads(key)
             reply = FunctionCall.of(function, arguments).answer(self._inventories[ids])
+            self._inventories[ids].close()  # a simulation has hundreds
             self._replies[key, *ids] = reply
         return self._replies[key, *ids]
 
