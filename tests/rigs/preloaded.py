@@ -84,7 +84,7 @@ class Forked(subprocess.Popen[Any]):
 
     def _look(self, timeout: float | None) -> int | None:
         """Return the exit code, if the parent reports it within some seconds."""
-        if self.returncode is None and wait([self._end], timeout):
+        if self.returncode is None and wait([self._end.fileno()], timeout):
             self.returncode = NUMBER.unpack(self._end.read(NUMBER.size))[0]
             self._end.close()
         return self.returncode

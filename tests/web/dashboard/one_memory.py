@@ -5,7 +5,6 @@ With `convert` behind it, it only opens a memory of an earlier format.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.fleet.history.day import DAY
@@ -14,7 +13,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.make import a_row
-from tests.web.make import MOTD, keep, run_id
+from tests.web.make import MOTD, keep, summary
 
 NOW = 1_795_000_000.0
 SECONDS = 4
@@ -33,18 +32,8 @@ def rows(second: int) -> list[NodeRow]:
 
 def ends(second: int) -> list[RunRow]:
     at = NOW + second - DAY
-    one = RunRow(
-        node="",
-        run=run_id(at),
-        finished_at=at,
-        outcome=Kind.FAILED,
-        release="a",
-        reason="b",
-        failure_cause="f",
-        seconds=5,
-        resources=(MOTD,),
-    )
-    return [replace(one, node=node) for node in NODES]
+    own = {"outcome": Kind.FAILED, "failure_cause": "f", "resources": (MOTD,)}
+    return [summary(node, at, reason="b", **own) for node in NODES]
 
 
 def tell(word: str) -> None:

@@ -25,20 +25,13 @@ from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditR
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter, parts_of, run_of
 from tests.fleet.make import a_part
-from tests.web.make import run_id
+from tests.web.make import run_id, summary
 
 NOW = 1_795_000_000.0
 
 
 def ended(at: float, node: str = "a", why: str = "") -> RunRow:
-    return RunRow(
-        node=node,
-        run=run_id(at),
-        finished_at=at,
-        outcome=Kind.CHANGED,
-        release="web/tags/r1",
-        reason=why,
-    )
+    return a_run(at, node, reason=why, seconds=None)
 
 
 @pytest.fixture
@@ -287,15 +280,8 @@ MOTD = a_part(
 
 
 def a_run(at: float, node: str = "a", **more: object) -> RunRow:
-    run = RunRow(
-        node=node,
-        run=run_id(at),
-        finished_at=at,
-        outcome=Kind.CHANGED,
-        release="web/tags/r1",
-        reason="",
-    )
-    return replace(run, **{"seconds": 5, **more})  # type: ignore[arg-type]
+    own = {"outcome": Kind.CHANGED, "release": "web/tags/r1", "cause": "", "seconds": 5}
+    return summary(node, at, **{**own, **more})
 
 
 def write(table: sqlite3.Connection, *runs: RunRow, most_resources: int = 9) -> None:

@@ -33,9 +33,7 @@ ROW = a_row("a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,)
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunRow:
-    return RunRow(
-        node=node, run=run_id(at), finished_at=at, outcome=kind, release="web/tags/r1", reason=""
-    )
+    return summary(node, at, outcome=kind, release="web/tags/r1", cause="", seconds=None)
 
 
 def audited(memory: DashboardStore) -> Sequence[NodeAuditRecord]:
