@@ -23,7 +23,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.json_text import JsonText, members
-from localpuppet.base.formats.names import NodeName, RunId, parse_tag
+from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
@@ -32,11 +32,11 @@ from localpuppet.base.machine.ports import Clock, ProcessId
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.entry_lender import HINT, Lend, RequestService
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER_TAGS, MAX_TRIGGER_TTL
+from localpuppet.fleet.bus.bus_limits import MAX_RECEIVERS, MAX_TRIGGER_TTL
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures import note_answer
-from localpuppet.fleet.edges.kicks import MAX_RECEIVERS, HeldKicks, Kick
+from localpuppet.fleet.edges.kicks import HeldKicks, Kick
 from localpuppet.fleet.exports.recording import (
     CollectorRecord,
     CollectorService,
@@ -58,7 +58,7 @@ from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_q
 from localpuppet.node.runs.run_records import Records, RunDirectory
 
 MAX_LINE = 1024 * 1024
-MAX_WAIT = MAX_LIFE = 86400
+MAX_WAIT = 86400
 
 
 Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
@@ -75,7 +75,6 @@ def _engine(text: str) -> str:
 
 
 _Ttl = Annotated[int, AllowedRange(minimum=1, maximum=MAX_TRIGGER_TTL)]
-_Tags = Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TRIGGER_TAGS)]
 
 
 class CodeCall(Message):
@@ -106,18 +105,18 @@ class TriggerCall(Message):
     """A trigger to named nodes; see `sending.Outgoing`."""
 
     WHERE, IS_OPEN = "call", True
-    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_RECEIVERS)]
-    tags: _Tags
+    hosts: sending.Receivers
+    tags: sending.Tags
     ttl: _Ttl | None = None
     keyprefix: Annotated[str, check_key]
-    keyttl: Annotated[int, AllowedRange(minimum=1, maximum=MAX_LIFE)]
+    keyttl: sending.Life
     engine: Annotated[str, _engine] | None = None
 
 
 class KickCall(Kick):
     """A kick, with the tags and the ttl of its trigger."""
 
-    tags: _Tags
+    tags: sending.Tags
     ttl: _Ttl | None = None
 
 

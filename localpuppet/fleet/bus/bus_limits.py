@@ -29,6 +29,9 @@ MAX_TOMBSTONE = 16 * 1024
 MAX_TRIGGER = 64 * 1024
 MAX_TRIGGER_HOSTS = 1000
 MAX_TRIGGER_TAGS = 100
+# Receivers of one call or kick, and seconds for which the store keeps its triggers.
+MAX_RECEIVERS = 10_000
+MAX_LIFE = 86400
 MAX_TRIGGER_TTL = 3600
 MAX_HOPS = 8
 MAX_CAUSE_FACTS = 16

@@ -29,12 +29,18 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.fleet.bus.bus_limits import MAX_ROLES, MAX_TRIGGER_TAGS
+from localpuppet.fleet.bus.bus_limits import MAX_RECEIVERS, MAX_ROLES, MAX_TRIGGER_TAGS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import ours
 from localpuppet.fleet.inventory.entry import parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.triggers.sending import Outgoing, SendResult, paths_of, send
+from localpuppet.fleet.triggers.sending import (
+    Outgoing,
+    Receivers,
+    SendResult,
+    paths_of,
+    send,
+)
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.run import RunState
 from localpuppet.node.runs.run_records import Records, RunDirectory
@@ -87,7 +93,6 @@ class NotedKick(Kick):
 GIVE_UP = 3600.0
 # Seconds for a running supervisor to release the kicks after it closed a record.
 SETTLING = 30.0
-MAX_RECEIVERS = 10_000
 
 
 class HeldKick(JsonRecord):
@@ -121,7 +126,7 @@ class HeldKick(JsonRecord):
 
 class _KickedNodes(JsonRecord):
     SCHEMA: ClassVar = 1
-    nodes: tuple[NodeName, ...]
+    nodes: Receivers
 
 
 class HeldKicks:

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.converter import AllowedRange
+from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.bus_limits import MAX_LIFE, MAX_RECEIVERS, MAX_TRIGGER_TAGS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.inventory.presence import believe
@@ -33,6 +35,11 @@ AT_ONCE = 64  # concurrent writes
 TOGETHER = 20
 
 
+Receivers = Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_RECEIVERS)]
+Tags = Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TRIGGER_TAGS)]
+Life = Annotated[int, AllowedRange(minimum=1, maximum=MAX_LIFE)]
+
+
 class Outgoing(Value):
     """A trigger to send.
 
@@ -41,11 +48,11 @@ class Outgoing(Value):
         keyttl: Seconds for which the store keeps it.
     """
 
-    hosts: tuple[NodeName, ...]
-    tags: tuple[str, ...]
-    ttl: int
+    hosts: Receivers
+    tags: Tags
+    ttl: Annotated[int, AllowedRange(minimum=1)]
     keyprefix: str
-    keyttl: int
+    keyttl: Life
 
 
 class SendResult(Value):

@@ -1,5 +1,6 @@
 """Kicks: which nodes they reach; the kicks of a run wait until the run is over."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,10 +11,10 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
+from localpuppet.fleet.bus.bus_limits import MAX_LIFE, MAX_RECEIVERS
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.edges.kicks import (
     GIVE_UP,
-    MAX_RECEIVERS,
     PATIENCE,
     SETTLING,
     HeldKicks,
@@ -238,6 +239,14 @@ def test_too_many_receivers_and_a_damaged_file_are_errors(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     with pytest.raises(InvalidInputError, match="the limit is 10000"):
         rig.held.hold(RUN, replace(CALL, hosts=many), uuid=UUID)
+    for call in ({"ttl": 0}, {"keyttl": MAX_LIFE + 1}, {"tags": ["a b"]}, {"hosts": (*many, LB)}):
+        record = json.loads(rig.held._file(RUN).read_text())
+        record["call"] |= call
+        write_json(rig.held._file(RUN), record)
+        with pytest.raises(StateError, match=rf"is damaged: call.{next(iter(call))}"):
+            rig.held.hold(RUN, CALL, uuid=UUID)
+        rig.held._file(RUN).unlink()
+        rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held._file(RUN).write_text('{"schema": 1}')
     with pytest.raises(StateError, match="is damaged"):
         rig.held.release(RUN)

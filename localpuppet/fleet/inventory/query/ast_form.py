@@ -196,8 +196,8 @@ def _of_state(value: Json, entity: Entity) -> Condition:
     # Forgotten nodes are not in the inventory: every node is active.
     if wanted == "any":
         return ALL
-    no_node = Not(part=ALL)
-    return no_node if wanted == "inactive" else Not(part=no_node)
+    # "active" is a condition that all nodes meet, and is not left out as that for any state is.
+    return Not(part=ALL if wanted == "inactive" else Not(part=ALL))
 
 
 def _test(field: Field, operator: Operator, value: Json) -> Condition:
