@@ -1,5 +1,6 @@
 """The rules for single pages, and the navigation that follows from the index pages."""
 
+import shutil
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -10,6 +11,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import pages  # noqa: E402 # it lies beside the other scripts
+
+from tests.rigs.node import Done, completed  # noqa: E402
 
 RULES = {"longest_page": 20, "longest_sentence": 5, "long": ["docs/contribute/"]}
 
@@ -65,3 +68,24 @@ def test_the_navigation_has_the_pages_that_an_index_page_lists_and_no_link_leave
     ]
     prepare_page(None, "start/install", page)
     assert page == ["a b [c](install.md) [d](../../no.md) ![e](../images)"]
+
+
+def test_pictures_that_are_older_than_a_template_are_reported(tmp_path: Path) -> None:
+    script, shown = "scripts/screenshots", "localpuppet/web/dashboard"
+    shutil.copytree(ROOT / shown / "templates", tmp_path / shown / "templates")
+    shutil.copytree(ROOT / shown / "static", tmp_path / shown / "static")
+    for directory in ("scripts", "docs/images"):
+        (tmp_path / directory).mkdir(parents=True)
+    shutil.copy(ROOT / script, tmp_path / script)
+
+    def call(option: str) -> Done:
+        return completed(tmp_path / script, option, check=False)
+
+    assert call("--unchanged").code == call("--check").code == 0
+    (tmp_path / shown / "templates/node.html").write_text("{% extends 'base.html' %}\n")
+    (tmp_path / shown / "templates/new.html").touch()
+    older = call("--check")
+    assert older.code == 1
+    assert "older than templates/new.html templates/node.html (run scripts/screenshots" in older.err
+    (tmp_path / "docs/images/dashboard.sha256").unlink()
+    assert call("--check").code == 1
