@@ -197,7 +197,7 @@ _ON_FAILURE = {
 }
 _PAUSE = {
     PauseAfter.CANARIES: "pauses after the canaries of each group",
-    PauseAfter.GROUPS: "pauses after each group",
+    PauseAfter.GROUPS: "pauses before each group but the first",
 }
 
 

@@ -289,7 +289,7 @@ def test_each_option_has_a_description() -> None:
         until=NOON,
     )
     words = describe_options(changed)
-    assert "pauses after each group" in words
+    assert "pauses before each group but the first" in words
     assert "1 canary in each group" in words
     assert not any("[" in word or "'" in word for word in words)
     usual = RolloutOptions()
