@@ -58,15 +58,8 @@ class NodeRunAnswer(Value):
     look_again: bool = False
 
 
-class NodeRunReport(Value):
-    """A report that a node sent without a request.
-
-    Attributes:
-        end: The complete result; `None` if the node has to be asked for it.
-    """
-
-    node_run: NodeRun
-    end: NodeRunEnded | None = None
+# A run that its node reports as over; without the end if the node has to be asked for it.
+NodeRunReport = tuple[NodeRun, NodeRunEnded | None]
 
 
 class StagingResult(Value):

@@ -12,6 +12,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import islice
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -61,13 +62,12 @@ def awaited_by(state: RolloutState, turn: NodeRun) -> tuple[AwaitedEntry, ...]:
     if turn.step == state.step_back:
         return ()
     makers = state.makers_for(turn.node)
-    entries: list[AwaitedEntry] = []
-    for node, entry in reversed(state.entries.items()):
-        if node != turn.node and any(node in some for some in makers):
-            entries.append(entry)
-        if len(entries) == MAX_AWAITED:
-            break
-    return tuple(reversed(entries))
+    newest_first = (
+        entry
+        for node, entry in reversed(state.entries.items())
+        if node != turn.node and any(node in some for some in makers)
+    )
+    return tuple(islice(newest_first, MAX_AWAITED))[::-1]
 
 
 @dataclass(slots=True, eq=False)
@@ -89,11 +89,11 @@ class NodeRunStarter:
 
     async def follow(self) -> None:
         """Receive the nodes' reports, for as long as this is awaited."""
-        async for news in self.nodes.ends():
-            if news.node_run in self._news:
-                if news.end is not None:
-                    self._ends[news.node_run] = news.end
-                self._news[news.node_run].set()
+        async for turn, end in self.nodes.ends():
+            if turn in self._news:
+                if end is not None:
+                    self._ends[turn] = end
+                self._news[turn].set()
 
     async def take(self, turn: NodeRun) -> None:
         """Have a node run, after its changes are approved if the rollout has an approval.

@@ -317,9 +317,7 @@ class FleetNodes:
             # The agent has ended: the node is asked again for results that it has not reported.
             gone = nodes.get(change.key.removeprefix(layout.PRESENCE))
             if gone is not None:
-                yield from (
-                    NodeRunReport(node_run=NodeRun(step, gone)) for step in self._steps.values()
-                )
+                yield from ((NodeRun(step, gone), None) for step in self._steps.values())
         for entry in key_value.entries(change):
             node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
             if node is not None:
@@ -358,7 +356,7 @@ class FleetNodes:
         )
         more = more and not copied
         if more or not succeeded(trigger_outcome.outcome):  # the reason of a failure
-            return NodeRunReport(node_run=turn)
+            return (turn, None)
         run = None if trigger_outcome.run is None else line(trigger_outcome.run)
         end = NodeRunEnded(
             node_run=turn,
@@ -367,7 +365,7 @@ class FleetNodes:
             run=run,
             reason=OTHER_AGENT if copied else "",
         )
-        return NodeRunReport(node_run=turn, end=end)
+        return (turn, end)
 
 
 def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:

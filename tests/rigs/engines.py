@@ -6,13 +6,14 @@ import shutil
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats_bus import open_nats
-from localpuppet.fleet.bus.proxy import ProxyKeyValue, ProxyServer
+from localpuppet.fleet.bus.proxy import ProxyKeyValue, relayed
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from localpuppet.fleet.bus.sqlite_file import SqliteFile
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -139,7 +140,7 @@ class RelayEngine(Engine):
             yield store
 
         socket = self.directory / f"{os.urandom(6).hex()}.sock"
-        server = await listen_to(socket, ProxyServer(lend).answer, users=())
+        server = await listen_to(socket, partial(relayed, lend), users=())
         return _Lent(socket, timeout, server, store)
 
 

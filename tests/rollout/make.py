@@ -298,9 +298,7 @@ class SimulatedNodes(FleetNodes):
         end = self._end(turn)
         more = self.staged or turn.node in self.producers | self.silent
         more = more or end.result is not NodeResult.SUCCEEDED
-        self.news.put_nowait(
-            NodeRunReport(node_run=turn, end=None if more else replace(end, entry=None))
-        )
+        self.news.put_nowait((turn, None if more else replace(end, entry=None)))
 
     def _end(self, turn: NodeRun) -> NodeRunEnded:
         if turn.step == self.back and turn.node in self.untaken:
@@ -323,9 +321,7 @@ class SimulatedNodes(FleetNodes):
         if looking not in self.looked:
             self.looked.append(looking)
             self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
-            asyncio.get_running_loop().call_later(
-                0.5, self.news.put_nowait, NodeRunReport(node_run=looking)
-            )
+            asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, (looking, None))
             return NodeRunAnswer()
         end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
         return NodeRunAnswer(end=end, predicted_changes=self.foreseen[turn.node])

@@ -12,7 +12,7 @@ from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.rollout.deciding import why_not_ready
-from localpuppet.rollout.deliveries import NodeRunAnswer, NodeRunReport, Problems
+from localpuppet.rollout.deliveries import NodeRunAnswer, Problems
 from localpuppet.rollout.events import (
     NodeRun,
     RolloutBegan,
@@ -344,7 +344,7 @@ async def test_a_node_that_dies_in_a_rollback_is_not_running_until_it_answers_ag
     while turn not in nodes.ran:
         await asyncio.sleep(0.1)
     nodes.silent.add(node(1))
-    nodes.news.put_nowait(NodeRunReport(node_run=turn))  # its presence is gone
+    nodes.news.put_nowait((turn, None))  # its presence is gone
     await asyncio.sleep(10)
     assert ProgressStates(rollout.state).nodes[node(1)] is ProgressState.WAITING
     nodes.silent.clear()

@@ -297,10 +297,10 @@ async def test_only_a_node_itself_reports_its_results(tmp_path: Path) -> None:
     ends = nodes.ends()
     await say(kv, 1, mine, said("choria=bob", OWNER))
     end = run_ended(TURN, outcome="changed")
-    assert await anext(ends) == NodeRunReport(node_run=TURN, end=end)
+    assert await anext(ends) == (TURN, end)
     await say(kv, 1, mine, said(OWNER, other_agent_since="2026-11-22T11:00:00Z"))
     failed = replace(end, result=NodeResult.FAILED, reason=OTHER_AGENT)
-    assert await anext(ends) == NodeRunReport(node_run=TURN, end=failed)
+    assert await anext(ends) == (TURN, failed)
     await ends.aclose()
 
 
@@ -331,7 +331,7 @@ async def test_a_node_whose_status_has_the_full_result_is_not_asked(
     news = await first_report(nodes)
     turn = NodeRun(number, node(1))
     end = run_ended(turn, outcome=outcome, run="r1")
-    assert news == NodeRunReport(node_run=turn, end=end if whole else None)
+    assert news == (turn, end if whole else None)
 
 
 async def test_a_node_whose_agent_ends_is_asked_again(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ async def test_a_node_whose_agent_ends_is_asked_again(tmp_path: Path) -> None:
         await asyncio.sleep(0)
     kv.store.remove(f"{layout.PRESENCE}{node(9)}")
     kv.store.remove(f"{layout.PRESENCE}{node(1)}")
-    assert await following == NodeRunReport(node_run=NodeRun(1, node(1)))
+    assert await following == (NodeRun(1, node(1)), None)
     await ends.aclose()
 
 
@@ -370,7 +370,7 @@ async def test_statuses_without_a_step_of_the_rollout_are_not_verified(tmp_path:
         holds: Json = [{"owner": OWNER, "reason": "rollout", "since": None, "until": None}]
         await say(kv, number, one, status(number, *over, holds=holds))
     await announce(kv, node(7), b"nonsense")
-    assert (await first_report(nodes)).node_run == NodeRun(1, node(8))
+    assert (await first_report(nodes))[0] == NodeRun(1, node(8))
     assert counting.verified == 1
 
 
@@ -402,7 +402,7 @@ async def test_the_changes_of_a_successful_prediction_are_requested(tmp_path: Pa
     nodes = FleetNodes(kv, client=client, verifier=verifier(tmp_path, mine), began=first)
     await nodes.look(TURN, epoch=1, step=7, after=())
     await say(kv, 1, mine, status(1, step(7, "unchanged")))
-    assert await first_report(nodes) == NodeRunReport(node_run=NodeRun(7, node(1)))
+    assert await first_report(nodes) == (NodeRun(7, node(1)), None)
 
 
 MINE = Enable(rollout=RolloutReference(id=ID, epoch=2))

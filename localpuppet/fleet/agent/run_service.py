@@ -30,7 +30,7 @@ from localpuppet.fleet.agent.bus_session import BusSession, lend_store
 from localpuppet.fleet.agent.code_calls import PuppetCalls
 from localpuppet.fleet.agent.split import RemoteRunSide, Spool, VerifierOf
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.proxy import ProxyServer
+from localpuppet.fleet.bus.proxy import relayed
 from localpuppet.fleet.fleet_settings import FleetSettings
 from localpuppet.fleet.inventory.node_row import splay
 from localpuppet.fleet.leases.keeper import Keeper
@@ -290,8 +290,8 @@ class NetworkSide:
         session = BusSession(
             self._gate, connect=self._connect_again, log=self._log, keyprefix=keyprefix
         )
-        relay = ProxyServer(partial(lend_store, session, own=engine, connect=connect))
-        server = await listen_to(self._sides.relay, relay.answer, users=())
+        relay = partial(relayed, partial(lend_store, session, own=engine, connect=connect))
+        server = await listen_to(self._sides.relay, relay, users=())
         self._spool.empty()  # no other network side is running now
         self._log.info(f"network side of {self._gate.me} on {engine}")
         self._manager.ready(f"{self._gate.me}: on the bus")

@@ -12,16 +12,17 @@ it checks their form and bounds their time and memory.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.unix_socket import ask
+from localpuppet.fleet.bus.bus_limits import MAX_VALUE
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
 from localpuppet.fleet.bus.key_value import (
     Change,
@@ -38,37 +39,46 @@ from localpuppet.fleet.bus.key_value import (
 MAX_LINE = 1024 * 1024
 
 
+_T = TypeVar("_T")
+
+# Errors of the other process by their word in an answer, subclasses first.
+_FAILURES: Mapping[str, type[UnavailableError | InvalidInputError]] = {
+    "full": FullError,
+    "refused": RefusedError,
+    "unreachable": UnavailableError,
+    "invalid": InvalidInputError,
+}
+
+
 class _Line(Message):
     WHERE, LIMIT, IS_OPEN = "relay", MAX_LINE, True
 
 
 class _Call(_Line):
-    """A call: the verb, and what the method of the store takes."""
+    """A call: the verb, and what the method of the store takes; `key` may be a prefix."""
 
     verb: str
     engine: str | None = None
-    key: str = ""
-    prefix: str = ""
+    key: str
     after: int | None = None
-    largest: int = 0
+    largest: int = MAX_VALUE
     parts: bool = False
-    value: bytes = b""
+    value: bytes | None = None
     ttl: float | None = None
-    revision: int = 0
+    revision: int | None = None
 
 
 class _Answer(_Line):
     """A line of the answer: an error, what the method returns, or a part of a change.
 
     Attributes:
+        failure: A key of `_FAILURES`, with an error.
         listing: The revision of a listing, whose `count` entries follow, a line each.
     """
 
     ok: bool
     error: str | None = None
-    unreachable: bool | None = None
-    refused: bool = False
-    full: bool = False
+    failure: str = ""
     born: Annotated[float, AllowedRange(minimum=0)] | None = None
     entry: KeyValueEntry | None = None
     revision: int | None = None
@@ -79,64 +89,63 @@ class _Answer(_Line):
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyServer:
-    """Executes the run side's calls to the bus.
+def _given(value: _T | None, field: str) -> _T:
+    if value is None:
+        raise InvalidInputError(f"the key {field!r} is missing", where=_Line.WHERE)
+    return value
 
-    Attributes:
+
+async def relayed(
+    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]], line: bytes
+) -> AsyncGenerator[bytes, None]:
+    """Execute a line of the run side; yield the answer, as lines.
+
+    Args:
         store: Returns a connected store for the name of an engine; `None` means the site's.
     """
-
-    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
-
-    async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answer to a line, as lines."""
-        try:
-            call = _Call.parse(line)
-            async with self.store(call.engine) as kv, aclosing(_answers(kv, call)) as answers:
-                async for answer in answers:
-                    yield _encoded(answer)
-        except LocalpuppetError as error:
-            yield _encoded(
-                _Answer(
-                    ok=False,
-                    unreachable=isinstance(error, UnavailableError),
-                    refused=isinstance(error, RefusedError),
-                    full=isinstance(error, FullError),
-                    error=one_line(str(error)),
-                )
-            )
+    try:
+        call = _Call.parse(line)
+        async with store(call.engine) as kv, aclosing(_answers(kv, call)) as answers:
+            async for answer in answers:
+                yield _encoded(answer)
+    except LocalpuppetError as error:
+        kinds = (word for word, kind in _FAILURES.items() if isinstance(error, kind))
+        failure = next(kinds, "invalid")
+        yield _encoded(_Answer(ok=False, failure=failure, error=one_line(str(error))))
 
 
 async def _answers(kv: KeyValue, call: _Call) -> AsyncGenerator[_Answer, None]:
     if call.verb == "watch":
         yield _Answer(ok=True)  # at once: the first change may take long
-        changes = kv.watch(call.prefix, after=call.after, largest=call.largest, parts=call.parts)
+        changes = kv.watch(call.key, after=call.after, largest=call.largest, parts=call.parts)
         async with aclosing(changes):
             async for change in changes:
                 for line in _change_lines(change):
                     yield line
     elif call.verb == "list":
-        for line in _change_lines(await kv.list(call.prefix, largest=call.largest)):
+        for line in _change_lines(await kv.list(call.key, largest=call.largest)):
             yield line
     elif call.verb == "born":
-        yield _Answer(ok=True, born=await kv.born(call.prefix))
+        yield _Answer(ok=True, born=await kv.born(call.key))
     elif call.verb == "get":
         yield _Answer(ok=True, entry=await kv.get(call.key))
     elif call.verb == "remove_if_revision":
-        yield _Answer(ok=True, done=await kv.remove_if_revision(call.key, call.revision))
+        revision = _given(call.revision, "revision")
+        yield _Answer(ok=True, done=await kv.remove_if_revision(call.key, revision))
     else:
         yield _Answer(ok=True, revision=await _write(kv, call))
 
 
 async def _write(kv: KeyValue, call: _Call) -> int | None:
+    if call.verb not in ("put", "add_if_new", "set_if_revision"):
+        raise InvalidInputError(f"the verb {call.verb[:40]!r} is unknown", where=_Line.WHERE)
+    value = _given(call.value, "value")
     if call.verb == "put":
-        return await kv.put(call.key, call.value, ttl=call.ttl)
+        return await kv.put(call.key, value, ttl=call.ttl)
     if call.verb == "add_if_new":
-        return await kv.add_if_new(call.key, call.value, ttl=call.ttl)
-    if call.verb == "set_if_revision":
-        return await kv.set_if_revision(call.key, call.value, call.revision, ttl=call.ttl)
-    raise InvalidInputError(f"the verb {call.verb[:40]!r} is unknown", where=_Line.WHERE)
+        return await kv.add_if_new(call.key, value, ttl=call.ttl)
+    revision = _given(call.revision, "revision")
+    return await kv.set_if_revision(call.key, value, revision, ttl=call.ttl)
 
 
 def _change_lines(change: Change) -> list[_Answer]:
@@ -195,7 +204,7 @@ class ProxyKeyValue(CheckedStore):
         self._closed = True
 
     async def _born(self, prefix: str) -> float:
-        return (await self._first_answer("born", prefix=prefix)).born or 0.0
+        return (await self._first_answer("born", key=prefix)).born or 0.0
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         return (await self._first_answer("get", key=key)).entry
@@ -205,7 +214,7 @@ class ProxyKeyValue(CheckedStore):
         try:
             async with (
                 asyncio.timeout(deadline),
-                aclosing(self._ask("list", prefix=prefix, largest=largest)) as answers,
+                aclosing(self._ask("list", key=prefix, largest=largest)) as answers,
             ):
                 async for change in self._changes(answers):
                     if isinstance(change, KeyListing):
@@ -234,7 +243,7 @@ class ProxyKeyValue(CheckedStore):
         return answer.done
 
     async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
-        async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as answers:
+        async with aclosing(self._ask("watch", key=prefix, **asdict(how))) as answers:
             await anext(answers)  # changes follow later
             async for change in self._changes(answers):
                 yield change
@@ -284,13 +293,8 @@ class ProxyKeyValue(CheckedStore):
         return answer.entry
 
     def _refusal(self, answer: _Answer) -> UnavailableError | InvalidInputError:
-        if answer.error is None or answer.unreachable is None:
-            return self._rubbish()
-        if not answer.unreachable:
-            return InvalidInputError(answer.error)
-        if answer.full:
-            return FullError(answer.error)
-        return RefusedError(answer.error) if answer.refused else UnavailableError(answer.error)
+        kind = _FAILURES.get(answer.failure)
+        return self._rubbish() if answer.error is None or kind is None else kind(answer.error)
 
     def _rubbish(self, problem: str = "") -> UnavailableError:
         return UnavailableError(

@@ -1,8 +1,10 @@
 """Faults of the relay: a network side that hangs, or sends invalid answers."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.fleet.bus.key_value import FullError, KeyWrite, RefusedError
-from localpuppet.fleet.bus.proxy import ProxyKeyValue, ProxyServer
+from localpuppet.fleet.bus.proxy import ProxyKeyValue, relayed
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 
@@ -43,31 +45,27 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
     ("line", "kind", "text"),
     [
         (
-            b'{"ok": false, "unreachable": true, "refused": false, "full": false, "error": "x"}',
+            b'{"ok": false, "failure": "unreachable", "error": "x"}',
             UnavailableError,
             "^x$",
         ),
         (
-            b'{"ok": false, "unreachable": true, "refused": true, "full": false, "error": "no"}',
+            b'{"ok": false, "failure": "refused", "error": "no"}',
             RefusedError,
             "^no$",
         ),
         (
-            b'{"ok": false, "unreachable": true, "refused": false, "full": true, "error": "no"}',
+            b'{"ok": false, "failure": "full", "error": "no"}',
             FullError,
             "^no$",
         ),
+        (b'{"ok": false, "error": "x"}', UnavailableError, "sent an invalid answer"),
+        (b'{"ok": false, "failure": "invalid", "error": "no key"}', InvalidInputError, "^no key$"),
+        (b'{"ok": false, "failure": "full"}', UnavailableError, "sent an invalid answer"),
         (
-            b'{"ok": false, "unreachable": true, "refused": 1, "full": false, "error": "x"}',
+            b'{"ok": false, "failure": 1, "error": "x"}',
             UnavailableError,
-            "refused:",
-        ),
-        (b'{"ok": false, "unreachable": false, "error": "no key"}', InvalidInputError, "^no key$"),
-        (b'{"ok": false, "unreachable": true}', UnavailableError, "sent an invalid answer"),
-        (
-            b'{"ok": false, "unreachable": 1, "error": "x"}',
-            UnavailableError,
-            "unreachable: must be true or",
+            "failure: must be",
         ),
         (b"{}", UnavailableError, "'ok' is missing"),
         (b"[]", UnavailableError, "not a JSON object"),
@@ -92,6 +90,28 @@ async def test_an_invalid_entry_of_the_proxy_is_an_error(tmp_path: Path, entry: 
             await kv.get("/a")
 
 
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ('"verb": "put", "key": "/a"', "'value' is missing"),
+        ('"verb": "add_if_new", "value": ""', "'key' is missing"),
+        ('"verb": "set_if_revision", "key": "/a", "value": ""', "'revision' is missing"),
+        ('"verb": "remove_if_revision", "key": "/a"', "'revision' is missing"),
+        ('"verb": "get"', "'key' is missing"),
+        ('"verb": "drop", "key": ""', "the verb 'drop' is unknown"),
+    ],
+)
+async def test_a_call_without_an_argument_is_refused(call: str, problem: str) -> None:
+    @asynccontextmanager
+    async def lend(_engine: str | None) -> AsyncGenerator[MemoryKeyValue, None]:
+        yield MemoryKeyValue(MemoryStore())
+
+    async with aclosing(relayed(lend, f"{{{call}}}".encode())) as answers:
+        line = json.loads(await anext(answers))
+    assert (line["ok"], line["failure"]) == (False, "invalid")
+    assert problem in line["error"]
+
+
 async def test_a_resumed_watch_may_wait_long_for_a_change(tmp_path: Path) -> None:
     """A follower of the inventory resumes at a revision, and there may be no change since."""
     kv = MemoryKeyValue(MemoryStore())
@@ -101,7 +121,7 @@ async def test_a_resumed_watch_may_wait_long_for_a_change(tmp_path: Path) -> Non
     async def lend(_engine: str | None) -> AsyncGenerator[MemoryKeyValue, None]:
         yield kv
 
-    server = await listen_to(tmp_path / "bus.sock", ProxyServer(lend).answer, users=())
+    server = await listen_to(tmp_path / "bus.sock", partial(relayed, lend), users=())
     for seconds in (1.0, 16.0):  # on a busy machine, the relay itself may be late
         lent = ProxyKeyValue(tmp_path / "bus.sock", timeout=seconds, margin=seconds / 2)
         async with aclosing(lent.watch("/a/", after=revision)) as changes:
