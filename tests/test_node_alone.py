@@ -13,6 +13,8 @@ import pytest
 from tests.rigs.installed import Installation, build_wheel
 from tests.rigs.node import REPOSITORY, Node
 
+pytestmark = pytest.mark.slow
+
 NATS = {"servers": ["nats://127.0.0.1:9"]}
 ETCD = {"servers": ["http://127.0.0.1:9"]}
 NO_EXTRA = """

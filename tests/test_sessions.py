@@ -36,6 +36,9 @@ def test_of_a_child(): start("sh", "-c", "nats-server --version")
 def test_by_path(): start("setpriv", "--pdeathsig", "KILL", "/usr/bin/etcd", "--version")
 def test_agent(): start(sys.executable, "-m", "localpuppet", "agent", "--help")
 def test_that_shows_puppet(bench): start("puppet")
+@pytest.fixture
+def served(): start("git", "--version")
+def test_whose_fixture_has_the_name_of_a_rig(served): pass
 @pytest.mark.parametrize("engine", ["memory", "etcd"])
 def test_that_shows_a_server(engine): start("git" if engine == "memory" else engine)
 @pytest.mark.slow
@@ -81,6 +84,6 @@ def test_long_proofs_are_left_out_and_counted(
 
 def test_a_quick_test_that_starts_puppet_or_a_server_fails(tmp_path: Path) -> None:
     printed = run_session(tmp_path, QUICK, "--quick", plugin="quick")
-    assert "6 passed, 3 deselected, 4 errors" in printed, printed
+    assert "7 passed, 3 deselected, 4 errors" in printed, printed
     for words in STARTED:
         assert f"{words} (mark the test 'puppet'" in printed

@@ -31,7 +31,7 @@ NEEDS = {
     },
     # Machines that boot, fleets of nodes, browsers, environments that pip fills, samples of proofs
     # that run in full at night.
-    "slow": {"platforms/", "scenarios/", "driver", "alone", "crash_points"},
+    "slow": {"platforms/", "scenarios/", "driver", "crash_points"},
 }
 # Seconds that a test with a mark takes, roughly: files that take long begin first. A mark may have
 # its own: `slow(seconds=300)`.
@@ -78,11 +78,18 @@ def _needs_of(item: pytest.Item) -> list[pytest.Mark]:
 
 
 def _shown_by(item: pytest.Item) -> set[str]:
+    """Return what a test shows; what its module defines under a name of a rig is no rig."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
+    named = vars(getattr(item, "module", item))
+    rigs = {
+        name
+        for name, value in named.items()
+        if str(getattr(value, "__module__", "")).startswith("tests.rigs.")
+    }
     return {
-        *getattr(item, "fixturenames", ()),
+        *(set(getattr(item, "fixturenames", ())) - (named.keys() - rigs)),
         *(f"{name}={value}" for name, value in parameters.items() if isinstance(value, str)),
-        *vars(getattr(item, "module", item)),
+        *rigs,
         *(f"{part}/" for part in item.nodeid.partition("::")[0].split("/")),
     }
 
