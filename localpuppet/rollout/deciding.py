@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from itertools import zip_longest
+from types import MappingProxyType
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
@@ -527,3 +528,64 @@ def _other(rollout: str, what: str) -> InvalidInputError:
         where=_WHERE,
         hint="run 'localpuppet rollout run --noop' with the same options, and approve its digest",
     )
+
+
+def seconds_left(state: RolloutState) -> float | None:
+    """Return the estimated seconds until the last node run ends; `None` if unknown.
+
+    Each node counts with the median of its last good runs; pauses and checks count zero. The
+    estimate is unknown if a node has no such run, or if the rollout is paused or stopped.
+    """
+    if state.stopped is not None or state.paused is not None:
+        return None
+    total = 0.0
+    for step in range(1, len(state.began.groups) + 1):
+        left = [turn for turn in state.turns(step) if turn not in state.ends]
+        if any(turn.node not in state.usual for turn in left):
+            return None
+        total += _seconds_of_group(state, step, left)
+    return total
+
+
+def _seconds_of_group(state: RolloutState, step: int, left: Sequence[NodeRun]) -> float:
+    """Return the estimated seconds for the rest of a group."""
+    turns = state.turns(step)
+    canaries = set(turns[: state.began.options.canary])
+    first = state.sections([turn for turn in left if turn in canaries])
+    others = state.sections([turn for turn in left if turn not in canaries])
+    return sum(_longest(state, part) for part in first) + sum(
+        _seconds_of(state, part, total=len(turns)) for part in others
+    )
+
+
+def _seconds_of(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float:
+    """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
+    options = state.began.options
+    if options.window is not None:
+        work = sum(state.usual[turn.node] for turn in turns)
+        return max(_longest(state, turns), work / options.window)
+    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
+    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
+    return sum(_longest(state, batch) for batch in batches)
+
+
+def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:
+    return max(state.usual[turn.node] for turn in turns)
+
+
+LONG = 10  # seconds by which a node run may exceed its usual duration
+
+
+def time_left(state: RolloutState, on: Mapping[NodeRun, float] = MappingProxyType({})) -> str:
+    """Return the estimated time until the end, in words; empty if nothing further starts.
+
+    Args:
+        on: Node run → for how many seconds it has been running, as far as known.
+    """
+    if state.over is not None or state.stopped is not None or state.paused is not None:
+        return ""
+    usual = state.usual
+    if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
+        return "longer than usual"
+    left = seconds_left(state)
+    return "time left unknown" if left is None else f"about {show_duration(left)} left"

@@ -9,7 +9,6 @@ serializer escapes them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from xml.etree import ElementTree as Tree
 
 from localpuppet.base.formats.names import NodeName
@@ -17,6 +16,7 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import succeeded
+from localpuppet.rollout.deciding import time_left
 from localpuppet.rollout.events import (
     NodeResult,
     NodeRun,
@@ -26,6 +26,7 @@ from localpuppet.rollout.rollout_options import describe_options
 from localpuppet.rollout.rollout_report import (
     ELSEWHERE,
     INTERRUPTED,
+    OVERTAKEN,
     RolloutReport,
     show_counts,
 )
@@ -38,51 +39,6 @@ from localpuppet.rollout.state import (
     of_group,
 )
 
-
-def seconds_left(state: RolloutState) -> float | None:
-    """Return the estimated seconds until the last node run ends; `None` if unknown.
-
-    Each node counts with the median of its last good runs; pauses and checks count zero. The
-    estimate is unknown if a node has no such run, or if the rollout is paused or stopped.
-    """
-    if state.stopped is not None or state.paused is not None:
-        return None
-    total = 0.0
-    for step in range(1, len(state.began.groups) + 1):
-        left = [turn for turn in state.turns(step) if turn not in state.ends]
-        if any(turn.node not in state.usual for turn in left):
-            return None
-        total += _group(state, step, left)
-    return total
-
-
-def _group(state: RolloutState, step: int, left: Sequence[NodeRun]) -> float:
-    """Return the estimated seconds for the rest of a group."""
-    turns = state.turns(step)
-    canaries = set(turns[: state.began.options.canary])
-    first = state.sections([turn for turn in left if turn in canaries])
-    others = state.sections([turn for turn in left if turn not in canaries])
-    return sum(_longest(state, part) for part in first) + sum(
-        _some(state, part, total=len(turns)) for part in others
-    )
-
-
-def _some(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float:
-    """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
-    options = state.began.options
-    if options.window is not None:
-        work = sum(state.usual[turn.node] for turn in turns)
-        return max(_longest(state, turns), work / options.window)
-    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
-    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
-    return sum(_longest(state, batch) for batch in batches)
-
-
-def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:
-    return max(state.usual[turn.node] for turn in turns)
-
-
-LONG = 10  # seconds by which a node run may exceed its usual duration
 _GOOD, _BAD, _WARN, _ACTIVE = "good", "bad", "warn", "active"
 _TONES = {
     "done": _GOOD,
@@ -100,6 +56,12 @@ _TONES = {
     "running": _ACTIVE,
 }
 QUIET = "quiet"
+# The state of a rollout by that of its rollback's runs.
+_ROLLBACKS = {
+    ProgressState.ROLLED_BACK: "rolled back",
+    ProgressState.FAILED: "rollback failed",
+    ProgressState.NOT_REACHED: "not rolled back",
+}
 
 
 def tone_of(word: str) -> str:
@@ -114,6 +76,7 @@ class NodeRunView(Value):
     """A node in a group.
 
     Attributes:
+        failed: Whether this run failed, also if a rollback undid it.
         detail: What the state does not say, such as `changed` or `unresponsive`; may be empty.
         reason: Why it did not succeed, one line; may be empty.
         run: The id of Puppet's run, or empty.
@@ -123,6 +86,7 @@ class NodeRunView(Value):
 
     node_run: NodeRun
     state: ProgressState
+    failed: bool
     detail: str
     reason: str
     run: str
@@ -133,6 +97,11 @@ class NodeRunView(Value):
     def node(self) -> str:
         """The name of the node."""
         return self.node_run.node
+
+    @property
+    def tone(self) -> str:
+        """The tone of its state, or of its failure."""
+        return _BAD if self.failed else tone_of(self.state)
 
     @property
     def text(self) -> str:
@@ -154,6 +123,7 @@ class GroupView(Value):
         number: Its number, from 1; the number of groups plus 1 for the runs of a rollback.
     """
 
+    title: str
     number: int
     runs: Sequence[NodeRunView]
 
@@ -213,24 +183,53 @@ class RolloutView(Value):
         back = sorted(state.took) if state.goes_back else []
         began = parse_time(report.began)
         ended = now if report.ended is None else parse_time(report.ended)
+
+        def group(title: str, step: int, nodes: Sequence[NodeName]) -> GroupView:
+            return GroupView(title=title, number=step, runs=_runs(report, states, step, nodes))
+
         return cls(
             report=report,
             counts=states.counts(),
             groups=tuple(
-                GroupView(number=step, runs=_runs(report, states, step, nodes))
+                group(f"Group {step}", step, nodes)
                 for step, nodes in enumerate(state.began.groups, 1)
             ),
-            rollback=GroupView(
-                number=state.step_back, runs=_runs(report, states, state.step_back, back)
-            )
-            if back
-            else None,
+            rollback=group("Back to the previous release", state.step_back, back) if back else None,
             release=report.release,
             options=describe_options(state.began.options),
             seconds=max((ended - began).total_seconds(), 0.0),
             left=_left(report, now),
             waiting=_waiting(report),
         )
+
+    @property
+    def all_groups(self) -> tuple[GroupView, ...]:
+        """The groups, and the runs of a rollback as the last one."""
+        return self.groups if self.rollback is None else (*self.groups, self.rollback)
+
+    @property
+    def culprits(self) -> list[NodeRunView]:
+        """The failed nodes with the run that failed, the first to fail first; once each."""
+        culprits: dict[str, NodeRunView] = {}
+        runs = [run for group in self.all_groups for run in group.runs if run.failed]
+        for run in sorted(runs, key=lambda run: (str(run.ended or "~"), run.node)):
+            culprits.setdefault(run.node, run)
+        return [*culprits.values()]
+
+    @property
+    def headline(self) -> str:
+        """The rollout in a line: `r2 → 8 nodes: rolled back, app01 failed`."""
+        nodes, word, failed = self.report.state.nodes, self.report.word, self.culprits
+        what = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        if self.release:
+            what = f"{self.release.rpartition('/')[2]} → {what}"
+        if self.rollback is not None and word not in (INTERRUPTED, OVERTAKEN, ELSEWHERE):
+            word = _ROLLBACKS.get(self.rollback.state, "rolling back")
+        if not failed:
+            return f"{what}: {word}"
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        word = "" if word == ProgressState.FAILED else f"{word}, "
+        return f"{what}: {word}{failed[0].node}{more} failed"
 
     @property
     def previous(self) -> Mapping[str, int]:
@@ -276,31 +275,20 @@ def show_moment(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S UTC}"
 
 
-def time_left(state: RolloutState, on: Mapping[NodeRun, float] = MappingProxyType({})) -> str:
-    """Return the estimated time until the end, in words; empty if nothing further starts.
-
-    Args:
-        on: Node run → for how many seconds it has been running, as far as known.
-    """
-    if state.over is not None or state.stopped is not None or state.paused is not None:
-        return ""
-    usual = state.usual
-    if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
-        return "longer than usual"
-    left = seconds_left(state)
-    return "time left unknown" if left is None else f"about {show_duration(left)} left"
-
-
 def _runs(
     report: RolloutReport, states: ProgressStates, step: int, nodes: Sequence[NodeName]
 ) -> tuple[NodeRunView, ...]:
     views = []
     for turn in (NodeRun(step, node) for node in nodes):
         end, state = report.state.ends.get(turn), states.of_run(turn)
+        failed = state is ProgressState.FAILED
+        if end is not None and report.state.settled(turn):
+            failed = end.result not in (NodeResult.SUCCEEDED, NodeResult.NOT_REACHED)
         views.append(
             NodeRunView(
                 node_run=turn,
                 state=state,
+                failed=failed,
                 detail=_detail(report.state, turn, state),
                 reason=_reason(report, turn, state),
                 run="" if end is None else end.run or "",
@@ -315,8 +303,10 @@ def _detail(state: RolloutState, turn: NodeRun, shown: ProgressState) -> str:
     end = state.ends.get(turn)
     if turn in state.differing and shown is ProgressState.WAITING:
         return "for an approval"
-    if end is None or shown is ProgressState.ROLLED_BACK:
+    if end is None:
         return ""
+    if shown is ProgressState.ROLLED_BACK:
+        return "" if end.result is NodeResult.SUCCEEDED else "failed"
     if shown in OPEN:
         return "to roll back" if state.settled(turn) else "being checked"
     if turn.step == state.step_back:
@@ -410,12 +400,17 @@ class TimeLine(Value):
     @classmethod
     def of(cls, view: RolloutView, now: datetime) -> "TimeLine":
         """Return the time line of a rollout."""
-        groups = (*view.groups, *([] if view.rollback is None else [view.rollback]))
-        ends = [run.ended for group in groups for run in group.runs if run.ended is not None]
-        begins = [run.started for group in groups for run in group.runs if run.started is not None]
+        runs = [run for group in view.all_groups for run in group.runs]
+        ends = [run.ended for run in runs if run.ended is not None]
+        begins = [run.started for run in runs if run.started is not None]
         last = now if view.report.state.over is None else max(ends, default=now)
         begin = min(begins, default=last)
         return cls(begin=begin, end=max(last, begin))
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end - self.begin).total_seconds()
 
     def draw(self, run: NodeRunView) -> Tree.Element:
         """Return a picture with a bar for a run; without a bar if it has not started.
@@ -435,9 +430,8 @@ class TimeLine(Value):
             left = min(self._at(run.started), WIDTH - NARROWEST)
             right = self._at(self.end if run.ended is None else run.ended)
             width = min(max(right - left, NARROWEST), WIDTH - left)
-            tone = f"tone-{tone_of(run.state)}"
-            bar = {"class": tone, "x": f"{left:g}", "width": f"{width:g}", "height": "10"}
-            Tree.SubElement(root, "rect", bar)
+            bar = {"x": f"{left:g}", "width": f"{width:g}", "height": "10"}
+            Tree.SubElement(root, "rect", {"class": f"tone-{run.tone}", **bar})
         return root
 
     def draw_text(self, run: NodeRunView) -> str:
@@ -446,8 +440,7 @@ class TimeLine(Value):
 
     def _at(self, moment: datetime) -> float:
         """Return the place of a time on the line."""
-        whole = max((self.end - self.begin).total_seconds(), 0.001)
-        part = (moment - self.begin).total_seconds() / whole
+        part = (moment - self.begin).total_seconds() / max(self.seconds, 0.001)
         return round(min(max(part, 0.0), 1.0) * WIDTH, 1)
 
 
@@ -474,7 +467,12 @@ td.time { width: 25%; min-width: 6rem; }
 .tone-warn { color: var(--warn); fill: var(--warn); }
 .tone-active { color: var(--active); fill: var(--active); }
 .quiet, .tone-quiet { color: var(--quiet); fill: var(--quiet); }
-.slowest { font-weight: 600; }
+td:first-child { font-weight: 600; }
+@media (max-width: 44rem) {
+  dl { display: block; } dd { margin-bottom: .4rem; } thead { display: none; }
+  table, tbody, tr, th, td, td.time { display: block; width: auto; border: 0; padding: 0; }
+  tr { border-bottom: 1px solid #8885; padding-block: .4rem; } td:empty { display: none; } }
+.tone-bad dt { color: inherit; font-weight: 600; }
 @media print { body { margin: 0; max-width: none; } tr, h2 { break-inside: avoid; } }
 """
 
@@ -485,18 +483,19 @@ def page(report: RolloutReport, now: datetime) -> str:
     Args:
         now: The time, UTC.
     """
-    began, view = report.state.began, RolloutView.of(report, now)
+    view = RolloutView.of(report, now)
     root = Tree.Element("html", lang="en")
     head = Tree.SubElement(root, "head")
     Tree.SubElement(head, "meta", charset="utf-8")
     Tree.SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": POLICY})
     Tree.SubElement(head, "meta", name="viewport", content="width=device-width")
-    _add(head, "title", f"Rollout {began.id}: {report.word}")
+    _add(head, "title", view.headline)
     _add(head, "style", _STYLE, raw=True)
     body = Tree.SubElement(Tree.SubElement(root, "body"), "main")
-    _add(body, "h1", began.title or "Rollout")
+    _add(body, "h1", view.headline)
     kind = f"tone-{tone_of(report.word)}"
     _add(body, "p", f"{report.word}{': ' if report.why else ''}{report.why}", kind)
+    _pairs(body, [(f"{run.node} failed", run.reason) for run in view.culprits], "tone-bad")
     _pairs(body, _facts(view))
     if report.decisions:
         _add(body, "h2", "Decisions")
@@ -504,17 +503,11 @@ def page(report: RolloutReport, now: datetime) -> str:
     if report.state.seen:
         _add(body, "h2", "Not approved before")
         _pairs(body, _differences(report))
-    line = TimeLine.of(view, now)
-    for group in view.groups:
-        _add(body, "h2", f"Group {group.number}: {group.state}")
-        _add_runs(body, group, line)
-    if view.rollback is not None:
-        _add(body, "h2", f"Back to what they ran before: {view.rollback.state}")
-        _add_runs(body, view.rollback, line)
+    _add(body, "h2", "Nodes")
+    _add_runs(body, view, TimeLine.of(view, now))
     if report.state.predicted_changes:
         _add(body, "h2", "Would change")
         _pairs(body, _would_change(report))
-    _add(body, "p", "The bars show when each node ran; the bold node ended last in its group.")
     return "<!doctype html>\n" + Tree.tostring(root, encoding="unicode", method="html") + "\n"
 
 
@@ -537,6 +530,7 @@ def _would_change(report: RolloutReport) -> Iterable[tuple[str, str]]:
 
 def _facts(view: RolloutView) -> Iterable[tuple[str, str]]:
     yield "Rollout", view.report.state.began.id
+    yield "Selection", view.report.state.began.title
     yield from view.facts()
     yield "Nodes", show_counts(view.counts)
     over = view.report.state.over
@@ -546,19 +540,24 @@ def _facts(view: RolloutView) -> Iterable[tuple[str, str]]:
         yield "Kept on hold", ", ".join(over.held_for_investigation)
 
 
-def _add_runs(parent: Tree.Element, group: GroupView, line: TimeLine) -> None:
-    """Add a table with a row for each node of a group."""
+def _add_runs(parent: Tree.Element, view: RolloutView, line: TimeLine) -> None:
+    """Add a table with a row for each node of each group."""
     table = Tree.SubElement(parent, "table")
     header = Tree.SubElement(Tree.SubElement(table, "thead"), "tr")
-    for title in ("Node", "State", "Began", "Took", "", "Why, and the run"):
+    axis = f"{show_duration(line.seconds)} from {line.begin:%H:%M:%S}"
+    for title in ("Node", "State", "Began", "Took", axis, "Why, and the run"):
         _add(header, "th", title)
-    rows = Tree.SubElement(table, "tbody")
-    last = max((run.ended for run in group.runs if run.ended is not None), default=None)
+    for group in view.all_groups:
+        _add_group(Tree.SubElement(table, "tbody"), group, line)
+
+
+def _add_group(rows: Tree.Element, group: GroupView, line: TimeLine) -> None:
+    title = _add(Tree.SubElement(rows, "tr"), "th", f"{group.title}: {group.state}")
+    title.set("colspan", "6")
     for run in group.runs:
         row = Tree.SubElement(rows, "tr")
-        slowest = run.ended is not None and run.ended == last and len(group.runs) > 1
-        _add(row, "td", run.node, "slowest" if slowest else "")
-        _add(row, "td", run.text, f"tone-{tone_of(run.state)}")
+        _add(row, "td", run.node)
+        _add(row, "td", run.text, f"tone-{run.tone}")
         _add(row, "td", "" if run.started is None else show_moment(run.started))
         _add(row, "td", "" if run.seconds is None else show_duration(run.seconds))
         Tree.SubElement(row, "td", {"class": "time"}).append(line.draw(run))
@@ -567,8 +566,8 @@ def _add_runs(parent: Tree.Element, group: GroupView, line: TimeLine) -> None:
             _add(cell, "span", f" run {run.run}", "quiet")
 
 
-def _pairs(parent: Tree.Element, pairs: Iterable[tuple[str, str]]) -> None:
-    element = Tree.SubElement(parent, "dl")
+def _pairs(parent: Tree.Element, pairs: Iterable[tuple[str, str]], kind: str = "") -> None:
+    element = Tree.SubElement(parent, "dl", {"class": kind} if kind else {})
     for name, value in pairs:
         _add(element, "dt", name)
         _add(element, "dd", value)

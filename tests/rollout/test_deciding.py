@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED
-from localpuppet.rollout.deciding import NextAction, decide, late
+from localpuppet.rollout.deciding import NextAction, decide, late, seconds_left
 from localpuppet.rollout.events import (
     ChecksEnded,
     Event,
@@ -34,7 +34,6 @@ from localpuppet.rollout.rollout_options import (
     RolloutOptions,
     parse_until,
 )
-from localpuppet.rollout.rollout_view import seconds_left
 from localpuppet.rollout.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.make import (

@@ -179,13 +179,50 @@ def test_a_rollout_from_its_start_to_the_end_of_its_rollback() -> None:
     path += [rollout_over(RolloutEnding.FAILED, "1 failed")]
     after = view(*path, first=first, taken=False)
     assert states(after) == [
-        ("rolled back", ["rolled back", "rolled back", "not reached"]),
+        ("rolled back", ["rolled back", "rolled back, failed", "not reached"]),
         ("not reached", ["not reached", "not reached"]),
     ]
+    assert [run.tone for run in after.groups[0].runs] == ["warn", "bad", "warn"]
     assert after.counts == {"rolled back": 2, "not reached": 2}
     assert after.rollback is not None
     assert after.rollback.state == "rolled back"
     assert three.node not in after.report.state.took
+
+
+def test_the_headline_names_release_nodes_state_and_the_first_failed_node() -> None:
+    one, two, three = (NodeRun(1, node(number)) for number in (1, 2, 3))
+    first = began([1, 2, 3], delivery=RELEASE, on_failure=OnFailure.ROLLBACK)
+    back = [NodeRun(2, turn.node) for turn in (one, two)]
+    path: list[Event] = [StagingEnded(serials={node(1): 1}), runs_started(one, two)]
+    head, failed = "r7 → 3 nodes: ", f"{node(2)} failed"
+    steps: tuple[tuple[list[Event], str, bool], ...] = (
+        ([], "running", True),
+        ([ended(one), ended(two, NodeResult.FAILED)], f"running, {failed}", True),
+        ([FAILURES, runs_started(*back)], f"rolling back, {failed}", True),
+        ([], f"interrupted, {failed}", False),
+        ([ended(back[1]), ended(back[0], NodeResult.FAILED)], "", True),
+        (
+            [rollout_over(RolloutEnding.FAILED)],
+            f"rollback failed, {node(2)} and 1 more failed",
+            False,
+        ),
+    )
+    for more, words, taken in steps:
+        path += more
+        if words:
+            assert view(*path, first=first, taken=taken).headline == f"{head}{words}"
+    culprits = view(*path, first=first, taken=False).culprits
+    assert [(run.node_run, run.text) for run in culprits] == [
+        (two, "rolled back, failed"),
+        (back[0], "failed, rollback failed"),
+    ]
+    alone = (began([3]), runs_started(three), ended(three, NodeResult.FAILED))
+    over = rollout_over(RolloutEnding.FAILED, "1 node failed")
+    assert (
+        view(*alone[1:], over, first=alone[0], taken=False).headline
+        == f"{node(3)}: {node(3)} failed"
+    )
+    assert view(over, first=began([1, 2]), taken=False).headline == "2 nodes: failed"
 
 
 def test_a_rollback_of_an_unresponsive_node_waits_for_it() -> None:
@@ -442,6 +479,7 @@ def test_the_report_shows_each_node_run_with_its_times_and_result() -> None:
     texts = Reader(page(found, NOW)).texts
     for text in (
         "shop",
+        f"4 nodes: {node(1)} failed",
         "failed: 1 node failed",
         "check http://a/: answered 503",
         "1 done, 1 failed, 2 not reached",
@@ -455,7 +493,6 @@ def test_the_report_shows_each_node_run_with_its_times_and_result() -> None:
     ):
         assert text in texts, text
     assert '<rect class="tone-bad" x="0" width="500" height="10"></rect>' in page(found, NOW)
-    assert f'class="slowest">{node(2)}<' in page(found, NOW)
 
 
 def test_a_release_is_named_and_its_values_are_not() -> None:

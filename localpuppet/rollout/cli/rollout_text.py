@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
-from localpuppet.rollout.deciding import approval_of, not_approvable, too_much
+from localpuppet.rollout.deciding import approval_of, not_approvable, time_left, too_much
 from localpuppet.rollout.events import (
     ChangesApproved,
     ChangesPredicted,
@@ -46,7 +46,6 @@ from localpuppet.rollout.rollout_view import (
     RolloutView,
     pause_end,
     show_moment,
-    time_left,
     tone_of,
 )
 from localpuppet.rollout.state import RolloutState
@@ -390,12 +389,9 @@ def full(view: RolloutView) -> str:
         lines += change_lines(predicted.changes, most=len(predicted.changes))
     for turn, changes in sorted(state.seen.items()):
         lines += ["", *difference_lines(turn, changes, most=len(changes.others))]
-    for group in view.groups:
-        lines += ["", f"{click.style(f'Group {group.number}', bold=True)}  {coloured(group.state)}"]
+    for group in view.all_groups:
+        lines += ["", f"{click.style(group.title, bold=True)}  {coloured(group.state)}"]
         lines += map(_run, group.runs)
-    if view.rollback is not None:
-        lines += ["", f"{click.style('Back', bold=True)}  {coloured(view.rollback.state)}"]
-        lines += map(_run, view.rollback.runs)
     return "\n".join(lines)
 
 

@@ -38,7 +38,7 @@ from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.nodes import MOST, Names, Overview, Tally, of_name, overview, tallies
 from localpuppet.web.dashboard.releases import sources_in_use
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
-from localpuppet.web.dashboard.rollout_actions import courses
+from localpuppet.web.dashboard.rollout_actions import buttons
 from localpuppet.web.dashboard.rollouts import (
     RolloutRow,
     active_rollouts,
@@ -128,7 +128,7 @@ class Pages:
             found=summary,
             failures=groups.rows[:MOST],
             all_failures=groups.total,
-            rollouts=active_rollouts(rollouts, summary.rollout_holds),
+            rollouts=active_rollouts(rollouts, summary.rollout_holds, now=now),
             most_names=MOST_NAMES,
             sources=sources,
             first_runs=await self.history.first_runs([source.newest for source in sources]),
@@ -215,14 +215,15 @@ class Pages:
         shown = await self._of_rollout(request, self._parts.rollouts.shown)
         report, now = shown.report, self._parts.clock.now()
         view = None if report is None else RolloutView.of(report, now)
+        line = None if view is None else TimeLine.of(view, now)
         return self._showing.page(
             "rollout.html",
             row=shown.row,
             rollout=view,
             told=reported_runs(shown.reports, now=now.timestamp()),
-            groups=() if view is None else groups_of(view, now=now),
-            line=None if view is None else TimeLine.of(view, now),
-            courses=() if report is None else courses(report),
+            groups=() if view is None or line is None else groups_of(view, line),
+            line=line,
+            buttons=() if report is None else buttons(report),
             decisions=() if report is None else decisions_of(report)[-MOST_DECISIONS:],
         )
 

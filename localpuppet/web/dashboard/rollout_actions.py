@@ -11,7 +11,7 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
 from localpuppet.rollout.rollout_options import Amount
 from localpuppet.rollout.rollout_report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
-from localpuppet.rollout.state import RolloutState
+from localpuppet.rollout.state import OPEN, ProgressState, ProgressStates, RolloutState
 from localpuppet.web.dashboard.actions import ActionWord
 
 
@@ -27,16 +27,9 @@ class RolloutAction(ActionWord):
     @property
     def label(self) -> str:
         """Return the label of its button."""
-        return _LABELS[self]
+        return "Roll back" if self is RolloutAction.ROLLBACK else self.capitalize()
 
 
-_LABELS = {
-    RolloutAction.PAUSE: "Pause the rollout",
-    RolloutAction.CONTINUE: "Continue the rollout",
-    RolloutAction.STOP: "Stop the rollout",
-    RolloutAction.ROLLBACK: "Roll the release back",
-    RolloutAction.RESUME: "Resume the rollout",
-}
 _COURSE_WILL = {
     RolloutAction.PAUSE: (
         "No further node starts. Started runs end, and all nodes stay on hold until you continue or"
@@ -74,6 +67,18 @@ def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
     return (RolloutAction.RESUME,) if resumable else ()
 
 
+def buttons(report: RolloutReport) -> Sequence[tuple[RolloutAction, bool]]:
+    """Return the buttons, each always in the same place, and whether it does something now."""
+    possible = courses(report)
+    if not possible and report.word not in (RUNNING, PAUSED):
+        return ()
+    first = possible[0] if possible else RolloutAction.PAUSE
+    others = [RolloutAction.STOP]
+    if report.state.began.options.delivery is not None:
+        others.append(RolloutAction.ROLLBACK)
+    return [(action, action in possible) for action in (first, *others)]
+
+
 def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[str, ...]:
     """Return the consequences for a rollout, sentence by sentence."""
     if report.word == ELSEWHERE:
@@ -84,8 +89,11 @@ def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[
     goes_on = report.word in (RUNNING, PAUSED)
     if course is RolloutAction.RESUME:
         if course in courses(report):
-            left = sum(result is None for result in report.state.results().values())
-            sentences.append(f"{left} node{'s have' if left != 1 else ' has'} no result yet.")
+            open_ = {*OPEN, ProgressState.NOT_REACHED}
+            states = ProgressStates(report.state).nodes.items()
+            left = [n for n, state in states if state in open_ or n in report.state.lost]
+            none = f"{shown_names(left)} {'has' if len(left) == 1 else 'have'} no result yet."
+            sentences.append(none if left else "Every node has a result.")
             sentences.append("The policies of the nodes decide, as when the rollout started.")
         elif goes_on:
             sentences.append("A process runs it already.")

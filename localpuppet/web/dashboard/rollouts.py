@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,15 @@ from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.events import RolloutEnded
 from localpuppet.rollout.journal import JournalReader, Journals
-from localpuppet.rollout.rollout_report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.rollout_report import (
+    ELSEWHERE,
+    INTERRUPTED,
+    PAUSED,
+    RUNNING,
+    RolloutReport,
+)
 from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView, TimeLine
-from localpuppet.rollout.state import ProgressState
+from localpuppet.rollout.state import OPEN, ProgressState
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore
@@ -48,6 +53,7 @@ MOST_NODES, FEWEST = 200, 8
 # Rollouts on the overview: nodes name the rollouts that hold them, and a node may lie.
 MOST_ACTIVE = 20
 _ACTIVE = (RUNNING, PAUSED)
+WEEK = 7 * 86400.0  # for which a rollout that ended halfway is on the overview
 # The order of nodes in a group: what needs attention first.
 _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
@@ -121,6 +127,14 @@ class RolloutRow:
         return f"{self.id}\n{self.title}\n{self.caller}\n{self.release}".lower()
 
     @property
+    def is_halfway(self) -> bool:
+        """Whether it left some nodes with its change, and others without it."""
+        states = {word for word, _ in self.counts}
+        ran, not_run = states & {"done", "failed"}, states & {*OPEN, "not reached"}
+        left = bool(not_run and (ran or self.state == INTERRUPTED))
+        return left and not (self.noop or self.source or "rolled back" in states)
+
+    @property
     def nodes(self) -> int:
         """Return the number of its nodes, or of the nodes that report it."""
         return sum(count for _, count in self.counts)
@@ -141,20 +155,25 @@ class ReportedRun:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownGroup:
-    """A group on a page."""
-
-    group: GroupView
-    runs: tuple[tuple[NodeRunView, str], ...]
-
-
 def active_rollouts(
-    rows: Iterable[RolloutRow], holds: Mapping[str, Sequence[str]]
+    rows: Iterable[RolloutRow], holds: Mapping[str, Sequence[str]], *, now: float
 ) -> list[RolloutRow]:
-    """Return the newest rollouts that run, wait or hold nodes, those without a row last."""
-    active = [row for row in rows if row.state in _ACTIVE or row.id in holds]
-    active.sort(key=lambda row: row.id, reverse=True)
+    """Return the newest rollouts that run, wait, hold nodes or ended halfway.
+
+    One that ended halfway is shown for a week, unless the same nodes had a later one. Those without
+    a row come last.
+
+    Args:
+        now: Seconds since 1970, UTC.
+    """
+    active, later = [], set()
+    for row in sorted(rows, key=lambda row: row.id, reverse=True):
+        ended = row.finished_at or row.started_at or now
+        halfway = row.is_halfway and ended > now - WEEK and row.title not in later
+        if row.state in _ACTIVE or row.id in holds or halfway:
+            active.append(row)
+        if not row.noop:
+            later.add(row.title)
     others = sorted(holds.keys() - {row.id for row in active}, reverse=True)
     active += [RolloutRow(id=rollout, state=HOLDING, source=NODES) for rollout in others]
     return active[:MOST_ACTIVE]
@@ -172,20 +191,19 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
     return selected
 
 
-def groups_of(view: RolloutView, *, now: datetime) -> list[ShownGroup]:
-    """Return the groups of a rollout for a page, the runs of a rollback as the last one.
+def groups_of(
+    view: RolloutView, line: TimeLine
+) -> list[tuple[GroupView, list[tuple[NodeRunView, str]]]]:
+    """Return the groups of a rollout for a page, with the runs that it shows, and their bars.
 
-    Args:
-        now: The time, UTC.
+    A page shows the runs that need attention first, but always by name: no row changes its place.
     """
-    groups = [*view.groups, *([] if view.rollback is None else [view.rollback])]
-    most, line = max(FEWEST, MOST_NODES // max(1, len(groups))), TimeLine.of(view, now)
+    most = max(FEWEST, MOST_NODES // max(1, len(view.all_groups)))
     shown = []
-    for group in groups:
+    for group in view.all_groups:
         runs = sorted(group.runs, key=lambda run: (_place(run.state), run.node))[:most]
-        shown.append(
-            ShownGroup(group=group, runs=tuple((run, line.draw_text(run)) for run in runs))
-        )
+        runs.sort(key=lambda run: run.node)
+        shown.append((group, [(run, line.draw_text(run)) for run in runs]))
     return shown
 
 

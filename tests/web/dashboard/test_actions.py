@@ -38,11 +38,12 @@ from localpuppet.web.dashboard.actions import (
 from localpuppet.web.dashboard.rollout_actions import (
     RolloutAction,
     RolloutStart,
+    buttons,
     courses,
     rollout_consequences,
 )
 from tests.doubles.ports import FakeClock
-from tests.rollout.make import rollout_over, rollout_stopped, runs_started
+from tests.rollout.make import rollout_over, rollout_stopped, run_ended, runs_started
 from tests.web.make import EVIL, NAME, PlayedActor, Site, a_rollout, names, staged, status, text
 
 NODE, OTHER = NodeName.parse("web01"), NodeName.parse("web02")
@@ -90,6 +91,9 @@ def test_commands_are_offered_for_a_rollout_with_a_running_process() -> None:
     assert "does not wait" in " ".join(rollout_consequences(RolloutAction.CONTINUE, running))
     stops_by_itself = rollout_consequences(RolloutAction.PAUSE, running)[-1]
     assert stops_by_itself == "Without a decision within 1h it stops."
+    assert [word.label for word, _ in buttons(interrupted)] == ["Resume", "Stop"]
+    stopping = told(rollout_stopped(RolloutEnding.STOPPED, "stopped by bob"), taken=True)
+    assert buttons(stopping) == [(RolloutAction.PAUSE, False), (RolloutAction.STOP, False)]
     paused = told(RolloutPaused(reason="canaries"), taken=True)
     assert courses(paused) == (RolloutAction.CONTINUE, RolloutAction.STOP)
     assert "accepts its failures" in rollout_consequences(RolloutAction.CONTINUE, paused)[-1]
@@ -124,12 +128,16 @@ def test_resume_is_offered_for_a_rollout_without_a_process() -> None:
     assert courses(interrupted) == (RolloutAction.RESUME,)
     said = " ".join(rollout_consequences(RolloutAction.RESUME, interrupted))
     assert "even if this dashboard ends" in said
-    assert "2 nodes have no result yet." in said
+    assert f"{NODE}, {OTHER} have no result yet." in said
     assert "policies of the nodes decide" in said
     running = " ".join(rollout_consequences(RolloutAction.RESUME, told(taken=True)))
     assert "A process runs it already." in running
+    turn = NodeRun(1, NODE)
+    stopped = rollout_over(RolloutEnding.STOPPED, "by bob")
+    halfway = told(runs_started(turn), run_ended(turn), stopped, taken=False)
+    assert f"{OTHER} has no result yet." in rollout_consequences(RolloutAction.RESUME, halfway)
     over = told(rollout_over(), taken=False)
-    assert courses(over) == ()
+    assert (courses(over), buttons(over)) == ((), ())
     assert "It has ended" in rollout_consequences(RolloutAction.RESUME, over)[-1]
 
 

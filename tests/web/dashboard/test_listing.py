@@ -190,7 +190,8 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "Group 1 running 1 failed 1 running" in words
     assert "Group 2 not started 2 not started" in words
-    assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
+    assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page.partition("</section>")[0]
+    assert f"<h1>4 nodes: interrupted, {NODES[0]} failed</h1>" in page
     for one in (page, text(visitor, "/rollouts")):
         assert "<script>alert" not in one
     told = json.loads(text(visitor, f"/rollouts/{SHOP}.json"))

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from localpuppet.rollout.events import (
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.rollout_report import RolloutReport
-from localpuppet.rollout.rollout_view import RolloutView
+from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView, TimeLine
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore
@@ -46,7 +47,6 @@ from localpuppet.web.dashboard.rollouts import (
     KnownRollout,
     RolloutRow,
     Rollouts,
-    ShownGroup,
     active_rollouts,
     decisions_of,
     groups_of,
@@ -477,14 +477,14 @@ def report(*events: Event, groups: int = 2, each: int = 3) -> RolloutReport:
     return RolloutReport.of([(AT, began), *((SOON, event) for event in events)], taken=True)
 
 
-def shown(found: RolloutReport) -> list[ShownGroup]:
-    now = parse_time(SOON)
-    return groups_of(RolloutView.of(found, now), now=now)
+def shown(found: RolloutReport) -> list[tuple[GroupView, list[tuple[NodeRunView, str]]]]:
+    view = RolloutView.of(found, parse_time(SOON))
+    return groups_of(view, TimeLine.of(view, parse_time(SOON)))
 
 
-def test_failed_runs_come_first_in_a_group() -> None:
+def test_runs_of_a_group_are_shown_by_name_with_their_states() -> None:
     turns = [NodeRun(1, numbered(number)) for number in range(3)]
-    first, second = shown(
+    (first, runs), (second, others) = shown(
         report(
             runs_started(*turns),
             run_ended(turns[0], outcome="changed", run="r"),
@@ -492,27 +492,30 @@ def test_failed_runs_come_first_in_a_group() -> None:
             NodesSkipped(reasons={numbered(3): "on hold"}),
         )
     )
-    assert [(run.node, run.text) for run, _ in first.runs] == [
-        ("n0002", "failed, unresponsive"),
+    assert [(run.node, run.text) for run, _ in runs] == [
         ("n0000", "running, being checked"),
         ("n0001", "running"),
+        ("n0002", "failed, unresponsive"),
     ]
-    assert first.group.state == "running"
-    assert first.runs[0][0].reason == "said nothing"
-    assert 'class="tone-bad"' in first.runs[0][1]
-    assert second.group.state == "not started"
-    assert [(run.node, run.text, run.reason) for run, _ in second.runs] == [
+    assert first.state == "running"
+    assert runs[2][0].reason == "said nothing"
+    assert 'class="tone-bad"' in runs[2][1]
+    assert second.state == "not started"
+    assert [(run.node, run.text, run.reason) for run, _ in others] == [
         ("n0003", "skipped", "on hold"),
         ("n0004", "not started", ""),
         ("n0005", "not started", ""),
     ]
 
 
-def test_a_page_names_a_limited_number_of_nodes_of_any_rollout() -> None:
-    (only,) = shown(report(groups=1, each=5000))
-    assert (len(only.runs), len(only.group.runs)) == (MOST_NODES, 5000)
+def test_a_page_names_a_limited_number_of_nodes_and_a_failed_one_in_any_case() -> None:
+    last = NodeRun(1, numbered(4999))
+    failed = (runs_started(last), run_ended(last, NodeResult.FAILED))
+    ((only, runs),) = shown(report(*failed, groups=1, each=5000))
+    assert (len(runs), len(only.runs), runs[-1][0].node) == (MOST_NODES, 5000, "n4999")
+    assert [run.node for run, _ in runs] == sorted(run.node for run, _ in runs)
     many = shown(report(groups=100, each=50))
-    assert {len(group.runs) for group in many} == {FEWEST}
+    assert {len(runs) for _, runs in many} == {FEWEST}
 
 
 def test_rollouts_are_filtered_and_sorted() -> None:
@@ -535,16 +538,42 @@ def test_rollouts_in_progress_come_with_those_that_only_hold_nodes() -> None:
         RolloutRow(id="20261121T110000Z-00aa", state="done"),
     )
     unknown = "20991121T110000Z-00bb"
-    assert active_rollouts([old, running], {}) == [running]
-    found = active_rollouts([old, running], {old.id: ["a"], unknown: ["b"]})
+    assert active_rollouts([old, running], {}, now=NOW) == [running]
+    found = active_rollouts([old, running], {old.id: ["a"], unknown: ["b"]}, now=NOW)
     assert [(row.id, row.state) for row in found] == [
         (running.id, "running"),
         (old.id, "done"),
         (unknown, "holding"),
     ]
     forged = {f"20991121T110000Z-{number:04x}": ["c"] for number in range(2 * MOST_ACTIVE)}
-    many = active_rollouts([running], forged)
+    many = active_rollouts([running], forged, now=NOW)
     assert (many[0], len(many)) == (running, MOST_ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({}, True),
+        ({"state": "failed", "counts": (("failed", 1), ("not reached", 1))}, True),
+        ({"state": "interrupted", "counts": (("running", 1),), "finished_at": None}, True),
+        ({"counts": (("rolled back", 1), ("not reached", 1))}, False),
+        ({"state": "not ready", "counts": (("not reached", 2),)}, False),
+        ({"state": "done", "counts": (("done", 2),)}, False),
+        ({"noop": True}, False),
+        ({"finished_at": NOW - 8 * 86400}, False),
+    ],
+)
+def test_a_rollout_that_ended_halfway_is_active_until_the_next_of_its_nodes(
+    more: dict[str, Any], shown: bool
+) -> None:
+    halfway = {"state": "stopped", "counts": (("done", 1), ("not reached", 1)), "title": "shop"}
+    times = {"started_at": NOW - 90, "finished_at": NOW - 60}
+    row = RolloutRow(id="20261121T110000Z-00aa", **{**halfway, **times, **more})
+    assert active_rollouts([row], {}, now=NOW) == [row] * shown
+    later = RolloutRow(id="20261122T110000Z-00aa", state="done", title="shop")
+    assert active_rollouts([row, later], {}, now=NOW) == []
+    trial = replace(later, noop=True)
+    assert active_rollouts([row, trial], {}, now=NOW) == [row] * shown
 
 
 def test_a_decision_has_its_time() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,15 +15,31 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.bus_limits import MAX_ENTRY
 from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.rollout.events import Event, NodeResult, NodeRun, StagingEnded
+from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.rollout_options import RolloutOptions
+from localpuppet.rollout.rollout_view import page
 from localpuppet.web.access.loopback import kept_host_name
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
+from tests.rollout.make import AT, RELEASE, run_ended, runs_started
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
-from tests.web.make import DIFFERENCE, PlayedActor, Served, Site, run_id, status, summarise, summary
+from tests.web.make import (
+    DIFFERENCE,
+    PlayedActor,
+    Served,
+    Site,
+    a_rollout,
+    run_id,
+    status,
+    summarise,
+    summary,
+)
 
 
 def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
@@ -455,3 +472,41 @@ def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor], s
         axe.inject()
         found = axe.run()
         assert found["violations"] == [], f"{path}: {axe.report(found['violations'])}"
+
+
+def test_buttons_and_rows_of_a_rollout_stay_while_nodes_run(
+    acting: tuple[Browser, PlayedActor], site: Site
+) -> None:
+    browser, turns = acting[0], [NodeRun(1, NodeName(f"app{number:02}")) for number in range(30)]
+    rollout = a_rollout(
+        groups=(tuple(turn.node for turn in turns),), options=RolloutOptions(delivery=RELEASE)
+    )
+    with closing(Journals(site.directory / "rollouts").begin(rollout, at=AT)) as journal:
+
+        def happens(*events: Event) -> None:
+            for event in events:
+                journal.append(event, at=AT)
+            browser.served.do(site.fleet.stir)
+
+        happens(StagingEnded(serials={}), runs_started(*turns))
+        browser.wide(390)
+        browser.go(f"/rollouts/{rollout.id}")
+        places = """return [...document.querySelectorAll('.bar :is(a, button)')].map((one) =>
+            one.textContent + JSON.stringify(one.getBoundingClientRect()))"""
+        order = "return [...document.querySelectorAll('tr[id]')].map((one) => one.id)"
+        browser.script("scrollTo(0, document.body.scrollHeight)")
+        before, rows = browser.script(places), browser.script(order)
+        assert (
+            browser.script("return document.querySelector('.bar').getBoundingClientRect().y") == 0
+        )
+        failed = run_ended(turns[9], NodeResult.FAILED, outcome="failed", run="r", reason="no disk")
+        happens(failed, run_ended(turns[3]))
+        browser.until("return document.querySelector('.problem')?.textContent.includes('no disk')")
+        assert browser.text("h1") == "r7 → 30 nodes: running, app09 failed"
+        assert (browser.script(places), browser.script(order)) == (before, rows)
+        report = site.directory / "report.html"
+        report.write_text(page(journal.report(), site.clock.now()))
+    browser.driver.get(report.as_uri())
+    for width in (390, 320):
+        browser.wide(width)
+        assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
