@@ -4,7 +4,8 @@ import asyncio
 import json
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -123,8 +124,12 @@ async def test_a_write_cannot_remove_others(wire: NatsWire) -> None:
             assert "rollup not permitted" in answer.data.decode()
 
 
-async def provoke(client: RawNats, answer_to: str) -> None:
-    """Send every request that a node may send, with a reply subject that is not its own."""
+@asynccontextmanager
+async def provoked(client: RawNats, answer_to: str) -> AsyncGenerator[None]:
+    """Send every request that a node may send, with a reply subject that is not its own.
+
+    A busy server delivers in its own time: its consumers exist until the end of the block.
+    """
     ask, api = client.client, client.api
     await ask.publish(f"{api}.STREAM.INFO.{STREAM}", b"", reply=answer_to)
     await ask.publish(f"{api}.DIRECT.GET.{STREAM}.{MINE}", b"", reply=answer_to)
@@ -139,8 +144,8 @@ async def provoke(client: RawNats, answer_to: str) -> None:
     push = {**config, "name": "push", "deliver_subject": answer_to}
     create = create.replace("pull", "push")
     await client.call(create, {"stream_name": STREAM, "config": push})
-    # The server answers in order: this reply is the last.
     assert await client.call(f"STREAM.INFO.{STREAM}") is not None
+    yield
     for name in ("pull", "push"):
         await client.call(f"CONSUMER.DELETE.{STREAM}.{name}")
 
@@ -152,15 +157,20 @@ async def test_no_answer_and_no_trace_of_the_server_becomes_a_write(wire: NatsWi
     """
     admin = await wire.connect(wire.admin)
     before = await admin.put(OTHERS, b"there", ttl=3600.0)
+
+    async def there() -> tuple[bytes, int]:
+        entry = await admin.get(OTHERS)
+        assert entry is not None
+        return entry.value, entry.revision
+
     async with raw_nats(wire, WEB01) as client:
         assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is not None
-        await provoke(client, SUBJECT)
+        async with provoked(client, SUBJECT):
+            assert await there() == (b"there", before)
         traced = {"Nats-Trace-Dest": SUBJECT}
         await client.client.publish(MINE, packed(b"1", ttl=None), headers=traced)
         await client.client.flush(timeout=60)
-        entry = await admin.get(OTHERS)
-        assert entry is not None
-        assert (entry.value, entry.revision) == (b"there", before)
+        assert await there() == (b"there", before)
     await admin.close()
 
 
@@ -209,9 +219,8 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
     admin = await wire.connect(wire.admin)
     follower = Follower(lb01, layout.PRESENCE)
     await follower.listed()
-    async with raw_nats(wire, WEB01) as client:
-        await provoke(client, LIVE)
-    await follower.until(lambda: follower.state.get(OTHERS) == b"forged")
+    async with raw_nats(wire, WEB01) as client, provoked(client, LIVE):
+        await follower.until(lambda: follower.state.get(OTHERS) == b"forged")
     for value in (b"1", b"2", b"3"):
         await admin.put(OTHERS, value, ttl=3600.0)
         await follower.until(lambda value=value: follower.state.get(OTHERS) == value)  # type: ignore[misc]
