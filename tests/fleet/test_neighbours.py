@@ -17,8 +17,9 @@ from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node, make_node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
-# What outlives the machine: the identity of the node, and the bus.
-KEPT = ("keys", "trusted")
+# What outlives the machine: the identity of the node, and the bus. What is known of Puppet would be
+# the same again.
+KEPT = ("keys", "trusted", "cache")
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_a_reinstalled_node_refuses_an_older_release_without_allow_older(applied
 
 
 def test_an_entry_of_another_key_does_not_count_and_stops_no_run(applied: Node) -> None:
-    made_anew(applied, kept=())
+    made_anew(applied, kept=("cache",))
     done = applied.run("apply")
     assert done.code == 0, done.err
     assert "the release that this node published before is rejected" in done.err

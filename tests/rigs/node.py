@@ -252,6 +252,8 @@ def compiled_pack(probe: str) -> Path:
 def _compile(top: Path, probe: str) -> Path:
     node = make_node(top, None)
     node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(top)), 0o600)
+    # With a bus, Puppet stores exports.
+    node.settings(bus="sqlite", buses={"sqlite": {"path": str(top / "bus.sqlite")}})
     node.app(
         "file { '/tmp/x': content => 'x' } -> exec { '/bin/true': } ~> service { 'x': }\n"
         "notify { 'x': } -> group { 'x': } -> trigger { 'x': } -> package { 'x': } -> user { 'x': }"

@@ -13,7 +13,8 @@ from threading import Timer
 
 import pytest
 
-from tests.rigs.node import PATIENCE, completed
+from tests.rigs.long import LONG
+from tests.rigs.node import PATIENCE, Node, completed, share_with
 from tests.rigs.sessions import plain, section
 
 PAGE = "start/small-fleet.md"
@@ -83,11 +84,13 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"^```(sh|console)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
 
 
-def test_the_tutorial_is_true(terminal: tuple[Terminal, Path]) -> None:
+def test_the_tutorial_is_true(terminal: tuple[Terminal, Path], node: Node) -> None:
     shell, directory = terminal
     for kind, text in blocks():
         if kind == "sh":
             shell.type(text)
+            for settings in directory.glob("fleet/*0[12]/localpuppet.yaml"):
+                share_with(Node(settings.parent), node)
             continue
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
@@ -97,12 +100,13 @@ def test_the_tutorial_is_true(terminal: tuple[Terminal, Path]) -> None:
             while command.startswith(READING) and printed != expected:
                 if time.monotonic() > patience:
                     break
-                time.sleep(0.2)
+                time.sleep(0.5)
                 printed = plain(shell.type(command))
             logs = "".join(log.read_text() for log in directory.glob("fleet/*/agent.log"))
             assert printed == expected, f"{command}\n{logs}"
 
 
+@LONG
 def test_the_demonstration_ends_well() -> None:
     """README and the landing page begin with it."""
     script = Path(__file__).parents[2] / "scripts/fleet"
