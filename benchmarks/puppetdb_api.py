@@ -45,7 +45,7 @@ from puppetdb_requests import Request, chart, get, order, overview
 from puppetdb_runs import changed, failed, foreseen, stamp, unchanged
 from puppetdb_server import PuppetDb, free_port, running, wire_of
 
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import RunSummary
 from localpuppet.fleet.inventory.facts import FactSelection, entry_of
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore

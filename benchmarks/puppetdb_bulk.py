@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from puppetdb_runs import report_of, stamp
 from puppetdb_server import PuppetDb
 
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import RunSummary
 
 DAY = 86400.0
 _NODES = """

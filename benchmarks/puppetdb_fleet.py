@@ -18,8 +18,13 @@ from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper, pack_catalog
 from localpuppet.fleet.exports.held import exports_writer
 from localpuppet.fleet.exports.resource import pack
-from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import (
+    RUNS,
+    HistoryDay,
+    RunSummary,
+    day_of,
+    history_key,
+)
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish

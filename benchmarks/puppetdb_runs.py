@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
+from localpuppet.fleet.history.history_records import ResourceSummary, RunCounts, RunSummary
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.run import Category, Outcome
 from tests.fleet.make import a_resource, a_summary
 
 HOUR = 3600.0

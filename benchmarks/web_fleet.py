@@ -22,7 +22,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats_bus import open_nats
-from localpuppet.fleet.history.day import AUDIT, RUNS, HistoryDay, day_of, history_key
+from localpuppet.fleet.history.history_records import AUDIT, RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.key_files import public_pem

@@ -21,11 +21,10 @@ from selenium.webdriver.chrome.service import Service
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import RunSummary
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.run import Category, Outcome
 from localpuppet.rollout.events import (
     LastRunsReported,
     NodeResult,

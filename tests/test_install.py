@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from localpuppet.base.machine.extras import EXTRAS
+from localpuppet.base.machine.own_program import EXTRAS
 from tests.rigs.installed import PIP, build_wheel
 from tests.rigs.node import REPOSITORY, Node, completed
 

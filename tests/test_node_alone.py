@@ -19,7 +19,7 @@ NATS = {"servers": ["nats://127.0.0.1:9"]}
 ETCD = {"servers": ["http://127.0.0.1:9"]}
 NO_EXTRA = """
 from importlib.util import find_spec
-from localpuppet.base.machine.extras import EXTRAS
+from localpuppet.base.machine.own_program import EXTRAS
 print([name for names in EXTRAS.values() for name in names if find_spec(name)])
 """
 

@@ -12,14 +12,13 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_public, remove_half_written
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.server_selector import ServerSelector
 from localpuppet.base.machine.service_manager import ServiceManager, given_socket
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.base.machine.waiting import run_until
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
 from localpuppet.fleet.agent.agent_status import Describer
 from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide, lend_store
-from localpuppet.fleet.agent.confirmation import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation import ConfirmationMemory, ReturnRoute
 from localpuppet.fleet.agent.confirming import (
     BusProbe,
     Confirming,
@@ -36,7 +35,6 @@ from localpuppet.fleet.agent.fork_runner import (
     start_server,
     warm,
 )
-from localpuppet.fleet.agent.retreat import ReturnRoute
 from localpuppet.fleet.agent.rollout_steps import (
     AwaitedEntries,
     CompilationJobs,
@@ -49,6 +47,7 @@ from localpuppet.fleet.agent.split import RunSideServer, read_spooled
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy import ProxyKeyValue
+from localpuppet.fleet.bus.servers import ServerSelector
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.edges.cycles import CycleWatch
 from localpuppet.fleet.edges.reactions import DependencySource, ReactionMemory

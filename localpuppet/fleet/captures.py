@@ -32,11 +32,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_record
-from localpuppet.base.formats.json_text import compact, members
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.schema_number import damage_errors
-from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.strict_json import compact, loads, members
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
@@ -46,7 +45,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_PACKED_CAPTURE
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.document import EncData
-from localpuppet.node.enc.instance.instance_facts import INSTANCE_ID, withheld
+from localpuppet.node.enc.instance_facts import INSTANCE_ID, withheld
 from localpuppet.node.preview.compile_request import CapturedQuery
 from localpuppet.node.preview.node_capture import (
     NodeCapture,

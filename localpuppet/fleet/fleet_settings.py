@@ -16,8 +16,8 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.converter import JsonForm, JsonRecord
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.base.machine.own_program import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.node.settings import SYSTEM_ROOT, Seconds, SettingsFile, read_settings

@@ -220,7 +220,7 @@ def compare_with_fleet(fleet: FleetApp, staged: "StagedRelease") -> None:
     If the bus is unreachable, a note says so, and the release is accepted.
     """
     from localpuppet.node.releases.fetch import compare_commits
-    from localpuppet.node.releases.tag_memory import TagMemory
+    from localpuppet.node.releases.verification import TagMemory
 
     node = fleet.node
     if TagMemory(node.settings.state).pin(staged.release) is not None:

@@ -29,9 +29,9 @@ from localpuppet.fleet.inventory.entry import (
 )
 from localpuppet.fleet.inventory.facts import PublishedRun, class_names, entry_of
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.node.enc.instance.instance_facts import withheld
+from localpuppet.node.enc.instance_facts import withheld
 from localpuppet.node.puppet.report import COMPONENTS, KICKS, read_classes, read_facts, read_noted
-from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.releases.verification import TagMemory
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.run import Attempt, Status
 from localpuppet.node.runs.run_records import RunDirectory

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node import settings as node_settings
 from localpuppet.node.runs.observer import NoteObserver
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from localpuppet.node.candidates import Candidate, NodeCatalogs
     from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.input import InputReader
-    from localpuppet.node.enc.instance.instance_data import InstanceData, Service
-    from localpuppet.node.enc.instance.instance_facts import InstanceSource
+    from localpuppet.node.enc.instance_data import InstanceData, Service
+    from localpuppet.node.enc.instance_facts import InstanceSource
     from localpuppet.node.enc.site_command import EncCommand
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
@@ -410,12 +410,12 @@ class NodeApp:
     @cached_property
     def instance(self) -> "InstanceSource":
         """The instance data of this machine, whose service is asked once."""
-        from localpuppet.node.enc.instance.instance_facts import InstanceSource
+        from localpuppet.node.enc.instance_facts import InstanceSource
 
         own = self.settings.instance
 
         def ask(service: "Service") -> "InstanceData":
-            from localpuppet.node.enc.instance.services import ask_here
+            from localpuppet.node.enc.metadata_services import ask_here
 
             return ask_here(service, own.leases)
 

@@ -17,9 +17,9 @@ from localpuppet.base.formats.schemas import load, with_defaults
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import is_file, read_user_file
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.instance_data import CloudInitFiles, Service
+from localpuppet.node.enc.instance_data import CloudInitFiles, Service
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource

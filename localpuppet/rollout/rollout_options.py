@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord
-from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_HOLD

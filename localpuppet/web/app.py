@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
-from localpuppet.base.machine.extras import require_extra
+from localpuppet.base.machine.own_program import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings import FILE
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.releases import StagedReleases
     from localpuppet.web.puppetdb.catalogs import CatalogSource
-    from localpuppet.web.puppetdb.reports.report_views import ReportViews
+    from localpuppet.web.puppetdb.report_views import ReportViews
 
 LISTEN, PUPPETDB = "--listen 127.0.0.1:8141", "--puppetdb 127.0.0.1:8080"
 # The file of the host name on loopback, in the state directory.
@@ -208,7 +208,7 @@ class WebApp:
     def staged(self) -> "StagedReleases":
         """Return the staged releases of this machine."""
         from localpuppet.node.releases.staged_records import StagedRecords
-        from localpuppet.node.releases.tag_memory import TagMemory
+        from localpuppet.node.releases.verification import TagMemory
         from localpuppet.web.dashboard.releases import LocalStagedReleases
 
         node, state = self.node, self.node.settings.state
@@ -332,11 +332,11 @@ class WebApp:
         from localpuppet.fleet.inventory.query.records import CombinedRecords
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
+        from localpuppet.web.puppetdb.answers import AnswerBodies
         from localpuppet.web.puppetdb.app import ApiContext, application
-        from localpuppet.web.puppetdb.bodies import AnswerBodies
         from localpuppet.web.puppetdb.metrics import population
-        from localpuppet.web.puppetdb.reports.details import part_of_report
-        from localpuppet.web.puppetdb.reports.report_views import ReportViews
+        from localpuppet.web.puppetdb.report_details import part_of_report
+        from localpuppet.web.puppetdb.report_views import ReportViews
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
         sys.setswitchinterval(SWITCH)

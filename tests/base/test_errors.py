@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, StateError, errors_at, first_error
-from localpuppet.base.machine.extras import explain_missing
+from localpuppet.base.machine.own_program import explain_missing
 
 
 def test_nested_locations_are_put_in_front_of_an_error() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
 from localpuppet.fleet.bus.key_value import (
     Change,
     FullError,
@@ -18,6 +17,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     KeyWrite,
 )
+from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 from localpuppet.fleet.leases.lease import KnownStores
 
 

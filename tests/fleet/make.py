@@ -13,9 +13,15 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
-from localpuppet.fleet.history.day import DAY, HistoryDay
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
+from localpuppet.fleet.history.history_records import (
+    DAY,
+    AuditDecision,
+    AuditRecord,
+    HistoryDay,
+    ResourceSummary,
+    RunCounts,
+    RunSummary,
+)
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
@@ -23,8 +29,7 @@ from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome, RefusalKind, new_run_id
+from localpuppet.node.runs.run import Category, Outcome, RefusalKind, new_run_id
 from tests.fleet.inventory.entries import entry
 
 NODE = NodeName("web01.example")

@@ -9,7 +9,7 @@ from typing import Any
 
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
-from localpuppet.fleet.history.day import HistoryKind
+from localpuppet.fleet.history.history_records import HistoryKind
 from localpuppet.fleet.trust.signing import claimed_payload
 from localpuppet.node.cli.command import user
 from tests.rigs.node import Node

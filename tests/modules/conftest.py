@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import LEAN_FLAGS
 from tests.rigs.bench import Bench, copy_puppet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import starlette
 
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from tests.doubles.certificates import Ca, pem
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import UNITS, Machine

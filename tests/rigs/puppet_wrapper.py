@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.puppet.installation import Installation, PuppetProbe
 
 OTHER_VERSION = "7.0.99"

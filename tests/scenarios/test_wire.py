@@ -20,8 +20,8 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, history_key
 from localpuppet.fleet.history.history_follower import read_runs
+from localpuppet.fleet.history.history_records import AUDIT, DAY, RUNS, history_key
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.requests import request_client as exchange

@@ -26,7 +26,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
 )
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask

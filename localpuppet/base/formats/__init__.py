@@ -1,6 +1,6 @@
 """Parse bytes from outside into values that later code may trust: names, times, JSON, YAML.
 
-decides: `canonical_yaml`, `converter`, `json_text`, `names`, `packed`, `prometheus`,
+decides: `canonical_yaml`, `converter`, `names`, `packed`, `prometheus`,
   `schema_number`, `schemas`, `strict_json`, `strict_yaml`, `text`, `times`, `values`.
 acts: `documents`, `json_file`.
 """

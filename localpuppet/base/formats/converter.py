@@ -39,9 +39,8 @@ from typing import (
 )
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.schema_number import check_schema, damage_errors, schema_problem
-from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.strict_json import compact, parse_object
 from localpuppet.base.formats.text import breadcrumb_key
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.formats.values import Json, at, type_names, wrong_type

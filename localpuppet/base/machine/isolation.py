@@ -23,8 +23,8 @@ from typing import IO
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.child import Cgroup, OutputPipe, OwnGroup
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.processes import find_programs, limited, mortal
-from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 
 USER = GROUP = "65534"  # of the user without rights

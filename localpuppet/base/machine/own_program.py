@@ -1,8 +1,16 @@
-"""How this program calls itself, from any environment and working directory."""
+"""This program: how it calls itself, the files that it ships, and its optional libraries.
+
+In a clone, `enc.sh`, `default.pp` and the Puppet modules are at the top of the repository (`enc/`,
+`manifests/`, `modules/localpuppet/`). The build of a wheel copies them into `base/share`
+(setup.py).
+"""
 
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
 
 
 def own_command() -> str:
@@ -24,3 +32,61 @@ def module_words(name: str) -> list[str]:
     environment variables.
     """
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", name]
+
+
+_HERE = Path(__file__).parents[1] / "share"
+_CLONE = _HERE.parents[2]
+
+
+def shared_file(name: str) -> Path:
+    """Return the path of a shipped file: `enc/enc.sh`, `routes.yaml`, `units/…`."""
+    packaged = _HERE / name
+    return packaged if packaged.exists() else _CLONE / name
+
+
+_FLEET = ("cryptography", "inotify_simple", "joserfc", "lark", "re2")
+# Extra → the modules of its libraries, as in `pyproject.toml`. A module belongs to the first extra
+# that has it.
+EXTRAS = {
+    "fleet": _FLEET,
+    "nats": (*_FLEET, "nats", "nkeys"),
+    "etcd": (*_FLEET, "grpclib"),
+    "web": (*_FLEET, "jinja2", "starlette", "uvicorn"),
+    "srv": (*_FLEET, "dns"),
+}
+
+
+def require_extra(extra: str, *, where: str) -> None:
+    """Check that the libraries of an extra are installed; none is imported.
+
+    Args:
+        where: What needs the extra, for the message.
+
+    Raises:
+        InvalidInputError: A library is not installed.
+    """
+    for module in EXTRAS[extra]:
+        if find_spec(module) is None:
+            raise _missing_extra(extra, module, where)
+
+
+def explain_missing(error: ModuleNotFoundError, *, where: str) -> InvalidInputError | None:
+    """Return the error that names the extra of a missing module; `None` if no extra has it.
+
+    Args:
+        error: What Python raised.
+        where: What needs the module, for the message.
+    """
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            return _missing_extra(extra, module, where)
+    return None
+
+
+def _missing_extra(extra: str, module: str, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"needs the extra '{extra}', and Python has no module '{module}'",
+        where=where,
+        hint=f"pip install 'PATH[{extra}]', where PATH is the clone or wheel of localpuppet",
+    )

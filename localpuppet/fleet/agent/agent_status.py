@@ -14,15 +14,14 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.history.summarising import last_end
+from localpuppet.fleet.history.node_history import last_end
 from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.inventory.run_end import RunEnd, newest
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.holds import Holds
-from localpuppet.node.runs.reason import published
-from localpuppet.node.runs.run import Attempt
+from localpuppet.node.runs.run import Attempt, published
 from localpuppet.node.runs.run_records import Records
 from localpuppet.node.runs.run_replies import log_reply, report_reply
 

@@ -24,7 +24,7 @@ from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.bus_limits import MAX_ASKING
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
-from localpuppet.fleet.bus.outage import Backoff, close, ours, unending
+from localpuppet.fleet.bus.store_calls import Backoff, close, ours, unending
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import request_client
 

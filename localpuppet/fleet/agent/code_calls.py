@@ -22,9 +22,8 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.converter import AllowedRange, Message
-from localpuppet.base.formats.json_text import JsonText, members
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.strict_json import JsonText, members, parse_object
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json, field_values

@@ -26,16 +26,14 @@ from localpuppet.base.machine.ports import LineKind, Log, Processes
 from localpuppet.base.machine.waiting import run_until, wait_first
 from localpuppet.fleet.agent.confirmation import (
     OPEN,
-    Confirmation,
-    ConfirmationMemory,
-    Instant,
-    Stage,
-)
-from localpuppet.fleet.agent.retreat import (
     BusContact,
+    Confirmation,
     ConfirmationDecision,
+    ConfirmationMemory,
     ConfirmationState,
+    Instant,
     ReturnRoute,
+    Stage,
     decide,
     first_run,
 )

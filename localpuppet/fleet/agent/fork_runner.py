@@ -44,13 +44,12 @@ from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.fork_server import MAX_PATH
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Log, ProcessId
 from localpuppet.base.machine.processes import KeptProcess, start_kept
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.base.share.shared_files import shared_file
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
-from localpuppet.fleet.agent.confirmation import is_confirmed
-from localpuppet.fleet.agent.retreat import RetreatOrder
+from localpuppet.fleet.agent.confirmation import RetreatOrder, is_confirmed
 from localpuppet.fleet.agent.rollout_steps import Deployment
 from localpuppet.fleet.fleet_settings import fleet_settings_of
 from localpuppet.fleet.requests.arguments import Compile, DeployAction
@@ -58,8 +57,7 @@ from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.reason import public_reason
-from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run import Status, public_reason
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.preparing import AssignmentService

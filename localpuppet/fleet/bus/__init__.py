@@ -4,9 +4,9 @@ A call to a server raises `UnavailableError` if no server answers within the dea
 connection is lost, or the server denies access.
 
 decides: `bus_limits`, `jetstream_messages`, `layout`, `permissions`, `servers`.
-acts: `outage`.
 touches the world: `etcd_bus`, `nats_bus`, `proxy`, `sqlite_bus`.
 ports: `key_value`.
-private: `checked_store`, `etcd_calls`, `etcd_messages`, `jetstream`,
+private: `etcd_calls`, `etcd_messages`, `jetstream`,
   `nats_client`, `nats_link`, `sqlite_file`.
+acts: `store_calls`.
 """

@@ -36,7 +36,6 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.process_table import seconds_since_boot
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages
-from localpuppet.fleet.bus.checked_store import CheckedStore, ListingEntries, WatchOptions
 from localpuppet.fleet.bus.etcd_calls import (
     CompactedError,
     EtcdConnection,
@@ -56,8 +55,14 @@ from localpuppet.fleet.bus.key_value import (
     is_ours,
 )
 from localpuppet.fleet.bus.layout import STORE
-from localpuppet.fleet.bus.outage import end_of_step, in_time
 from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.store_calls import (
+    CheckedStore,
+    ListingEntries,
+    WatchOptions,
+    end_of_step,
+    in_time,
+)
 
 # Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 SHARED_LEASES_PART, LEAST, MOST = 10, 1, 6

@@ -49,8 +49,8 @@ from localpuppet.fleet.bus.nats_link import (
     StalledError,
     Subscription,
 )
-from localpuppet.fleet.bus.outage import Backoff, end_of_step, in_time
 from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.store_calls import Backoff, end_of_step, in_time
 
 # Seconds that the server keeps the marker of a removal, and that this module counts on.
 TRACE = 3600

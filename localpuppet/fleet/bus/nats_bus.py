@@ -20,7 +20,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from localpuppet.fleet.bus.checked_store import CheckedStore, ListingEntries, WatchOptions
 from localpuppet.fleet.bus.jetstream import NatsFeed, NatsStream, StreamState
 from localpuppet.fleet.bus.jetstream_messages import (
     PASSING,
@@ -41,8 +40,14 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.bus.nats_link import NatsConnection
-from localpuppet.fleet.bus.outage import end_of_step, in_time
 from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.store_calls import (
+    CheckedStore,
+    ListingEntries,
+    WatchOptions,
+    end_of_step,
+    in_time,
+)
 
 
 async def open_nats(

@@ -35,8 +35,8 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_NATS_BATCH
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
-from localpuppet.fleet.bus.outage import Backoff, end_of_step
 from localpuppet.fleet.bus.servers import Servers, lost_connection, tls_failure
+from localpuppet.fleet.bus.store_calls import Backoff, end_of_step
 
 __all__ = [
     "FloodError",

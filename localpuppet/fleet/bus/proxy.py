@@ -23,7 +23,6 @@ from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.unix_socket import ask
 from localpuppet.fleet.bus.bus_limits import MAX_VALUE
-from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
 from localpuppet.fleet.bus.key_value import (
     Change,
     FullError,
@@ -34,6 +33,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
     RefusedError,
 )
+from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 
 # A value of 512 KiB takes 683 KiB here.
 MAX_LINE = 1024 * 1024

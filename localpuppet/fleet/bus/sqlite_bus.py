@@ -27,9 +27,9 @@ from typing import TypeVar
 from inotify_simple import INotify, flags
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
 from localpuppet.fleet.bus.key_value import ROOM, Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.sqlite_file import LockedError, Position, SqliteFile
+from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 
 # Watch the directory: the watch survives that another file replaces this one.
 _MASK = flags.ATTRIB | flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVE_SELF

@@ -32,7 +32,6 @@ from localpuppet.base.machine.files import make_private, sync_directory, users_o
 from localpuppet.base.machine.process_table import boot_id, seconds_since_boot
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import (
     Change,
     FullError,
@@ -41,6 +40,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     KeyWrite,
 )
+from localpuppet.fleet.bus.store_calls import ListingEntries
 
 _LIBC = ctypes.CDLL(None)
 _STATX_BTIME, _BTIME_OFFSET = 0x800, 80  # statx(2)

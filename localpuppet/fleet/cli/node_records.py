@@ -19,7 +19,7 @@ from localpuppet.fleet.exports.recording import CollectorRecord, read_collect_po
 from localpuppet.fleet.exports.resource import UNREPORTED
 from localpuppet.fleet.fleet_settings import FleetSettings, PeerSettings, require_server_bus
 from localpuppet.fleet.history.history_follower import read_runs
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import RunSummary
 from localpuppet.fleet.inventory.admission import read_claims
 from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind, RunCause
 from localpuppet.fleet.trust.policy import read_policy

@@ -31,7 +31,7 @@ from localpuppet.base.machine.files import disk_errors, make_private, remove, wr
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.bus_limits import MAX_RECEIVERS, MAX_ROLES, MAX_TRIGGER_TAGS
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.bus.store_calls import ours
 from localpuppet.fleet.inventory.entry import parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.triggers.sending import (

@@ -34,8 +34,8 @@ from typing import ClassVar, Protocol
 
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_record
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json

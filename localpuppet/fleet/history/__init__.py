@@ -1,5 +1,4 @@
 """The history of nodes: summaries of their runs, and the requests that they decided.
 
-decides: `audit_record`, `day`, `run_summary`.
-acts: `history_follower`, `auditing`, `node_history`, `summarising`.
+acts: `history_records`, `history_follower`, `node_history`.
 """

@@ -35,20 +35,20 @@ from localpuppet.fleet.bus.key_value import (
     revision_of,
 )
 from localpuppet.fleet.bus.layout import HISTORY
-from localpuppet.fleet.bus.outage import log_failure, ours, unending
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.day import (
+from localpuppet.fleet.bus.store_calls import log_failure, ours, unending
+from localpuppet.fleet.history.history_records import (
     AUDIT,
     RUNS,
     SLOTS,
+    AuditRecord,
     HistoryDay,
     HistoryForm,
     HistoryKind,
+    RunSummary,
     day_of,
     history_key,
     parse_day,
 )
-from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.entry import AHEAD
 from localpuppet.fleet.trust.signing import Verifier
 

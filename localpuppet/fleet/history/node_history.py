@@ -1,5 +1,10 @@
-"""The history of this node on its bus: one file for each day, published when its content is new.
+"""The history of this node: summaries of its runs, decided requests, one file for each day.
 
+- Equal refusals of a caller in a day are one record with a count, and so are equal requests of a
+  rollout, which asks until a step is over. Other requests count only if they repeat the caller's
+  last one, so that their order stays visible.
+- A count is written whenever it has doubled: a flood of refused requests costs few writes.
+- Beyond the limit of a day, all further requests of a caller are one record.
 - The files are `history/KIND/DAY` in the state directory, where DAY is the number of the UTC day
   since 1970. A file that this version cannot read is replaced.
 - Each change replaces one file durably. Runs, refused applies and the agent may write at the same
@@ -9,15 +14,19 @@
 
 import asyncio
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Generic, TypeVar
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, ReleasePath
@@ -37,35 +46,236 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import HISTORY
-from localpuppet.fleet.bus.outage import StoreChange, is_outage, ours
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.auditing import Auditor
-from localpuppet.fleet.history.day import (
+from localpuppet.fleet.bus.store_calls import StoreChange, is_outage, ours
+from localpuppet.fleet.history.history_records import (
     AUDIT,
     RUNS,
     SLOTS,
+    AuditDecision,
+    AuditRecord,
     HistoryDay,
     HistoryForm,
     HistoryRecord,
+    ResourceSummary,
+    RunCounts,
+    RunSummary,
     day_of,
     history_key,
     parse_day,
 )
-from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.history.summarising import (
-    interrupted_before,
-    last_end,
-    recent_runs,
-    summarise_run,
-)
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.trust.signing import MessageSigner
-from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.runs.run import Attempt, Status
+from localpuppet.node.puppet.fault import public_place, public_reference
+from localpuppet.node.puppet.report import Resources
+from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
+from localpuppet.node.releases.verification import TagMemory
+from localpuppet.node.runs.run import Attempt, Outcome, RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
+from localpuppet.node.runs.run_replies import report_of
+
+# Runs of which the first history is made, at most.
+MAX_FIRST = 500
+# Runs before the last one that are searched for an interrupted one.
+LOOKED_AT = 8
+# A class in a containment path: other resources have a title in brackets.
+_CLASS = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*\Z", re.ASCII)
+
+
+def last_end(records: Records, interval: float | None) -> RunEnd | None:
+    """Return the end of a node's last finished run; `None` before the first one.
+
+    Args:
+        interval: See `RunEnd.run_interval`.
+    """
+    last = next(records.finished(), None)
+    return None if last is None else RunEnd.of_run(last, records.streak(last), interval)
+
+
+def summarise_run(
+    run: RunDirectory, status: Status, end: RunEnd, *, commit: str | None
+) -> RunSummary:
+    """Return the summary of a finished run.
+
+    Args:
+        commit: The commit of its release; `None` if unknown.
+    """
+    request: Mapping[str, Any] = {}
+    with suppress(FileNotFoundError, StateError):
+        request = run.read_request()
+    resources = _resources(run)
+    corrective = sum(resource.corrective_change for resource in resources)
+    summary = RunSummary.of(
+        end,
+        commit=commit,
+        environment=shortened(str(request.get("environment") or ""), MAX_RUN_TEXT),
+        cause=shortened(str(request.get("cause") or ""), MAX_RUN_TEXT),
+        counts=_counts(status, corrective),
+    )
+    return summary.within_limits(resources)
+
+
+def recent_runs(records: Records) -> Iterator[tuple[RunDirectory, Status]]:
+    """Yield the finished runs of the days that the bus has, the newest first."""
+    ids = records.ids()
+    for run in ids[:MAX_FIRST]:
+        if ids[0].time - run.time > timedelta(days=SLOTS - 1):
+            return
+        directory = RunDirectory(records.directory / run)
+        status = records.status(directory)
+        if status.state is RunState.FINISHED:
+            yield directory, status
+
+
+def interrupted_before(
+    records: Records, run: RunDirectory
+) -> Iterator[tuple[RunDirectory, Status]]:
+    """Yield the runs directly before a run whose supervisors died, so that no run reported them."""
+    older = [run_id for run_id in records.ids() if run_id < run.id]
+    for before in older[:LOOKED_AT]:
+        directory = RunDirectory(records.directory / before)
+        status = records.status(directory)
+        if status.outcome is not Outcome.INTERRUPTED:
+            return
+        yield directory, status
+
+
+def _resources(run: RunDirectory) -> list[ResourceSummary]:
+    try:
+        raw = report_of(run)
+        states = resources_of(raw)
+    except (FileNotFoundError, StateError, ValueError):
+        return []  # the run's own record has the reason
+    listed = (raw.get("resource_statuses") or {}).values()
+    statuses = {str(status["resource"]): status for status in listed}
+    return [
+        _resource(resource, statuses[resource.resource])
+        for resource in states
+        if resource.result is not ResourceResult.UNCHANGED
+    ]
+
+
+def _resource(resource: ReportedResource, status: Mapping[str, Any]) -> ResourceSummary:
+    kind, _, title = public_reference(resource.resource).partition("[")
+    line = resource.line
+    return ResourceSummary(
+        type=kind,
+        title=title.removesuffix("]"),
+        status=resource.result,
+        file=public_place(resource.file, None),
+        line=line if line is not None and 0 <= line <= MAX_RUN_COUNT else None,
+        corrective_change=status.get("corrective_change") is True,
+        containing_class=_class_of(status.get("containment_path")),
+    )
+
+
+def _class_of(path: object) -> str:
+    """Return the last class in a containment path; empty without one."""
+    names = map(str, reversed(path)) if isinstance(path, list) else ()
+    return next((name for name in names if _CLASS.match(name) and len(name) <= MAX_RUN_TEXT), "")
+
+
+def _counts(status: Status, corrective: int) -> RunCounts:
+    numbers = asdict(status.resources or Resources())
+    bounded = {name: max(0, min(count, MAX_RUN_COUNT)) for name, count in numbers.items()}
+    return RunCounts(**bounded, corrective=corrective)
+
+
+# Records of one caller in a day. A day has 200 in all.
+MAX_OF_CALLER = {AuditDecision.ACCEPTED: 60, AuditDecision.REFUSED: 15}
+MAX_CALLERS = 1000
+FURTHER = "further requests of this caller"
+_Key = tuple[str, str, AuditDecision, str]
+
+
+@dataclass(slots=True)
+class _CallerDay:
+    """The records of one caller today, the newest last."""
+
+    records: dict[_Key, AuditRecord] = field(default_factory=dict)
+    counts: Counter[AuditDecision] = field(default_factory=Counter)
+
+
+class Auditor:
+    """Records decisions.
+
+    Args:
+        append: Stores a record; one with a known identity replaces the earlier one.
+        log: Receives the problem if a record cannot be stored: the request is decided anyway.
+    """
+
+    def __init__(self, append: Callable[[AuditRecord], None], clock: Clock, log: Log) -> None:
+        self._append = append
+        self._clock = clock
+        self._log = log
+        self._day = 0
+        self._callers: BoundedDict[str, _CallerDay] = BoundedDict(MAX_CALLERS)
+
+    def record(
+        self, caller: str, action: str, subject: str, *, reason: str, request: str, repeats: bool
+    ) -> None:
+        """Record a decision.
+
+        Args:
+            caller: The verified caller; empty if the signature is not valid.
+            action: The action; empty if the request could not be read.
+            subject: What the request is about, without secrets.
+            reason: Why the node refused it; empty if it accepted.
+            request: The id of the request, or empty.
+            repeats: Whether equal requests of the day are one record.
+        """
+        now = self._clock.now().timestamp()
+        new = AuditRecord(
+            at=now,
+            caller=shortened(caller, MAX_RUN_TEXT),
+            action=action,
+            subject=shortened(subject, MAX_RUN_TEXT),
+            decision=AuditDecision.REFUSED if reason else AuditDecision.ACCEPTED,
+            reason=shortened(reason, MAX_RUN_TEXT),
+            request=request,
+        )
+        day = self._counted(self._today(new), new, repeats=repeats or bool(reason))
+        if day.times & (day.times - 1):
+            return  # not a power of two
+        try:
+            self._append(day)
+        except LocalpuppetError as error:
+            self._log.warning(f"cannot record a request: {error}", kind=LineKind.REQUEST)
+
+    def _today(self, record: AuditRecord) -> _CallerDay:
+        if day_of(record.at) != self._day:
+            self._day = day_of(record.at)
+            self._callers.clear()
+        day = self._callers.get(record.caller)
+        if day is None:
+            day = self._callers[record.caller] = _CallerDay()
+        return day
+
+    def _counted(self, day: _CallerDay, new: AuditRecord, *, repeats: bool) -> AuditRecord:
+        """Return the new record, or the equal one of the day with its count."""
+        key = _key(new)
+        known = (
+            day.records.get(key) if repeats or next(reversed(day.records), None) == key else None
+        )
+        if known is None:
+            day.counts[new.decision] += 1
+            if day.counts[new.decision] > MAX_OF_CALLER[new.decision]:
+                reason = FURTHER if new.reason else ""
+                new = replace(new, action="", subject=FURTHER, reason=reason, request="")
+                key = _key(new)
+                known = day.records.get(key)
+        if known is not None:
+            new = replace(known, times=min(known.times + 1, MAX_RUN_COUNT))
+        day.records.pop(key, None)
+        day.records[key] = new
+        return new
+
+
+def _key(record: AuditRecord) -> _Key:
+    return record.action, record.subject, record.decision, record.reason
+
 
 DIRECTORY = "history"
 # Seconds to wait for another process, which writes one file.

@@ -34,10 +34,9 @@ from localpuppet.base.formats.converter import (
     form_of,
     from_record,
 )
-from localpuppet.base.formats.json_text import canonical, compact
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.packed import TooMuchError, unpacked
-from localpuppet.base.formats.strict_json import loads_again, parse_object
+from localpuppet.base.formats.strict_json import canonical, compact, loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import bus_limits as limits

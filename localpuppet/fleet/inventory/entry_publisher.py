@@ -23,7 +23,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
-from localpuppet.fleet.bus.outage import StoreChange, ours
+from localpuppet.fleet.bus.store_calls import StoreChange, ours
 from localpuppet.fleet.inventory.chunks import ChunkWriter
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox

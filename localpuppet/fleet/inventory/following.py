@@ -27,7 +27,7 @@ from localpuppet.fleet.bus.key_value import (
     revision_of,
 )
 from localpuppet.fleet.bus.layout import INVENTORY, TOMBSTONES
-from localpuppet.fleet.bus.outage import log_failure, ours, unending
+from localpuppet.fleet.bus.store_calls import log_failure, ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.reading import UnlistedNodes, refuse_lost, unlisted_nodes
 from localpuppet.fleet.inventory.tables import EntryRows

@@ -20,7 +20,7 @@ from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.values import Json, mapping_of, type_names
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.bus.outage import unending
+from localpuppet.fleet.bus.store_calls import unending
 
 if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Verifier

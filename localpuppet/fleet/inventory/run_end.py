@@ -24,15 +24,17 @@ from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.node.puppet.fault import FailureCause
-from localpuppet.node.runs.reason import Category, category, public_reason
 from localpuppet.node.runs.run import (
     REFUSALS,
     Attempt,
+    Category,
     FailureStreak,
     Outcome,
     RefusalKind,
     Status,
+    category,
     new_run_id,
+    public_reason,
     refusal_cause,
 )
 

@@ -15,9 +15,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import EnvironmentName, NodeName
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3

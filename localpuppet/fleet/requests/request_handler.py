@@ -22,7 +22,7 @@ from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
-from localpuppet.fleet.history.auditing import Auditor
+from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.requests import request as requests
 from localpuppet.fleet.requests.arguments import (
     ChunkArguments,

@@ -35,7 +35,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_HOPS, MAX_SKEW, MAX_TRIGGER_TTL
-from localpuppet.fleet.history.auditing import Auditor
+from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.triggers.cause import RunCause, Trigger
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 

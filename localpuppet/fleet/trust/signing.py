@@ -19,9 +19,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.strict_json import compact, parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value

@@ -345,7 +345,7 @@ class CommandGroup(Command, click.Group):
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
-            from localpuppet.base.machine.extras import explain_missing
+            from localpuppet.base.machine.own_program import explain_missing
 
             command = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
             explained = explain_missing(error, where=command)

@@ -68,7 +68,7 @@ def instance_data_command(node: NodeApp, refresh: bool, as_json: bool) -> None:
       localpuppet instance-data
       localpuppet instance-data --refresh      after the user data changed
     """
-    from localpuppet.node.enc.instance.instance_facts import facts_of
+    from localpuppet.node.enc.instance_facts import facts_of
 
     instance = node.instance
     if refresh:

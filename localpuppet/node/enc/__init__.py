@@ -2,5 +2,5 @@
 
 decides: `assignment`, `document`.
 acts: `input`, `site_command`.
-instance data of the cloud: `instance`.
+instance data of the cloud: `instance_data`, `instance_facts`, `metadata_services`.
 """

@@ -19,8 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import canonical, loads_again
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value

@@ -38,9 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import canonical, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
 from localpuppet.base.machine.sqlite import (

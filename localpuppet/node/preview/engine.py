@@ -32,9 +32,9 @@ from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.isolation import CodeIsolation, start_session
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.instance_facts import legacy_facts
+from localpuppet.node.enc.instance_facts import legacy_facts
 from localpuppet.node.preview import preview_limits as limits
 from localpuppet.node.preview.compile_request import (
     LAYOUT,

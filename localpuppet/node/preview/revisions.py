@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, errors_at
-from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.machine.files import CHUNK, disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.open_tree import OpenTree, open_entry

@@ -13,9 +13,9 @@ from localpuppet import __version__
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.base.machine.processes import own_umask, unwound_by_signals
-from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.cache_file import refuse_foreign_cache

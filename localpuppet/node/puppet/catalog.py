@@ -28,8 +28,7 @@ from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record
-from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.strict_json import canonical, parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.command_line import in_release

@@ -31,7 +31,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import AllowedRange, Message
-from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.formats.text import one_line
 
 # Of one node. Beyond either of these it tells how many there are, and none of them.

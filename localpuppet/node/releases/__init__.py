@@ -2,7 +2,7 @@
 
 decides: `limits`, `manifest`, `modules`, `source`.
 acts: `branches`, `comparison`, `composing`, `fetch`, `garbage`, `ledger`, `module_metadata`,
-  `release`, `release_files`, `staged_records`, `staging`, `store`, `tag_memory`, `verification`.
+  `release`, `release_files`, `staged_records`, `staging`, `store`, `verification`.
 packages: `author`, `forge`, `git`, `packages`.
 private: `tar`.
 """

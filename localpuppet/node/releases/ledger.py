@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.value import Value
-from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.releases.verification import TagMemory
 
 SCHEMA = 1
 

@@ -30,8 +30,7 @@ from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, tag_of
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease, composition
-from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.verification import UNVERIFIED, VerificationCache
+from localpuppet.node.releases.verification import UNVERIFIED, TagMemory, VerificationCache
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.

@@ -23,7 +23,7 @@ from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
 from localpuppet.node.enc.input import LoadedInput, node_document
-from localpuppet.node.enc.instance.instance_facts import write_facts
+from localpuppet.node.enc.instance_facts import write_facts
 from localpuppet.node.puppet.command_line import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import make_environment

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_durably
 from localpuppet.node.runs.run_records import RunDirectory

@@ -41,8 +41,7 @@ from localpuppet.node.puppet.resources import (
     slowest,
 )
 from localpuppet.node.runs.query_record import RecordedQuery, read_listed, read_queries
-from localpuppet.node.runs.reason import published
-from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run import Status, published
 from localpuppet.node.runs.run_records import Records, RunDirectory
 
 if TYPE_CHECKING:

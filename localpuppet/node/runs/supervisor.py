@@ -17,7 +17,7 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
-from localpuppet.node.enc.instance.instance_facts import write_facts
+from localpuppet.node.enc.instance_facts import write_facts
 from localpuppet.node.puppet.command_line import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation

@@ -22,7 +22,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shortened, shown_names
 from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard.list_query import MAP, PAGE, ListPage, ListQuery, runs
 from localpuppet.web.dashboard.live import SharedAnswers

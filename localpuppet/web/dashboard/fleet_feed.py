@@ -16,7 +16,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_ROLES, MAX_PRESENCE_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.outage import Backoff, cancel_all, close, ours
+from localpuppet.fleet.bus.store_calls import Backoff, cancel_all, close, ours
 from localpuppet.fleet.history.history_follower import HistoryBoard
 from localpuppet.fleet.inventory.presence import listen
 from localpuppet.fleet.inventory.view import View

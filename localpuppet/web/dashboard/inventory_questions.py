@@ -24,7 +24,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 from localpuppet.fleet.inventory.summary import text_of
-from localpuppet.node.enc.instance.instance_facts import is_legacy_fact
+from localpuppet.node.enc.instance_facts import is_legacy_fact
 from localpuppet.node.puppet.command_line import in_release
 from localpuppet.rollout.derived import derive
 from localpuppet.rollout.plan import Plan, PlanSelection, make_plan

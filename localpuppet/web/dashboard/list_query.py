@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.audit_record import AuditDecision
+from localpuppet.fleet.history.history_records import AuditDecision
 from localpuppet.fleet.inventory.node_row import (
     LATE,
     NODE_ORDERS,

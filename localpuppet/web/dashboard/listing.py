@@ -20,7 +20,7 @@ from starlette.responses import Response
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import activity, failures, nodes

@@ -24,9 +24,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.sqlite import Connection, Database, EarlierFormatError, Format
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.day import DAY, HistoryDay, day_of
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import (
+    DAY,
+    AuditRecord,
+    HistoryDay,
+    RunSummary,
+    day_of,
+)
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import nodes, reported_rollouts
 from localpuppet.web.dashboard.nodes import NodeTable

@@ -26,8 +26,7 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.verification import rules_digest, signed_by
+from localpuppet.node.releases.verification import TagMemory, rules_digest, signed_by
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import Tally
 

@@ -9,7 +9,7 @@ has fewer.
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
+from localpuppet.fleet.history.history_records import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 
 # Seconds for which ends of runs are kept.

@@ -21,7 +21,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.history.audit_record import AuditDecision
+from localpuppet.fleet.history.history_records import AuditDecision
 from localpuppet.fleet.inventory.run_end import PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.rollout_view import tone_of

@@ -2,8 +2,6 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `answering`, `app`, `catalogs`, `metrics`.
-touches the world: `bodies`.
-inner packages: `reports`.
-private: `api_errors`, `endpoints`, `questions`, `request_reading`, `turns`.
+acts: `api_requests`, `app`, `answers`, `answering`, `catalogs`, `metrics`.
+reports: `report_views`, `report_rows`, `report_details`, `event_counts`.
 """

@@ -25,21 +25,29 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
-from localpuppet.web.puppetdb.answering import Answering
-from localpuppet.web.puppetdb.api_errors import AbsentError, json_response, refused, response_of
-from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
-from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
-from localpuppet.web.puppetdb.metrics import MBeans
-from localpuppet.web.puppetdb.questions import Question, question_of
-from localpuppet.web.puppetdb.reports.details import with_node_log
-from localpuppet.web.puppetdb.request_reading import (
+from localpuppet.web.puppetdb.answering import Answering, AnswerKey, RequestDeadline
+from localpuppet.web.puppetdb.answers import (
+    AbsentError,
+    AnswerBody,
+    BodyForm,
+    WrittenAnswer,
+    json_response,
+    refused,
+    response_of,
+)
+from localpuppet.web.puppetdb.api_requests import (
     BODY_PATIENCE,
+    ApiEndpoint,
+    Question,
     RequestParameters,
     RequestReading,
+    endpoint_of,
     listed,
+    question_of,
     segments_below,
 )
-from localpuppet.web.puppetdb.turns import AnswerKey, RequestDeadline
+from localpuppet.web.puppetdb.metrics import MBeans
+from localpuppet.web.puppetdb.report_details import with_node_log
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"

@@ -12,9 +12,8 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from uuid import UUID
 
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.catalogs.keeping import NodeCatalog
@@ -32,8 +31,8 @@ from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.fleet.inventory.view import View
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
 from localpuppet.web.access.http_limits import MAX_NAMED_CATALOGS
-from localpuppet.web.puppetdb.reports.report_hash import report_hash
-from localpuppet.web.puppetdb.reports.report_views import ReportViews
+from localpuppet.web.puppetdb.report_rows import report_hash
+from localpuppet.web.puppetdb.report_views import ReportViews
 
 AT_ONCE = 16
 SHOWN = 3

@@ -8,8 +8,8 @@ from enum import StrEnum
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import JsonText, compact, elements, members
 from localpuppet.base.formats.packed import TooMuchError, unpacked
+from localpuppet.base.formats.strict_json import JsonText, compact, elements, members
 from localpuppet.base.formats.text import (
     folded,
     parse_choice,

@@ -5,8 +5,8 @@ import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from localpuppet.base.machine.server_selector import Address, ServerSelector, resolve
 from localpuppet.base.machine.unix_socket import ask, listen_to
+from localpuppet.fleet.bus.servers import Address, ServerSelector, resolve
 from tests.rigs.servers import free_port
 from tests.rigs.waiting import PATIENCE
 

@@ -19,8 +19,8 @@ from localpuppet.fleet.agent.agent import (
     RunCompletion,
     RunObstacles,
 )
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.auditing import Auditor
+from localpuppet.fleet.history.history_records import AuditRecord
+from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.triggers.cause import CauseKind, Trigger
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission

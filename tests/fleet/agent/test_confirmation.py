@@ -10,16 +10,14 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.confirmation import (
-    Confirmation,
-    ConfirmationMemory,
-    Instant,
-    Stage,
-)
-from localpuppet.fleet.agent.retreat import (
     SETTLING,
     BusContact,
+    Confirmation,
     ConfirmationDecision,
+    ConfirmationMemory,
     ConfirmationState,
+    Instant,
+    Stage,
     decide,
 )
 

@@ -15,9 +15,13 @@ import pytest
 from localpuppet.base.formats.names import ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.agent.confirmation import ConfirmationMemory, Stage
+from localpuppet.fleet.agent.confirmation import (
+    ConfirmationMemory,
+    RetreatOrder,
+    ReturnRoute,
+    Stage,
+)
 from localpuppet.fleet.agent.confirming import DONE, BusProbe, Confirming
-from localpuppet.fleet.agent.retreat import RetreatOrder, ReturnRoute
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference

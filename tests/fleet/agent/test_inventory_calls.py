@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.json_text import members
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.strict_json import members
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.agent.code_calls import InventoryCalls, QueryCall
 from localpuppet.fleet.inventory.reading import InventoryReader

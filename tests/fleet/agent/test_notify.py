@@ -15,7 +15,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.agent import Agent, RunCompletion, RunObstacles, RunOrder
-from localpuppet.fleet.history.auditing import Auditor
+from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.agent.confirmation import Stage
-from localpuppet.fleet.agent.retreat import TRIES
+from localpuppet.fleet.agent.confirmation import TRIES, Stage
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.test_confirming import ID, OWNER, R1, WITHIN, Node

@@ -10,7 +10,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.bus_limits import MAX_KEY, MAX_VALUE
-from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import (
     MAX_VALUE_TTL,
     PART,
@@ -21,6 +20,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     KeyWrite,
 )
+from localpuppet.fleet.bus.store_calls import ListingEntries
 from tests.rigs.engines import Engine
 from tests.rigs.following import Follower
 from tests.rigs.long import with_sample

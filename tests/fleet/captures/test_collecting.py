@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.json_text import JsonText
 from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
+from localpuppet.base.formats.strict_json import JsonText
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet import captures
 from localpuppet.fleet.bus.bus_limits import MAX_PACKED_CAPTURE

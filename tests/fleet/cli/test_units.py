@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.cli.node_setup import AGENT, NAMES, SPLIT, TIMER, WEB
 from tests.rigs.node import COMMAND, Node
 from tests.rigs.split_member import NETWORK, Split

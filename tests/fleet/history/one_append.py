@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.history.day import DAY, RUNS
+from localpuppet.fleet.history.history_records import DAY, RUNS
 from localpuppet.fleet.history.node_history import DayLog
 from tests.fleet.make import NODE, a_summary, noon
 

@@ -2,9 +2,8 @@
 
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
-from localpuppet.fleet.history.auditing import FURTHER, MAX_CALLERS, MAX_OF_CALLER, Auditor
-from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.history_records import DAY, AuditDecision, AuditRecord
+from localpuppet.fleet.history.node_history import FURTHER, MAX_CALLERS, MAX_OF_CALLER, Auditor
 from tests.doubles.ports import FakeClock, FakeLog
 
 

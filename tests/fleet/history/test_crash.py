@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.history.day import RUNS, parse_day
+from localpuppet.fleet.history.history_records import RUNS, parse_day
 from localpuppet.fleet.history.node_history import DayLog
 from tests.fleet.history.one_append import main
 from tests.fleet.make import TODAY

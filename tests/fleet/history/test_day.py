@@ -20,18 +20,19 @@ from localpuppet.fleet.bus.bus_limits import (
     MAX_PACKED_SUMMARY,
     MAX_UNPACKED_DAY,
 )
-from localpuppet.fleet.history.day import (
+from localpuppet.fleet.history.history_records import (
     AUDIT,
     DAY,
     RUNS,
     HistoryDay,
     HistoryKind,
+    RunSummary,
     day_of,
     history_key,
+    packed_size,
     parse_day,
 )
 from localpuppet.fleet.history.node_history import DayLog
-from localpuppet.fleet.history.run_summary import RunSummary, packed_size
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.make import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon

@@ -16,24 +16,24 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.bus_limits import MAX_SIGNED_PAYLOAD
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.day import (
-    AUDIT,
-    DAY,
-    RUNS,
-    SLOTS,
-    HistoryDay,
-    HistoryForm,
-    HistoryKind,
-    history_key,
-)
 from localpuppet.fleet.history.history_follower import (
     TOGETHER,
     HistoryBacklog,
     HistoryFollower,
     HistoryPauses,
 )
-from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.history.history_records import (
+    AUDIT,
+    DAY,
+    RUNS,
+    SLOTS,
+    AuditRecord,
+    HistoryDay,
+    HistoryForm,
+    HistoryKind,
+    RunSummary,
+    history_key,
+)
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, history_key, parse_day
+from localpuppet.fleet.history.history_records import AUDIT, DAY, RUNS, history_key, parse_day
 from localpuppet.fleet.history.node_history import (
     RETRY,
     DayLog,

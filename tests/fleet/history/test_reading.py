@@ -7,10 +7,15 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.history.history_follower import read_runs
+from localpuppet.fleet.history.history_records import (
+    RUNS,
+    HistoryDay,
+    RunSummary,
+    day_of,
+    history_key,
+)
 from localpuppet.fleet.history.node_history import DayLog
-from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.node.runs.run import Outcome, RefusalKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

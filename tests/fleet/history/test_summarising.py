@@ -9,8 +9,8 @@ import pytest
 
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.history.summarising import (
+from localpuppet.fleet.history.history_records import RunSummary
+from localpuppet.fleet.history.node_history import (
     interrupted_before,
     recent_runs,
     summarise_run,
@@ -19,8 +19,7 @@ from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Attempt, Outcome, RefusalKind, RunState
+from localpuppet.node.runs.run import Attempt, Category, Outcome, RefusalKind, RunState
 from localpuppet.node.runs.run_records import RunDirectory
 from tests.rigs.recorded import PUPPET, Recorded
 

@@ -15,8 +15,7 @@ from localpuppet.fleet.inventory.node_row import GRACE, NOT_TRUSTED, NodeRow, du
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind, newest
 from localpuppet.node.puppet.fault import FailureCause
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome, RefusalKind
+from localpuppet.node.runs.run import Category, Outcome, RefusalKind
 from tests.fleet.make import an_end
 from tests.web.make import believed, run_id, status
 

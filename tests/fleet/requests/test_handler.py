@@ -10,8 +10,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, OnHoldError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.auditing import Auditor
+from localpuppet.fleet.history.history_records import AuditRecord
+from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.requests.arguments import (
     Deploy,
     DeployAction,

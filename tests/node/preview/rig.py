@@ -10,7 +10,7 @@ from typing import Any
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.machine.isolation import CodeIsolation
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult

@@ -16,7 +16,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.child import Cgroup
 from localpuppet.base.machine.isolation import SYSTEM, Bounds, CodeIsolation, run
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
 from localpuppet.node.preview.read_set import ReadSet

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node
 

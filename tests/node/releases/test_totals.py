@@ -8,8 +8,13 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.fetch import ModuleFetcher
-from localpuppet.node.releases.forge.forge_client import AHEAD, DirectoryForge, Forge, Transfer
-from localpuppet.node.releases.forge.forge_modules import ForgeModules
+from localpuppet.node.releases.forge.forge_modules import (
+    AHEAD,
+    DirectoryForge,
+    Forge,
+    ForgeModules,
+    Transfer,
+)
 from localpuppet.node.releases.forge.pins import ForgeModule, ForgePin, Slug
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.node.releases.manifest import Lock, Manifest

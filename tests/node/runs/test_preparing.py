@@ -20,7 +20,7 @@ from localpuppet.node.enc.input import InputReader
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.releases.verification import TagMemory
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import NodeInput, ReleaseProvider, RunPreparation
 from tests.node import make

@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 
 from localpuppet.node.puppet.report import Resources
-from localpuppet.node.runs.reason import Category, category, public_reason, published
-from localpuppet.node.runs.run import MAX_STREAK, FailureStreak, Outcome, Status, failure_streak
+from localpuppet.node.runs.run import (
+    MAX_STREAK,
+    Category,
+    FailureStreak,
+    Outcome,
+    Status,
+    category,
+    failure_streak,
+    public_reason,
+    published,
+)
 from tests.node import make
 
 WORDS = "Error: got 'a secret'"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_listed, write_listed
 from localpuppet.node.runs.run_records import RunDirectory
 from localpuppet.node.runs.run_replies import MAX_LIST, MAX_NAMES, run_context

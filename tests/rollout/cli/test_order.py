@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.fleet.bus.bus_limits import MAX_KICKS
 from localpuppet.fleet.edges.links import MAX_QUESTIONS
 from localpuppet.fleet.inventory.entry import CatalogQuery

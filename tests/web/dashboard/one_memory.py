@@ -7,7 +7,7 @@ With `convert` behind it, it only opens a memory of an earlier format.
 import sys
 from pathlib import Path
 
-from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits

@@ -15,8 +15,15 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
 from localpuppet.fleet.history.history_follower import HistoryFollower
+from localpuppet.fleet.history.history_records import (
+    AUDIT,
+    DAY,
+    RUNS,
+    HistoryDay,
+    HistoryForm,
+    history_key,
+)
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry

@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
-from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.history_records import (
+    DAY,
+    AuditDecision,
+    AuditRecord,
+    RunCounts,
+    day_of,
+)
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity

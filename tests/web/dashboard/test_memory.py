@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.machine.flock import Flock
-from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListQuery

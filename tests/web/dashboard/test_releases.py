@@ -15,7 +15,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.releases.verification import TagMemory
 from localpuppet.web.dashboard.differences import MOST_LINES, ChangeRow, DifferenceViews, changes
 from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, LocalStagedReleases
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer

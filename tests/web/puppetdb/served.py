@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
@@ -36,9 +36,9 @@ from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.answering import Answering
+from localpuppet.web.puppetdb.answers import AnswerBodies, AnswerLimits
 from localpuppet.web.puppetdb.app import ApiContext, application
-from localpuppet.web.puppetdb.bodies import AnswerBodies, AnswerLimits
-from localpuppet.web.puppetdb.reports.report_views import ReportViews
+from localpuppet.web.puppetdb.report_views import ReportViews
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
 from tests.fleet.make import a_row

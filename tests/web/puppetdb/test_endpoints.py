@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.web.puppetdb.endpoints import endpoint_of
+from localpuppet.web.puppetdb.api_requests import endpoint_of
 from localpuppet.web.puppetdb.metrics import listed, read
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry

@@ -22,7 +22,7 @@ from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.access.http_limits import MAX_BODY
 from localpuppet.web.access.serving import ConnectionLimits
-from localpuppet.web.puppetdb.bodies import AnswerLimits
+from localpuppet.web.puppetdb.answers import AnswerLimits
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import signed

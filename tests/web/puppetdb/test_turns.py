@@ -8,10 +8,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError
 from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
-from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, WrittenAnswer
-from localpuppet.web.puppetdb.endpoints import endpoint_of
-from localpuppet.web.puppetdb.request_reading import from_texts
-from localpuppet.web.puppetdb.turns import (
+from localpuppet.web.puppetdb.answering import (
     AnswerKey,
     AnswerSharing,
     RequestDeadline,
@@ -19,6 +16,8 @@ from localpuppet.web.puppetdb.turns import (
     TurnLimits,
     Turns,
 )
+from localpuppet.web.puppetdb.answers import AnswerBodies, BodyForm, WrittenAnswer
+from localpuppet.web.puppetdb.api_requests import endpoint_of, from_texts
 from tests.doubles.ports import FakeClock
 
 

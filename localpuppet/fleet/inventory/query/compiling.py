@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import (
     COLUMNS,

@@ -18,8 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.json_text import compact
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES

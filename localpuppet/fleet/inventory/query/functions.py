@@ -15,8 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.json_text import canonical, compact, elements
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import canonical, compact, elements, loads_again
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.comparing import is_number
 from localpuppet.fleet.inventory.query.comparing import members as members_of

@@ -11,7 +11,7 @@ Example: `parts_of(["a"], [("a", {"ipaddress": "10.0.0.1"})])` is `{"a": {"ipadd
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.formats.values import Json
 
 # Each node's values: label → digest.

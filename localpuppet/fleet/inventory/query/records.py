@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import suggest
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3

@@ -18,8 +18,8 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Unavailab
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.processes import find_programs
-from localpuppet.base.share.shared_files import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node.releases import limits
 from localpuppet.node.releases.author.puppetfile import Puppetfile, PuppetfileEntry

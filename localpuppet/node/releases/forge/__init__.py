@@ -1,4 +1,4 @@
 """The Forge: modules by OWNER/NAME and version, as archives.
 
-private: `forge_client`, `forge_modules`, `pins`.
+private: `forge_modules`, `pins`.
 """

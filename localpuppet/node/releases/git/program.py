@@ -22,7 +22,7 @@ from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words, one_line
 from localpuppet.base.machine.child import OwnGroup
 from localpuppet.base.machine.isolation import Bounds, ProgramResult, run, start_session
-from localpuppet.base.share.shared_files import shared_file
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.git_names import GitUrl
 from localpuppet.node.releases.limits import (

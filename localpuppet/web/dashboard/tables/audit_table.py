@@ -13,7 +13,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 
 MOST_OF_ONE = 5_000

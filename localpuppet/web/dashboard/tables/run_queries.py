@@ -10,8 +10,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, place_of
+from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 from localpuppet.web.dashboard.run_row import RunRow

@@ -21,8 +21,7 @@ from datetime import UTC, datetime, timedelta
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts
+from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunCounts, day_of
 from localpuppet.fleet.inventory.run_end import LATER, Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_row import RunRow

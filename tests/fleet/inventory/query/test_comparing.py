@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.comparing import (

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
-from localpuppet.node.enc.instance.instance_data import InstanceData
-from localpuppet.node.enc.instance.instance_facts import (
+from localpuppet.node.enc.instance_data import InstanceData
+from localpuppet.node.enc.instance_facts import (
     MAX_FACTS,
     MAX_VALUE,
     facts_of,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.node.enc.instance.instance_data import InstanceData, Service
-from localpuppet.node.enc.instance.services import (
+from localpuppet.node.enc.instance_data import InstanceData, Service
+from localpuppet.node.enc.metadata_services import (
     DhcpLease,
     MetadataClient,
     MetadataServer,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.node.enc.instance.instance_data import CloudInitFiles, InstanceData, Service
-from localpuppet.node.enc.instance.instance_facts import (
+from localpuppet.node.enc.instance_data import CloudInitFiles, InstanceData, Service
+from localpuppet.node.enc.instance_facts import (
     InstanceSource,
     facts_of,
     read_cloud_init,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.base.share.shared_files import shared_file
 from localpuppet.node.releases.author.hiera_data import check_data
 from localpuppet.node.runs.interface_reader import Parser
 from tests.node.releases.author.test_hiera_data import tree

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.node.releases.forge.forge_client import Transfer
+from localpuppet.node.releases.forge.forge_modules import Transfer
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge, serve

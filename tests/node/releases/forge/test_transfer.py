@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.forge.forge_client import (
+from localpuppet.node.releases.forge.forge_modules import (
     DirectoryForge,
     Forge,
     MissingError,

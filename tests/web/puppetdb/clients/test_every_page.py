@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.run_end import Kind

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST

@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
@@ -23,7 +23,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.metrics import population
-from localpuppet.web.puppetdb.reports.details import part_of_report
+from localpuppet.web.puppetdb.report_details import part_of_report
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part

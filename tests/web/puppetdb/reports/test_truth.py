@@ -5,13 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.history.run_summary import RunCounts, RunSummary
+from localpuppet.fleet.history.history_records import DAY, RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome, RefusalKind
+from localpuppet.node.runs.run import Category, Outcome, RefusalKind
 from localpuppet.web.dashboard.run_row import RunRow
 from tests.web.make import run_id
 from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, node, run

@@ -30,7 +30,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_
 from localpuppet.base.formats.converter import Message
 from localpuppet.base.machine.files import input_errors, read_user_file
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.instance_data import (
+from localpuppet.node.enc.instance_data import (
     MAX_USER_DATA,
     InstanceData,
     Service,

@@ -22,29 +22,23 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
-from localpuppet.fleet.inventory.query.records import (
-    QueryContext,
-    allowed,
-    columns_of,
-    counts_by,
-)
+from localpuppet.fleet.inventory.query.records import QueryContext, allowed, columns_of, counts_by
 from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.tables import run_queries, run_table
-from localpuppet.web.puppetdb.reports import report_rows
-from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
+from localpuppet.web.puppetdb import report_rows
+from localpuppet.web.puppetdb.report_rows import hash_of, node_digits, parse_hash
 
 # Puppet 7 and 8 write reports of this format.
 REPORT_FORMAT = 12

@@ -1,4 +1,4 @@
-"""The bodies of answers: JSON, compressed if the client accepts it, of limited size.
+"""Answers of the API: JSON, compressed if the client accepts it, of limited size; and errors.
 
 - A large body is a file, so that memory stays small while a slow client reads it.
 """
@@ -12,8 +12,59 @@ from itertools import islice
 from pathlib import Path
 from threading import Lock
 
-from localpuppet.base.errors import BusyError, InvalidInputError, StateError
+from starlette.responses import Response
+
+from localpuppet.base.errors import (
+    BusyError,
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class AbsentError(LocalpuppetError):
+    """A node, an environment or another named thing does not exist."""
+
+
+_CODES: tuple[tuple[type[LocalpuppetError], int], ...] = (
+    (AbsentError, 404),
+    (InvalidInputError, 400),
+    (QueryDeadlineError, 500),
+    (BusyError, 503),
+    (UnavailableError, 503),
+    (StateError, 503),
+)
+
+
+def refused(code: int, text: str) -> Response:
+    """Return an error with a text, as PuppetDB does."""
+    return Response(text, code, {"content-type": _TEXT})
+
+
+def response_of(error: LocalpuppetError) -> Response:
+    """Return the response to an error.
+
+    An error of this machine shows no path: clients do not learn details about its files.
+    """
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), 500)
+    if code == 404:
+        return json_response({"error": error.what}, code)
+    if isinstance(error, StateError):
+        return refused(code, f"{error.what} ('localpuppet check' names the file)")
+    return refused(code, str(error))
+
+
+def json_response(value: object, code: int = 200) -> Response:
+    """Return a JSON response."""
+    return Response(
+        json.dumps(value, indent=2), code, {"content-type": "application/json; charset=utf-8"}
+    )
+
 
 # Characters that are encoded and compressed together.
 TOGETHER = 64 * 1024

@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain, islice
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.puppetdb.reports.report_rows import PUPPET, log_line, log_of, metrics
-from localpuppet.web.puppetdb.reports.report_views import FoundReport
+from localpuppet.web.puppetdb.report_rows import PUPPET, log_line, log_of, metrics
+from localpuppet.web.puppetdb.report_views import FoundReport
 
 # Seconds for the node.
 PATIENCE = 10.0

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import compact
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
 from localpuppet.fleet.inventory.query.tree import (

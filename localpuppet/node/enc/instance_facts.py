@@ -40,7 +40,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.machine.files import is_file, make_private, read_user_file, remove, write_json
 from localpuppet.base.value import Value
-from localpuppet.node.enc.instance.instance_data import (
+from localpuppet.node.enc.instance_data import (
     INPUT_MARK,
     MAX_USER_DATA,
     CloudInitFiles,
