@@ -204,8 +204,10 @@ class Evaluation:
     def _streamed(self, select: Select, *, total: bool) -> Generator[Any, None, None]:
         with self._statement(select) as statement:
             columns = self._columns(select, statement)
+            # First, as both may fill temporary tables, which ends a statement that is being read.
+            counted = statement.total(select) if total else None
             rows = statement.rows(select, columns, shape=_shape(select, columns))
-            yield statement.total(select) if total else None
+            yield counted
             yield from map(itemgetter(0), rows)
 
     def _columns(self, select: Select, statement: "_Statement") -> Sequence[Field | Aggregate]:

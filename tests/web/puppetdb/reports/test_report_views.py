@@ -278,6 +278,15 @@ def test_a_question_about_one_node_does_not_look_at_the_others(query: Json, is_f
     assert len([*found.rows]) == is_found
 
 
+def test_counting_all_reports_does_not_end_the_statement_that_lists_them() -> None:
+    """Both look for reports that nodes should have sent, and keep them in a temporary table."""
+    played = PlayedRuns([run("a", LONG_AGO + minutes * MINUTE) for minutes in range(3)], NODES)
+    some = json.dumps(["in", "certname", ["array", ["a", "d"]]])
+    select = parse_client_query({"query": f'["from", "reports", {some}]'}).select
+    found = Evaluation(MemoryInventory([]), records=played.records).stream(select, total=True)
+    assert len([*found.rows]) == found.total == 4
+
+
 def test_reports_that_nodes_should_send_are_found_by_an_index() -> None:
     """A fleet that runs in time costs nothing, whatever its size."""
     in_time = [node(f"n{number}", run_interval=1e9) for number in range(500)]
