@@ -30,8 +30,8 @@ allow\tchoria=a.example.com\tstatus disable enable runonce last_run_summary\t*\t
 def snapshot(tmp_path: Path) -> list[str]:
     """Return the command of the next snapshot: this tree with a later version."""
     top = tmp_path / "snapshot"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / "localpuppet", top / "localpuppet", ignore=ignored)
+    # With its compiled code, which its processes would otherwise compile again.
+    shutil.copytree(REPOSITORY / "localpuppet", top / "localpuppet")
     for name in ("modules", "enc", "manifests"):
         shutil.copytree(REPOSITORY / name, top / name)
     own = top / "localpuppet" / "__init__.py"

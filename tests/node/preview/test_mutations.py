@@ -35,8 +35,8 @@ def repositories() -> list[Path]:
 @pytest.mark.parametrize(
     ("repository", "seed", "steps", "mutations"),
     [
-        (DATA / "shop", 28, 10, 3),
-        (DATA / "works", 28, 10, 3),
+        (DATA / "shop", 28, 4, 3),
+        (DATA / "works", 28, 4, 3),
         *(
             pytest.param(DATA / name, seed, 60, 1, marks=LONG)
             for name in ("shop", "works")

@@ -184,7 +184,7 @@ def test_the_small_fleet_is_sorted() -> None:
 
 
 def test_large_facts_of_a_hostile_node_do_not_disturb_queries_of_others() -> None:
-    odd: Json = {"a": [0] * 300_000}
+    odd: Json = {"a": [0] * 100_000}
     wide: Json = {f"eth{number}": {"ip": "10.0.0.1"} for number in range(20_000)}
     hostile = entry("a.example.com", {"x": odd, "networking": {"interfaces": wide}}, roles=["web"])
     reader = MemoryInventory([hostile, WEB1])

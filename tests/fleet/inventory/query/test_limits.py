@@ -155,6 +155,7 @@ def test_nested_subqueries_are_answered_one_after_the_other() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_large_sort_is_an_error_and_leaves_other_queries_alone() -> None:
     """SQLite's memory has a limit for the whole process; without room it raises MemoryError."""
     facts: dict[str, Json] = {"text": "x" * 1_000_000}

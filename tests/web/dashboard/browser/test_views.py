@@ -69,13 +69,21 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
 WIDTHS = (360, 3840, 800, 1024, 1280)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
-    browser: Browser, site: Site, scheme: str
-) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+def axe_finds_nothing(browser: Browser, path: str) -> None:
+    """Assert that everybody can read the present page, dark and light."""
     axe = Axe(browser.driver)
+    axe.inject()
+    for scheme in ("dark", "light"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        found = axe.run()
+        assert found["violations"] == [], f"{path}, {scheme}: {axe.report(found['violations'])}"
+        assert "color-contrast" in [one["id"] for one in found["passes"]]
+
+
+def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
+    browser: Browser, site: Site
+) -> None:
     for path in [*views(site), "/nodes?name=zzz", "/nodes?sort=x", "/?q=role%3Dweb", "/?q=role%3D"]:
         browser.go(path)
         assert browser.text("h1")
@@ -84,10 +92,7 @@ def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
             assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), (
                 f"{path} is wider than {width}"
             )
-        axe.inject()
-        found = axe.run()
-        assert found["violations"] == [], f"{path}: {axe.report(found['violations'])}"
-        assert "color-contrast" in [one["id"] for one in found["passes"]]
+        axe_finds_nothing(browser, path)
     complaints = [one for one in browser.problems() if "400 (Bad Request)" not in one]
     assert complaints == []
     elsewhere = {url for url in browser.asked() if not url.startswith(browser.served.url)}
@@ -453,12 +458,8 @@ def test_two_tabs_confirm_twice_and_a_reload_repeats_nothing(
     assert [deed.nodes for deed in actor.deeds] == [("app01", "app02"), ("db01", "app02")]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor], scheme: str) -> None:
+def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor]) -> None:
     browser, actor = acting
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    axe = Axe(browser.driver)
     actor.refusing = {"app02": "denied by policy line 1"}
     for path in ("/nodes", "/nodes/do/hold?node=app01&node=app02&node=lb01", "do"):
         if path == "do":
@@ -469,9 +470,7 @@ def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor], s
         for width in (390, 1440):
             browser.wide(width)
             assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
-        axe.inject()
-        found = axe.run()
-        assert found["violations"] == [], f"{path}: {axe.report(found['violations'])}"
+        axe_finds_nothing(browser, path)
 
 
 def test_buttons_and_rows_of_a_rollout_stay_while_nodes_run(

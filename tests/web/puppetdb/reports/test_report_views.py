@@ -147,7 +147,7 @@ def everything(played: PlayedRuns, entity: str) -> list[dict[str, Json]]:
     return [{**row, LATEST: row[key] in newest} for row in played.ask(["from", entity])]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(runs, max_size=25),
     st.lists(conditions_, max_size=3),
@@ -178,7 +178,7 @@ def test_sql_answers_as_a_plain_table_of_all_reports(
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(runs, max_size=25), st.lists(event_conditions, max_size=2), st.booleans())
 def test_sql_answers_as_a_plain_table_of_all_events(
     many: list[RunRow], conditions: list[Json], is_counted: bool
