@@ -143,7 +143,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> N
         await store.close()
         for less in (servers_at(server.url, ca=authority.path), servers_at(server.url)):
             with pytest.raises(UnavailableError):
-                await open_nats(less, timeout=SHORT)
+                await open_nats(less, timeout=1.0)
         for ca, node, reason in (
             (authority, old, "web02.example.com.pem, which expired on 2020-01-31"),
             (other, known, f"the server's certificate is refused: .*trusted: {other.path}"),

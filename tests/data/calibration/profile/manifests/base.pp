@@ -22,9 +22,10 @@ class profile::base (
   }
   $packages.sort.each |$package| {
     package { $package:
-      ensure => installed,
-      noop   => true,
-      tag    => ['base', $package],
+      ensure   => installed,
+      noop     => true,
+      provider => 'dpkg',
+      tag      => ['base', $package],
     }
   }
   $limits.each |$name, $kinds| {
