@@ -9,6 +9,7 @@
     scripts/test --quick tests/rollout
 """
 
+import functools
 import os
 import shutil
 import sys
@@ -27,11 +28,11 @@ NEEDS = {
         *("EtcdServer", "NatsServer", "etcd_cluster", "nats_cluster", "ServerEngine"),
         *("engine=etcd", "engine=nats", "engine=nats-debian", "served", "driver"),
         *("lossy=etcd", "lossy=nats", "lossy=nats-debian"),
-        *("platforms/", "scenarios/"),
+        *("browser/", "platforms/", "scenarios/"),
     },
     # Machines that boot, fleets of nodes, browsers, environments that pip fills, samples of proofs
     # that run in full at night.
-    "slow": {"platforms/", "scenarios/", "driver", "crash_points"},
+    "slow": {"browser/", "platforms/", "scenarios/", "driver", "crash_points"},
 }
 # Seconds that a test with a mark takes, roughly: files that take long begin first. A mark may have
 # its own: `slow(seconds=300)`.
@@ -80,18 +81,24 @@ def _needs_of(item: pytest.Item) -> list[pytest.Mark]:
 def _shown_by(item: pytest.Item) -> set[str]:
     """Return what a test shows; what its module defines under a name of a rig is no rig."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    named = vars(getattr(item, "module", item))
-    rigs = {
-        name
-        for name, value in named.items()
-        if str(getattr(value, "__module__", "")).startswith("tests.rigs.")
-    }
+    rigs, others = _names_in(getattr(item, "module", item))
     return {
-        *(set(getattr(item, "fixturenames", ())) - (named.keys() - rigs)),
+        *(name for name in getattr(item, "fixturenames", ()) if name not in others),
         *(f"{name}={value}" for name, value in parameters.items() if isinstance(value, str)),
         *rigs,
         *(f"{part}/" for part in item.nodeid.partition("::")[0].split("/")),
     }
+
+
+@functools.cache
+def _names_in(module: object) -> tuple[set[str], set[str]]:
+    """Return the names of rigs in a module, and its other names."""
+    rigs = {
+        name
+        for name, value in vars(module).items()
+        if str(getattr(value, "__module__", "")).startswith("tests.rigs.")
+    }
+    return rigs, vars(module).keys() - rigs
 
 
 class QuickSession:
@@ -133,6 +140,10 @@ class QuickSession:
         quick = [item for item in items if not _needs_of(item)]
         config.hook.pytest_deselected(items=list(set(items) - set(quick)))
         items[:] = quick
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out directories with a mark before their modules are imported."""
+        return f"{collection_path.name}/" in set().union(*NEEDS.values()) or None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Generator[None]:
