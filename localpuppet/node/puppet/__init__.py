@@ -1,5 +1,5 @@
 """Puppet as a program: its installation, its commands, its reports.
 
-decides: `catalog`, `changes`, `command_line`, `environment`, `fault`, `resources`, `types`.
-acts: `installation`, `launching`, `report`.
+decides: `catalog`, `changes`, `command_line`, `environment`, `resources`, `types`.
+acts: `fault`, `installation`, `launching`, `report`.
 """

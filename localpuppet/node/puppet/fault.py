@@ -5,6 +5,10 @@
 
 - A word stays only if it is in `WORDS`. Names, numbers, digests, paths, quoted texts and
   all other words are left out: they may be secrets, and they differ between nodes.
+- A name stays if the message is one of `_FORMS`, which have names of classes, functions, variables,
+  templates, types and parameters, and if the manifest at the place of the error has it as code, or
+  as a literal where Puppet expects a name. So no value can pass as a name: an interpolated text and
+  what a string, a comment or a heredoc contains are no code.
 - The title of a resource stays only if it is a plain name or path.
 - A program's output before its error, and the journal of a service, are ignored: they differ
   between nodes, and the error comes last.
@@ -13,11 +17,15 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.text import joined
+from localpuppet.base.machine.files import read_user_file
 
 _TEXT = """
     a about absent absolute accept accepts access account acquire action actual add added
@@ -81,6 +89,7 @@ WORDS = frozenset(_TEXT.split())
 
 
 LEFT_OUT = "…"
+_NO_DIRECTORIES: Mapping[str, str] = MappingProxyType({})
 # Characters of a message that are read, with a program's output and without, and of what
 # is published.
 MAX_CHATTER = 65536
@@ -114,6 +123,110 @@ _REFERENCE = re.compile(
 _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 
+# Messages that have names, and where. A reference is a resource; a code is an exit code.
+_FORMS = re.compile(
+    r"Could not find class (::[\w:]+)(?= for )"
+    r"|Unknown (?:function|variable|resource type): ('[\w:]+')"
+    r"|Resource type not found: ([\w:]+)|Could not find template ('[\w./-]+')"
+    r"|Cannot reassign variable ('\$[\w:]+')|parameter(?: named)? ('\w+')"
+    r"|source\(s\) (puppet:///modules/[\w./-]+)|Operator (?P<sign>'[^\w\s']{1,3}')"
+    r"|returned (?P<code>\d{1,3} instead of one of \[\d{1,3}(?:, \d{1,3})*\])"
+    r"|(?<![\w'\"])(?P<reference>'?[A-Z]\w*(?:::[A-Z]\w*)*\[[\w.:/-]+\]'?)(?=[\s,:;]|$)",
+    re.ASCII,
+)
+_CLASS = re.compile(r"class\[(\w+)((?:::\w+)*)\]")
+_KEPT = re.compile(r"\0(\d+)\0([.,:;?!]*)")
+MAX_CODE = 1024 * 1024
+# The parts of a manifest; a comment and a regular expression may contain a quote.
+_PARTS = re.compile(
+    r"""(?P<none>\#[^\n]*|/\*.*?\*/|(?:(?<=[~{,(])|^)\s*/(?:\\.|[^/\\\n])+/)
+    |'(?P<plain>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<name>[\w:]+)|(?P<sign>\S)
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE | re.ASCII,
+)
+_INTERPOLATED = re.compile(r"(?<!\\)\$\{?([\w:]+)")
+# What precedes a literal that is a name, and the title of a resource.
+_BEFORE_NAME = re.compile(
+    r"(?:\A| )(?:include|contain|require|class {|(?:template|epp) \(|source = >|[A-Z][\w:]* \[)"
+    r"(?: \()?\Z"
+)
+_BEFORE_TITLE = re.compile(r"(?:\A|[^$] )[\w:]+ {\Z")
+
+
+def names_of_code(code: str) -> frozenset[str]:
+    """Return the names in a manifest: words outside of strings, and literals in place of a name.
+
+    A manifest with a heredoc has none, because a heredoc may contain anything.
+    """
+    names, before = set[str](), list[str]()
+    for part in () if "@(" in code else _PARTS.finditer(code):
+        text = part["plain"] if part["plain"] is not None else part["double"]
+        if text is not None:
+            names.update(_INTERPOLATED.findall(part["double"] or ""))
+            shape, title = " ".join(before[-3:]), code[part.end() :].lstrip().startswith(":")
+            if "$" not in text and (_BEFORE_NAME if not title else _BEFORE_TITLE).search(shape):
+                names.add(text)
+            before.append("")
+        elif not part["none"]:
+            # A bare word after `=` is a value, unless it is called.
+            is_value = (
+                before[-1:] in (["="], [">"]) and code[part.end() : part.end() + 1] not in "(["
+            )
+            names.add("" if is_value else part["name"] or "")
+            before.append(part[0])
+    return frozenset(name.removeprefix("::") for name in names)
+
+
+def _names_at(file: str, directories: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of a manifest on this machine; none if it cannot be read."""
+    paths = [file] if file.startswith("/") else []
+    paths += [
+        f"{directory}/{file.removeprefix(start)}"
+        for directory, start in directories.items()
+        if file.startswith(start) and not paths
+    ]
+    for path in paths if file.endswith(".pp") else ():
+        try:
+            return names_of_code(read_user_file(Path(path), limit=MAX_CODE).decode())
+        except (InvalidInputError, UnicodeDecodeError):
+            continue
+    return frozenset()
+
+
+def _with_names(text: str, file: str, directories: Mapping[str, str]) -> tuple[str, Sequence[str]]:
+    """Return a message with a mark for each name that may stay, and these names."""
+    kept: list[str] = []
+    names = set(_names_at(file, directories))
+    for module, rest in _CLASS.findall(text.lower()):  # its parameters are in its own manifest
+        modules = file.partition("/manifests/")[0].rpartition("/")[0]
+        inner = f"{module}/manifests{rest.replace('::', '/') or '/init'}.pp"
+        names |= _names_at(f"{modules}/{inner}" if modules else inner, directories)
+
+    def mark(match: re.Match[str]) -> str:
+        word, (start, end) = match[match.lastindex or 0], match.span(match.lastindex or 0)
+        if match.lastgroup == "reference":
+            word = _known_reference(word, names)
+        elif match.lastgroup is None and word.strip("'$").removeprefix("::") not in names:
+            word = ""
+        if not word:
+            return match[0]
+        kept.append(word)
+        return f"{text[match.start() : start]}\0{len(kept) - 1}\0{text[end : match.end()]}"
+
+    text = text.replace("\0", "")
+    return _FORMS.sub(mark, text), kept
+
+
+def _known_reference(reference: str, names: Collection[str]) -> str:
+    """Return a resource with only what is in a manifest; empty if its type is not."""
+    kind, _, title = reference.strip("']").partition("[")
+    if kind == "Class":
+        return reference if title.lower().removeprefix("::") in names else ""
+    if kind.lower() not in map(str.lower, names):
+        return ""
+    return reference if title in names else f"{kind}[{LEFT_OUT}]"
+
+
 class FailureCause(JsonRecord):
     """A failure cause.
 
@@ -128,35 +241,54 @@ class FailureCause(JsonRecord):
     place: str = ""
 
     @classmethod
-    def of_message(cls, message: str) -> "FailureCause | None":
-        """Return the failure cause in a message of Puppet; `None` for an empty one."""
+    def of_message(
+        cls, message: str, directories: Mapping[str, str] = _NO_DIRECTORIES
+    ) -> "FailureCause | None":
+        """Return the failure cause in a message of Puppet; `None` for an empty one.
+
+        Args:
+            directories: Directories of the release, see `command_line.file_name`.
+        """
         if not message.strip():
             return None
-        return cls(error=normalized(message), place=_found_at(message[:MAX_READ]))
+        place, file = _found_at(message[:MAX_READ])
+        return cls(error=normalized(message, file, directories), place=place)
 
     @classmethod
-    def of_resource(cls, status: Mapping[str, Any], message: str) -> "FailureCause":
+    def of_resource(
+        cls,
+        status: Mapping[str, Any],
+        message: str,
+        directories: Mapping[str, str] = _NO_DIRECTORIES,
+    ) -> "FailureCause":
         """Return the failure cause of a resource.
 
         Args:
             status: The resource in Puppet's report.
         """
-        line = status.get("line")
+        line, file = status.get("line"), str(status.get("file") or "")
         return cls(
-            error=normalized(message),
+            error=normalized(message, file, directories),
             resource=public_reference(str(status.get("resource", ""))),
-            place=public_place(str(status.get("file") or ""), str(line) if line else None),
+            place=public_place(file, str(line) if line else None),
         )
 
 
-def normalized(message: str) -> str:
-    """Return a message reduced to the words of Puppet's own messages."""
+def normalized(
+    message: str, file: str = "", directories: Mapping[str, str] = _NO_DIRECTORIES
+) -> str:
+    """Return a message reduced to the words of Puppet's own messages, and names of a manifest.
+
+    Args:
+        file: The path of the manifest, or empty.
+    """
     relevant = _without_chatter(message[:MAX_CHATTER])
     text = _NODE.sub("", joined(relevant[:MAX_READ]).rstrip())
-    text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
-    tokens = [_token(token) for token in text.split()]
+    text, kept = _with_names(_WHERE.sub("", text), file, directories)
+    tokens = [_token(token) for token in _QUOTED.sub(LEFT_OUT, text).split()]
     line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
-    line = without_prologue(line).strip(" ;:,.")
+    line = without_prologue(line).replace(":;", ":").strip(" ;:,.")
+    line = _KEPT.sub(lambda match: f"{kept[int(match[1])]}{match[2]}", line)
     return line if len(line) <= MAX_ERROR else f"{line[: MAX_ERROR - 1]}{LEFT_OUT}"
 
 
@@ -175,23 +307,23 @@ def _without_chatter(message: str) -> str:
     return f"{begun}{'; '.join(errors)}" if cut else "\n".join([first, *errors])
 
 
-def _found_at(message: str) -> str:
-    """Return the innermost of the adjacent places at the end of a message."""
-    place = inner = ""
+def _found_at(message: str) -> tuple[str, str]:
+    """Return the innermost of the adjacent places at the end of a message, and its file."""
+    place = inner = file = ""
     end = 0
     for match in _WHERE.finditer(message):
         if message[end : match.start()].strip():
             inner = ""
-        inner = inner or public_place(match["file"], match["line"])
-        place = inner or place
+        if not inner and (inner := public_place(match["file"], match["line"])):
+            place, file = inner, match["file"]
         end = match.end()
-    return place
+    return place, file
 
 
 def _token(token: str) -> str:
     match = _TOKEN.fullmatch(token)
-    if match is None:
-        return LEFT_OUT
+    if match is None or _KEPT.fullmatch(token):
+        return token if match else LEFT_OUT
     if match["word"].lower() in WORDS:
         return token
     return f"{LEFT_OUT}{match['after'].lstrip('(])')}"

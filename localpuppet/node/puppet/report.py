@@ -92,7 +92,9 @@ class PuppetReport(Value):
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
                 first_failed="" if failed is None else _shown(failed, reason, directories),
-                failure_cause=None if failed is None else FailureCause.of_resource(failed, reason),
+                failure_cause=None
+                if failed is None
+                else FailureCause.of_resource(failed, reason, directories),
                 corrective_change=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -373,6 +373,7 @@ class Supervisor:
                 report=report,
                 report_problem=problem,
                 first_error=log.first_error,
+                directories=directories,
             )
             verdict = decide(ending)
             if log.cut:

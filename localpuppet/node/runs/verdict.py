@@ -5,11 +5,12 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from localpuppet.base.formats.text import joined, printable
 from localpuppet.base.formats.times import show_duration, show_time
@@ -36,6 +37,7 @@ class PuppetEnd(Value):
         stopped: Why localpuppet ended Puppet, if it did.
         report: Its report of this run; `None` if it left none.
         first_error: The first error that Puppet printed, or empty.
+        directories: Directories of the release, see `command_line.file_name`.
         failure_cause: Why Puppet was not started, in words that may leave the node.
     """
 
@@ -45,6 +47,7 @@ class PuppetEnd(Value):
     report: PuppetReport | None = None
     report_problem: str = ""
     first_error: str = ""
+    directories: Mapping[str, str] = MappingProxyType({})
     failure_cause: FailureCause | None = None
 
 
@@ -114,7 +117,7 @@ def finish(
     """
     report = ending.report
     cause = ending.failure_cause or (report.failure_cause if report else None)
-    cause = cause or FailureCause.of_message(ending.first_error)
+    cause = cause or FailureCause.of_message(ending.first_error, ending.directories)
     has_failed = verdict.outcome is Outcome.FAILED
     return replace(
         status,

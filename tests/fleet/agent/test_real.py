@@ -102,7 +102,8 @@ def test_puppets_error_texts_stay_on_the_node(fleet: Fleet) -> None:
     nodes = a.run("nodes", "--json")
     (last,) = [node["last_run"] for node in nodes.json["nodes"] if node["node"] == b.name]
     assert last["category"] == "no_report"
-    assert last["failure_cause"]["error"].startswith("…: parameter … expects a match for")
+    error = "Class[App]: parameter 'token' expects a match for"
+    assert last["failure_cause"]["error"].startswith(error)
     assert last["reason"].startswith("compile failed")
     assert last["failure_cause"]["error"][:20] in last["reason"], "a rollout shows it"
     assert last["run"] == b.node.runs()[-1]

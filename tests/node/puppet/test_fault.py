@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.puppet.fault import MAX_ERROR, FailureCause, normalized
+from localpuppet.node.puppet.fault import MAX_ERROR, FailureCause, names_of_code, normalized
 
 # From runs of Puppet 7.23, each with one error in the manifest.
 CORPUS = json.loads((Path(__file__).parents[2] / "data/puppet-errors.json").read_text())
@@ -136,3 +136,54 @@ def test_a_failure_cause_is_short_for_a_message_of_any_length() -> None:
     assert len(normalized("could not find " * 100_000)) == MAX_ERROR
     assert len(normalized("'\"`([{" * 100_000)) <= MAX_ERROR
     assert FailureCause.of_message("  ") is None
+
+
+CODE = """
+# include comment
+class app($port) { $pw = bare
+  include 'app::quoted', app::plain
+  $a = ['listed'] $b = { 'key' => 'valued' } $c = 'single $dollar' $d = "double ${inter::polated}"
+  case $pw { 'option': { } }
+  if $pw =~ /it's/ { file { '/etc/motd': require => Package["nginx"] } }
+  notice(template("app/x.erb"), app::call(), "\\$escaped", 'after')
+}
+"""
+
+
+def test_names_of_a_manifest_are_code_and_no_values() -> None:
+    names = names_of_code(CODE)
+    assert {"app", "port", "pw", "app::quoted", "app::plain", "inter::polated"} <= names
+    assert {"/etc/motd", "nginx", "app/x.erb", "app::call", "Package"} <= names
+    values = {"comment", "listed", "key", "valued", "dollar", "double", "option", "escaped", "s"}
+    assert not names & (values | {"single $dollar", "after", "bare", "it"})
+    assert names_of_code(f"{CODE}$x = @(END)\n secret\n END\n") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Could not find class ::{} for web01",
+        "Unknown function: '{}'",
+        "Unknown variable: '{}'",
+        "Could not find template '{}'",
+        "parameter '{}' expects an Integer value",
+        "Duplicate declaration: User[{}] is already declared",
+        "Class[{}]: expects a value",
+        "{}[title]: expects a value",
+        "source(s) puppet:///modules/{}",
+        "Operator '{}' is not applicable",
+        "returned {} instead of one of [0]",
+        "returned 1 instead of one of [{}]",
+        "\x000\x00 {} Unknown variable: 'app'",
+    ],
+)
+@pytest.mark.parametrize(
+    "secret", ["hunter2", "Hunter2", "4711", "comment", "valued", "bare", "listed"]
+)
+def test_no_value_passes_as_a_name(tmp_path: Path, text: str, secret: str) -> None:
+    manifest = tmp_path / "init.pp"
+    manifest.write_text(f'{CODE}\n$quoted = "{secret}" # {secret}\n')
+    for file in (manifest, tmp_path / "absent.pp", Path("/etc/shadow"), tmp_path):
+        place = f" (file: {file}, line: 1, column: 2) on node web01"
+        fault = FailureCause.of_message(f"Evaluation Error: {text.replace('{}', secret)}{place}")
+        assert secret not in str(fault)

@@ -34,7 +34,7 @@ def test_the_first_failed_resource_is_the_failure_cause() -> None:
     fine = {"resource": "Exec[c]", "failed": False, "time": "2026-11-20T14:03:11Z"}
     report = PuppetReport.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
     assert report.failure_cause == FailureCause(
-        error="… returned … instead of one of …", resource="Exec[a]"
+        error="… returned 1 instead of one of [0]", resource="Exec[a]"
     )
     assert report.first_failed.startswith("Exec[a]: '/bin/x s3cret' returned 1")
     assert PuppetReport.from_dict(raw(resource_statuses={"3": fine})).failure_cause is None

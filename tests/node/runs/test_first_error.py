@@ -6,12 +6,74 @@ import pytest
 
 from tests.rigs.node import Node
 
+# Code of the class → a part of the complete error, and what leaves the node. Another class of the
+# same module has a parameter, and nothing of what leaves the node is a value.
 CAUSES = {
-    # Code of the class → the complete error, and the part that leaves the node.
     "unknown class": (
         "include no_such",
         "Could not find class ::no_such",
+        "Could not find class ::no_such for …",
+    ),
+    "interpolated class": (
+        "$pw = 'hunter2'\ninclude \"no_${pw}\"",
+        "Could not find class ::no_hunter2",
         "Could not find class … for …",
+    ),
+    "unknown function": (
+        "notice(app::no_such('hunter2'))",
+        "Unknown function: 'app::no_such'",
+        "Unknown function: 'app::no_such'",
+    ),
+    "unknown variable": (
+        'notice("hunter2 ${no_such}")',
+        "Unknown variable: 'no_such'",
+        "Unknown variable: 'no_such'",
+    ),
+    "unknown type": (
+        "no_such { 'hunter2': }",
+        "Unknown resource type: 'no_such'",
+        "Unknown resource type: 'no_such'",
+    ),
+    "missing template": (
+        "notice(template('app/no_such.erb'))",
+        "Could not find template 'app/no_such.erb'",
+        "Could not find template 'app/no_such.erb'",
+    ),
+    "missing source": (
+        "file { '/srv/x': source => 'puppet:///modules/app/no_such' }",
+        "puppet:///modules/app/no_such",
+        "Could not retrieve information from environment production …"
+        " puppet:///modules/app/no_such",
+    ),
+    "wrong type": (
+        "class { 'app::other': bits => 'hunter2' }",
+        "parameter 'bits' expects an Integer value",
+        "Class[App::Other]: parameter 'bits' expects an Integer value, got String",
+    ),
+    "missing parameter": (
+        "include app::other",
+        "expects a value for parameter 'bits'",
+        "Class[App::Other]: expects a value for parameter 'bits'",
+    ),
+    "duplicate": (
+        "notify { '/srv/x': }\nnotify { '/srv/x': message => 'hunter2' }",
+        "Duplicate declaration: Notify[/srv/x]",
+        "Duplicate declaration: Notify[/srv/x] is already declared at …; cannot redeclare",
+    ),
+    "unknown dependency": (
+        "notify { 'x': require => Package['nginx'] }",
+        "Could not find resource 'Package[nginx]'",
+        "Could not find resource 'Package[nginx]' in parameter 'require'",
+    ),
+    "cycle": (
+        "notify { 'a': require => Notify['b'] }\nnotify { 'b': require => Notify['a'] }",
+        "Found 1 dependency cycle",
+        "resource is part of a dependency cycle",
+    ),
+    "operator": (
+        "notice('hunter2' + 1)",
+        "The value 'hunter2' cannot be converted to Numeric",
+        "The value … cannot be converted to Numeric",
     ),
     "two syntax problems": (
         "if true { 'a' }\n'b'\n$c = 1",
@@ -24,16 +86,24 @@ CAUSES = {
         "on purpose",
         "on …",
     ),
+    "words of Puppet in a string": (
+        "$pw = 'hunter2'\nfail(\"Unknown variable: '${pw}'\")",
+        "Unknown variable: 'hunter2'",
+        "Unknown variable: …",
+    ),
     "resource": (
         "exec { '/bin/false': } -> exec { '/bin/no-such': }",
         "Exec[/bin/false] (app/manifests/init.pp:2)",
-        "… returned … instead of one of …",
+        "… returned 1 instead of one of [0]",
     ),
 }
 
 
 def failed(node: Node, code: str) -> dict[str, Any]:
     node.app(code)
+    node.write("puppet/conf/puppet.conf", "[main]\nstrict_variables = true\n")
+    other = "class app::other(Integer $bits) {}\n"
+    node.write("modules/app/trunk/app/manifests/other.pp", other)
     assert node.run("apply").code == 1
     return node.status()
 
@@ -44,6 +114,7 @@ def test_the_first_error_is_the_cause(node: Node, name: str) -> None:
     status = failed(node, code)
     assert error in status["reason"]
     assert status["failure_cause"]["error"] == words
+    assert "hunter2" not in str(status["failure_cause"])
     for verb in ("status", "history", "report", "why"):
         assert error in node.run(verb).out, verb
 
