@@ -81,24 +81,25 @@ def _needs_of(item: pytest.Item) -> list[pytest.Mark]:
 def _shown_by(item: pytest.Item) -> set[str]:
     """Return what a test shows; what its module defines under a name of a rig is no rig."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    rigs, others = _names_in(getattr(item, "module", item))
+    own, others = _names_in(getattr(item, "module", item))
     return {
-        *(name for name in getattr(item, "fixturenames", ()) if name not in others),
+        *(name for name in getattr(item, "fixturenames", ()) if name not in own),
         *(f"{name}={value}" for name, value in parameters.items() if isinstance(value, str)),
-        *rigs,
+        *others,
         *(f"{part}/" for part in item.nodeid.partition("::")[0].split("/")),
     }
 
 
 @functools.cache
 def _names_in(module: object) -> tuple[set[str], set[str]]:
-    """Return the names of rigs in a module, and its other names."""
-    rigs = {
+    """Return the names that a module defines, and its other names."""
+    names = vars(module)
+    own = {
         name
-        for name, value in vars(module).items()
-        if str(getattr(value, "__module__", "")).startswith("tests.rigs.")
+        for name, value in names.items()
+        if getattr(value, "__module__", "") == getattr(module, "__name__", "")
     }
-    return rigs, vars(module).keys() - rigs
+    return own, names.keys() - own
 
 
 class QuickSession:

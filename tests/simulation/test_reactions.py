@@ -15,6 +15,7 @@ from localpuppet.fleet.edges import reactor
 from localpuppet.fleet.edges.reactions import FinishedRun, ReactionState, WatchedQuery
 from localpuppet.fleet.edges.reactor import Reactor
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from tests.rigs.long import with_sample
 from tests.simulation.reacting import Node, ReactingFleet
 from tests.simulation.reaction_history import check
 
@@ -102,7 +103,7 @@ def problems(seed: int, *, steps: int = 250) -> list[str]:
     return [*found, *check(fleet.history, settled=True)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", with_sample(range(40), *range(15)))
 def test_a_simulated_fleet_keeps_the_guarantees_of_reactions(seed: int) -> None:
     assert problems(seed) == []
 

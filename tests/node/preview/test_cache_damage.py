@@ -116,6 +116,7 @@ def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
         assert rig.shown() == expected
 
 
+@pytest.mark.slow
 def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
     expected = rig.shown()
     bomb = zlib.compress(bytes(200 * 1024 * 1024))

@@ -67,7 +67,7 @@ def test_a_killed_preview_leaves_complete_results(tmp_path: Path) -> None:
     while len(ended) < 2 and number < 4000:
         ended.add(start(rig.directory, number).wait(timeout=300))
         assert show_but_keep(rig) == expected
-        number = number * 2 + 1
+        number = number * 4 + 3
     assert ended == {-signal.SIGKILL, 0}
 
 

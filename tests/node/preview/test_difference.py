@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
@@ -85,14 +85,18 @@ def raw_catalogs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 catalogs = raw_catalogs().map(CanonicalCatalog.of)
+# Making a catalog takes longer than comparing it.
+FEW = settings(max_examples=50)
 
 
+@FEW
 @given(catalogs)
 def test_a_catalog_does_not_differ_from_itself(catalog: CanonicalCatalog) -> None:
     again = CanonicalCatalog.parse(catalog.to_bytes(), where="catalog")
     assert not difference(catalog, again)
 
 
+@FEW
 @given(raw_catalogs(), st.randoms(use_true_random=False))
 def test_the_order_of_resources_edges_and_relations_is_no_difference(
     raw: dict[str, Any], shuffled: random.Random
@@ -146,6 +150,7 @@ def mirrored(changes: CatalogDifference) -> CatalogDifference:
     )
 
 
+@FEW
 @given(catalogs, catalogs)
 def test_the_reverse_difference_is_the_mirror_image(
     before: CanonicalCatalog, after: CanonicalCatalog
@@ -153,6 +158,7 @@ def test_the_reverse_difference_is_the_mirror_image(
     assert difference(after, before) == mirrored(difference(before, after))
 
 
+@FEW
 @given(catalogs, catalogs)
 def test_no_difference_means_equal_resources(
     before: CanonicalCatalog, after: CanonicalCatalog
@@ -169,6 +175,7 @@ def test_no_difference_means_equal_resources(
             assert same(parameters.get(name), second[reference].get(name))
 
 
+@FEW
 @given(catalogs, catalogs)
 def test_a_difference_omits_ignored_resources_and_parameters(
     before: CanonicalCatalog, after: CanonicalCatalog

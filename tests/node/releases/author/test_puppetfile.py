@@ -152,6 +152,7 @@ HOSTILE = {
 READ = {"one string": 1, "strings": 1, "words": 1, "modules": 100_000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_puppetfile_needs_little_memory_and_time(name: str) -> None:
     done = limited(
