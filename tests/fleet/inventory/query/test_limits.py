@@ -270,7 +270,7 @@ HOSTILE = {
 
 
 def test_a_hostile_query_is_an_error_in_a_single_line() -> None:
-    """Each has a process of its own, with the limits of the first, which has imported all."""
+    """A fork asks each, with the limits of the process that has imported all."""
     deep = "deep = ['=', 'certname', 'a']\nfor _ in range(5000): deep = ['not', deep]\n"
     ask = "if not os.fork(): print({!r}, {}, sep=': ', flush=True); os._exit(0)\n"
     wait = "assert os.wait()[1] == 0\n"
