@@ -3,7 +3,7 @@
 The sites are generated: applications with a database, eight web servers and a load balancer each,
 on shared nodes, so that a node has components of several applications. In the second kind, every
 database node also has a web server of another application, and all nodes run twice or more. Each
-figure is of a new process, `rollout order` as a user calls it, with output to /dev/null. The CPU
+figure is of a new process, `rollout plan` as a user calls it, with output to /dev/null. The CPU
 time is shown because other work on the machine lengthens only the wall time.
 
 The comparison is the minimum for any reader of the file: Python's `json.loads` in a separate
@@ -123,7 +123,7 @@ def rows(directory: Path, sizes: list[int], rounds: int) -> Iterator[str]:
             )
             maker.start()
             maker.join()
-            plan = [sys.executable, "-m", "localpuppet", "rollout", "order", "--site", str(path)]
+            plan = [sys.executable, "-m", "localpuppet", "rollout", "plan", "--site", str(path)]
             for name, argv in (
                 ("json.loads", [sys.executable, "-c", JSON_LOADS, str(path)]),
                 ("plan", [*plan, "--text"]),

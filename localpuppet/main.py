@@ -74,7 +74,7 @@ SECTIONS = {
     },
 }
 ALIASES = {"hold": "disable"}
-RENAMED = {"plan": "rollout order", "last-run": "history -n 1"}
+RENAMED = {"plan": "rollout plan", "last-run": "history -n 1"}
 EVERYDAY = (
     *("check", "apply", "status", "report", "rollback"),
     *("nodes", "trigger", "disable", "preview", "rollout"),

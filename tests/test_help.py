@@ -146,6 +146,7 @@ def test_the_overview_describes_ten_commands_and_names_all_others() -> None:
         ("agent --disable x", "disable"),
         ("trigger --noop web01", "runonce --noop"),
         ("rollout plan --noop", "rollout run --noop"),
+        ("rollout order --site a.yaml", "rollout plan"),
         ("status --format json", "--json"),
         ("trigger -W role=web", "--query"),
         ("report --targets web01", "--node"),
@@ -168,7 +169,8 @@ def test_a_word_of_another_program_is_answered_with_the_right_one(
         ("query x=y --facts os --root missing", "--facts", "--show"),
         ("report -l 5 --root missing", "-l", "-n"),
         ("rollout run --nodes a,b --root missing", "--nodes", "NODE"),
-        ("rollout order --nodes=a --root missing", "--nodes", "NODE"),
+        ("rollout plan --nodes=a --root missing", "--nodes", "NODE"),
+        ("rollout plan --catalogs --order none", "--catalogs", "implied by --release"),
     ],
 )
 def test_an_option_answers_by_its_earlier_name(

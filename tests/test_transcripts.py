@@ -68,8 +68,8 @@ why
 rollout list
 rollout status
 rollout report
-rollout order --site site.yaml
-rollout order --site site.yaml --json
+rollout plan --site site.yaml
+rollout plan --site site.yaml --json
 release list
 nodes
 query ''

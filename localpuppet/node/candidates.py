@@ -1,6 +1,6 @@
 """What Puppet would do on this node with another release: two catalogs, compared.
 
-`release diff --catalog`, `release check --compile` and `rollout plan --catalogs` compile so.
+`release diff --catalog`, `release check --compile` and `rollout plan --release` compile so.
 
 Nothing is applied, and the input and its assignment stay. Results and errors hold no values.
 """

@@ -21,7 +21,7 @@ def test_corpus(node: Node, case: dict[str, Any]) -> None:
     if instance := re.search(r"--application '(.*)'", case.get("context", "")):
         narrowing = ["--instance", instance[1]]
     before = tree(node.root)
-    done = run_limited(node, ["rollout", "order", "--site", str(path), *narrowing])
+    done = run_limited(node, ["rollout", "plan", "--site", str(path), *narrowing])
     judge(case, done)
     assert done.code == (0 if case["expect"] == "accept" else 2)
     assert tree(node.root) == before, "a plan writes nothing"
@@ -30,7 +30,7 @@ def test_corpus(node: Node, case: dict[str, Any]) -> None:
 def test_a_cycle_for_choria_is_a_plan_with_a_note(node: Node) -> None:
     (case,) = (one for one in CASES if one["id"] == ORDERED)
     path = node.write("environment.json", content(case).decode())
-    done = node.run("rollout", "order", "--site", str(path))
+    done = node.run("rollout", "plan", "--site", str(path))
     assert done.code == 0
     assert re.search(case["message"], done.err)
     assert "dev1.devco.net, dev3.devco.net run more than once" in done.err

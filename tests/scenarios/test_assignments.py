@@ -91,7 +91,7 @@ def test_a_node_reports_what_another_release_would_change_without_values(fleet: 
     b.node.write("policies/puppet.policy", POLICY.replace("\tstatus ", "\tstatus compile "))
     c.node.write("policies/puppet.policy", POLICY)
     fleet.start()
-    asked = ("rollout", "plan", "--catalogs", "--order", "none", "--wait-timeout", "5m")
+    asked = ("rollout", "plan", "--order", "none", "--wait-timeout", "5m")
     both = f"{b.name},{c.name}"
     done = a.run(*asked, both, "--release", "app/tags/r2", "--json")
     assert done.code == 1

@@ -1,4 +1,4 @@
-"""`localpuppet rollout order`: show the order in which the nodes of a site run."""
+"""The order in which the nodes of a site run: read for commands, and printed."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.cli.requests import chosen
 from localpuppet.node.app import NodeApp, NodeSelection
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import ANY, command, option, options, selects_nodes
+from localpuppet.node.cli.command import ANY, option, options, selects_nodes
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from localpuppet.rollout.derived import DerivedPlan
 
 
-SITE = "Site"  # the title of these options in the help
-RENAMED = {"--nodes": "NODE"}
 _SITE = options(
-    SITE,
+    "Site",
     option(
         "--instance instances NAME",
         "Only nodes of this application instance (repeatable).",
@@ -48,6 +46,13 @@ _SITE = options(
             ("key", "Its private key."),
             ("ca", "CA of that server.  [default: that of the identity, or https_ca]"),
         )
+    ),
+    option(
+        "--order",
+        "none: all selected nodes are one group; requires NODE, --query or --role.",
+        type=click.Choice(["site", "none"]),
+        default="site",
+        show_default=True,
     ),
 )
 
@@ -118,50 +123,6 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-@command(
-    "order",
-    exits={
-        2: "the site is invalid or has no order, or no node is selected",
-        69: "the inventory is unreachable, or Graphviz is missing",
-    },
-    renamed=RENAMED,
-)
-@site_options
-@option("--json form", "Print the plan as JSON.", flag_value="json")
-@option("--svg form", "Print a picture (requires Graphviz).", flag_value="svg")
-@option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
-@option("--text form", "Print the format of 'mco choria plan', as in a pipe.", flag_value="text")
-@click.pass_obj
-def order_command(node: NodeApp, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Show in which order the nodes of a site run.
-
-    The plan has groups; the nodes of a group can run at the same time. A node that consumes
-    something is in a later group than all nodes that produce it. The command runs nothing.
-
-    With NODE or a selection, the plan has these nodes; what others produce counts as done.
-
-    Without --site, the order comes from the inventory: from the components that catalogs declare,
-    and from what nodes collect from, query about and kick each other.
-
-    A site file:
-      applications:
-        shop:
-          database: {node: db01.example.com, produces: [sql/shop]}
-          web: {node: web01.example.com, consumes: [sql/shop]}
-
-    Examples:
-      localpuppet rollout order
-      localpuppet rollout order --role web --role haproxy
-      localpuppet rollout order --site site.yaml
-      localpuppet rollout order --site environment.json --instance 'Lamp[app1]'
-      localpuppet rollout order --site site.yaml db01.example.com
-      localpuppet rollout order --site site.yaml --svg > plan.svg
-      localpuppet rollout order --site site.yaml --json | jq '.groups[].runs'
-    """
-    with without_collector():
-        show(read_plan(node, given), form)
-
-
 def show(plan: Plan, form: str | None) -> None:
     """Print a plan in a form; `None` chooses one for the terminal or pipe."""
     if form == "json":
@@ -185,7 +146,6 @@ def show(plan: Plan, form: str | None) -> None:
 
 MOST_COMPONENTS = 20  # of a run, at a terminal
 MOST_NAMES = 4
-_RULE = "-" * 38
 
 
 def as_choria(plan: Plan) -> str:
@@ -201,7 +161,7 @@ def as_choria(plan: Plan) -> str:
     lines += [f"{applications} applications on {nodes} managed nodes:", ""]
     lines += [f"\t{name}" for name in plan.applications]
     lines += ["", "Node groups and run order:"]
-    dashes, rule = click.style("   ---", fg="green"), click.style(_RULE, fg="green")
+    dashes, rule = click.style("   ---", fg="green"), click.style("-" * 38, fg="green")
     for number, group in enumerate(plan.groups, 1):
         lines += [f"   {dashes} {_bold(f'Group {number}')} {rule}", ""]
         for run in group:
@@ -312,7 +272,6 @@ def _bold(text: str) -> str:
     return click.style(text, bold=True)
 
 
-INVENTORY = "inventory"
 NOBODY = (
     "# the inventory has no node yet: a node publishes its entry after a good run, over the bus of"
     " its settings; or name a site with --site"
@@ -339,7 +298,7 @@ def _inventory_plan(
         else ()
     )
     part = PlanSelection(instances=instances, nodes=tuple(sorted(nodes)))
-    return make_plan(plan.site, part, where=INVENTORY)
+    return make_plan(plan.site, part, where="inventory")
 
 
 def _derive(reader: "InventoryReader") -> "DerivedPlan":
@@ -352,8 +311,8 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
         raise UnavailableError(
             f"{links.unanswered} kicks and queries took too long to evaluate: the order could be"
             " wrong",
-            where=INVENTORY,
-            hint="pass a site file with --site, see 'localpuppet rollout order --help'",
+            where="inventory",
+            hint="pass a site file with --site, see 'localpuppet rollout plan --help'",
         )
     return derive(reader.entries(), links)
 
@@ -387,7 +346,7 @@ def refuse_unlisted(
     if missing:
         raise InvalidInputError(
             f"the rollout would miss online nodes without an entry: {shown_names(missing)}",
-            where=INVENTORY,
+            where="inventory",
             hint="an entry follows a good run; name nodes, or leave these out with --without",
         )
 

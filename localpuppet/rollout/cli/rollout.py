@@ -28,7 +28,6 @@ _DECISIONS, _REPORTS, _RUN = (
 MODULES = {
     "approve": _DECISIONS,
     "list": _REPORTS,
-    "order": "rollout.cli.order",
     "pause": _DECISIONS,
     "plan": _RUN,
     "report": _REPORTS,
@@ -48,7 +47,7 @@ def rollout_command() -> None:
     continues the rollout, on this machine or on another.
 
     Examples:
-      localpuppet rollout plan --catalogs --release shop/tags/r7
+      localpuppet rollout plan --release shop/tags/r7
       localpuppet rollout run --site site.yaml --canary 1 --window 5
       localpuppet rollout run --query role=web --order none --batch 25%
       localpuppet rollout status --watch

@@ -27,8 +27,6 @@ from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout import deciding
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.cli.order import (
-    RENAMED,
-    SITE,
     fact_of,
     read_plan,
     refuse_unlisted,
@@ -55,16 +53,8 @@ from localpuppet.rollout.rollout_options import (
 from localpuppet.rollout.site import MAX_CHECKS, Check, parse_text
 from localpuppet.rollout.state import RolloutState
 
-_ORDER = options(
-    SITE,
-    option(
-        "--order",
-        "none: all selected nodes are one group; requires NODE, --query or --role.",
-        type=click.Choice(["site", "none"]),
-        default="site",
-        show_default=True,
-    ),
-)
+RENAMED = {"--nodes": "NODE"}
+RENAMED_OF_PLAN = {**RENAMED, "--catalogs": "implied by --release"}
 # The options that --failed-in takes from the earlier rollout.
 _TAKEN = (
     "canary",
@@ -159,11 +149,6 @@ EXITS = {
     75: "another process controls the rollout, here or on another machine",
     130: "",
 }
-
-
-def what_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options that select nodes to a command."""
-    return site_options(_ORDER(command))
 
 
 def selected(node: NodeApp, given: dict[str, Any], *, acts: bool) -> RolloutSelection:
@@ -267,14 +252,14 @@ def _options_of_parent(
 
 
 @command("run", exits=EXITS, renamed=RENAMED)
-@what_options
+@site_options
 @how_options
 @_JSON
 @click.pass_obj
 def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Run Puppet on many nodes, in the order of a plan.
 
-    The plan is that of 'rollout order' with the same options. With --failed-in, the rollout has the
+    The plan is that of 'rollout plan' with the same options. With --failed-in, the rollout has the
     options of rollout ID. The rollout asks all nodes whether
     they are ready, puts them on hold, so that nothing else runs them, and then runs one group after
     the other. A node that does not report its result has failed. With --release, all nodes fetch
@@ -452,20 +437,22 @@ def _line(sign: str, name: str, color: str) -> str:
 @command(
     "plan",
     exits={
-        0: "every node reported",
-        1: "a node failed or did not report",
-        2: "an option or the site is invalid, or no node is selected",
-        69: "the bus is unreachable",
+        0: "success; with --release, every node reported",
+        1: "with --release: a node failed or did not report",
+        2: "the site is invalid or has no order, or no node is selected",
+        69: "the inventory or the bus is unreachable, or Graphviz is missing",
     },
-    renamed=RENAMED,
+    renamed=RENAMED_OF_PLAN,
 )
-@what_options
+@site_options
 @options(
     "Comparison",
-    flag(
-        "--catalogs", "Compile two catalogs on each node: with its own release, and with --release."
+    option(
+        "--release RELEASE",
+        "Compile two catalogs on each node, with its own release and with this one; show the "
+        "difference.",
+        shell_complete=complete_release,
     ),
-    option("--release RELEASE", "Compare with this release.", shell_complete=complete_release),
     option(
         "--wait-timeout TIME",
         "Wait at most TIME for a node, which may have to fetch the release.",
@@ -473,43 +460,60 @@ def _line(sign: str, name: str, color: str) -> str:
         show_default=True,
     ),
 )
-@flag("--json as_json", "Print JSON.")
+@option("--json form", "Print JSON.", flag_value="json")
+@option("--svg form", "Print a picture (requires Graphviz).", flag_value="svg")
+@option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
+@option("--text form", "Print the format of 'mco choria plan', as in a pipe.", flag_value="text")
 @click.pass_obj
-def plan_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Show what a release would change on which node.
+def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> int:  # noqa: ANN401
+    """Show the order of nodes, or what a release would change.
 
-    Without --catalogs, the command shows the order of the nodes, as 'rollout order' does.
+    The plan has groups; the nodes of a group can run at the same time. A node that consumes
+    something is in a later group than all nodes that produce it. The command runs nothing.
 
-    With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
+    With NODE or a selection, the plan has these nodes; what others produce counts as done.
+
+    Without --site, the order comes from the inventory: from the components that catalogs declare,
+    and from what nodes collect from, query about and kick each other.
+
+    With --release, each node compiles two catalogs from its own input and facts, and reports which
     resources differ: their types, titles and parameter names, never values. The command applies
     nothing. Each node's policy must allow you `compile`.
 
+    A site file:
+      applications:
+        shop:
+          database: {node: db01.example.com, produces: [sql/shop]}
+          web: {node: web01.example.com, consumes: [sql/shop]}
+
     Examples:
-      localpuppet rollout plan --role web
-      localpuppet rollout plan --release shop/tags/r7 --catalogs
-      localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
-      localpuppet rollout plan --release shop/tags/r7 --catalogs --json
+      localpuppet rollout plan
+      localpuppet rollout plan --role web --role haproxy
+      localpuppet rollout plan --site site.yaml
+      localpuppet rollout plan --site environment.json --instance 'Lamp[app1]'
+      localpuppet rollout plan --site site.yaml --svg > plan.svg
+      localpuppet rollout plan --site site.yaml --json | jq '.groups[].runs'
+      localpuppet rollout plan --release shop/tags/r7 --role web
     """
-    release, catalogs = given["release"], given["catalogs"]
-    if catalogs != (release is not None):
-        raise click.UsageError("--catalogs and --release require each other")
-    if not catalogs:
+    release = given["release"]
+    if release is None:
         if given["order"] != "site":
-            raise click.UsageError(f"--order {given['order']} requires --catalogs")
+            raise click.UsageError(f"--order {given['order']} requires --release")
         with without_collector():
-            show(read_plan(node, given), "json" if as_json else None)
+            show(read_plan(node, given), form)
         return 0
+    if form not in (None, "json"):
+        raise click.UsageError(f"--{form} excludes --release")
     with without_collector():
         selection = selected(node, given, acts=False)
     nodes = sorted({name for group in selection.groups for name in group})
     seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
     comparisons = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
-    if as_json:
+    if form == "json":
         rows = [{"node": name, **_to_dict(answer)} for name, answer in comparisons.items()]
         render.emit_json({"schema": 1, "release": release, "nodes": rows})
     else:
-        for line in lines(comparisons):
-            render.emit(line)
+        render.emit("\n".join(lines(comparisons)))
     return 1 if any(answer.problem for answer in comparisons.values()) else 0
 
 

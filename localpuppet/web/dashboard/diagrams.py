@@ -112,7 +112,7 @@ class DiagramViews:
         )
 
     async def plan_file(self, request: Request) -> Response:
-        """Send the output of `localpuppet rollout order` with `--svg` or `--dot`."""
+        """Send the output of `localpuppet rollout plan` with `--svg` or `--dot`."""
         plan, _ = await self._planned(ListQuery.parse(request.query_params, PLAN))
         diagram = await asyncio.to_thread(plan_diagram, plan)
         return await self.pictures.file(diagram, request.path_params["form"])

@@ -143,7 +143,7 @@ class SigningActor:
             LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
         """
         options = [f"--{name}={value}" for name, value in selection.items()]
-        return await asyncio.to_thread(self._plan, ("rollout", "order", "--json", *options))
+        return await asyncio.to_thread(self._plan, ("rollout", "plan", "--json", *options))
 
     def _plan(self, words: Sequence[str]) -> Groups:
         try:

@@ -1,4 +1,4 @@
-"""Differences in the short forms of `release diff` and `rollout plan --catalogs`."""
+"""Differences in the short forms of `release diff` and `rollout plan --release`."""
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.candidates import brief_changes, named_difference

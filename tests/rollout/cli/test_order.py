@@ -1,4 +1,4 @@
-"""`localpuppet rollout order` and `localpuppet kicks` as people and programs meet them."""
+"""`localpuppet rollout plan` and `localpuppet kicks` as people and programs meet them."""
 
 import http.server
 import json
@@ -80,14 +80,14 @@ def shop(node: Node) -> str:
 
 def test_a_pipe_gets_chorias_text_byte_for_byte(node: Node) -> None:
     done = node.run("plan", "--site", LAMP)
-    assert "# 'plan' is now 'rollout order'" in done.err
-    done = node.run("rollout", "order", "--site", LAMP)
+    assert "# 'plan' is now 'rollout plan'" in done.err
+    done = node.run("rollout", "plan", "--site", LAMP)
     assert (done.code, done.out, done.err) == (0, CHORIA, "")
 
 
 def test_chorias_colours(node: Node) -> None:
     done = node.run(
-        "--color", "always", "rollout", "order", "--site", LAMP, "--instance", "Lamp[app1]"
+        "--color", "always", "rollout", "plan", "--site", LAMP, "--instance", "Lamp[app1]"
     )
     bold, green, end = "\x1b[1m", "\x1b[32m", "\x1b[0m"
     assert f"{bold}1{end} applications on {bold}4{end} managed nodes:\n\n\tLamp[app1]\n\nNode" in (
@@ -101,18 +101,18 @@ def test_chorias_colours(node: Node) -> None:
 
 def test_an_empty_site_is_no_failure(node: Node) -> None:
     path = node.write("empty.json", '{"environment": "production", "applications": {}}')
-    done = node.run("rollout", "order", "--site", str(path))
+    done = node.run("rollout", "plan", "--site", str(path))
     assert (done.code, done.out) == (
         0,
         "Puppet Site Plan for the production Environment\n\n"
         "No site applications were found in the Puppet environment\n",
     )
-    assert "has no applications" in in_terminal(node, "rollout", "order", "--site", str(path)).out
+    assert "has no applications" in in_terminal(node, "rollout", "plan", "--site", str(path)).out
 
 
 def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
     # `run` gives the program an empty one.
-    done = node.run("rollout", "order", "--site", "-")
+    done = node.run("rollout", "plan", "--site", "-")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "standard input: is empty" in done.err
 
@@ -121,6 +121,8 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
     ("arguments", "message"),
     [
         (["--site", LAMP, "--role", "web"], "--role and --query select nodes of the inventory"),
+        (["--svg", "--release", "a/tags/r1"], "--svg excludes --release"),
+        (["--order", "none"], "--order none requires --release"),
         (["--site", "/nowhere.json"], "/nowhere.json: file not found"),
         (["--site", "https://me:pw@puppet:8140/x"], "puppet:8140/x: a URL must not hold cred"),
         (["--site", "http://me:pw@puppet:8140/x"], "puppet:8140/x: is neither a file nor an"),
@@ -138,7 +140,7 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
 def test_misuse_is_a_single_line_and_exit_code_2(
     node: Node, arguments: list[str], message: str
 ) -> None:
-    done = node.run("rollout", "order", *arguments)
+    done = node.run("rollout", "plan", *arguments)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
     assert "me:pw" not in done.err
@@ -153,7 +155,7 @@ def test_json_matches_its_schema(node: Node, shop: str) -> None:
         ([shop, "--instance", "shop", "web01.example.com"], 1, ["sql/shop"]),
         ([str(node.write("empty.json", '{"applications": {"a": {}}}'))], 0, []),
     ):
-        done = node.run("rollout", "order", "--json", "--site", *arguments)
+        done = node.run("rollout", "plan", "--json", "--site", *arguments)
         assert (done.code, done.err) == (0, "")
         jsonschema.validate(done.json, schema)
         assert done.json["runs"] == sum(len(group["runs"]) for group in done.json["groups"])
@@ -161,7 +163,7 @@ def test_json_matches_its_schema(node: Node, shop: str) -> None:
 
 
 def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> None:
-    found = node.run("rollout", "order", "--json", "--site", shop).json
+    found = node.run("rollout", "plan", "--json", "--site", shop).json
     both = ["db01.example.com", "web01.example.com"]
     assert found["repeated"] == {name: [1, 2] for name in both}
     assert [[run["node"] for run in group["runs"]] for group in found["groups"]] == [both, both]
@@ -182,7 +184,7 @@ def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> 
 
 
 def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
-    shown = in_terminal(node, "rollout", "order", "--site", shop, COLUMNS="60").out
+    shown = in_terminal(node, "rollout", "plan", "--site", shop, COLUMNS="60").out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
     assert max(map(len, plain.splitlines())) <= 60
     words = " ".join(plain.split())
@@ -198,17 +200,17 @@ def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
 
 
 def test_a_terminal_gets_chorias_text_when_it_asks_for_it(node: Node) -> None:
-    shown = in_terminal(node, "--color", "never", "rollout", "order", "--text", "--site", LAMP).out
+    shown = in_terminal(node, "--color", "never", "rollout", "plan", "--text", "--site", LAMP).out
     assert shown.replace("\r\n", "\n") == CHORIA
 
 
 def test_pictures_and_what_to_install_for_them(node: Node, shop: str) -> None:
-    drawn = node.run("rollout", "order", "--svg", "--site", shop)
+    drawn = node.run("rollout", "plan", "--svg", "--site", shop)
     ElementTree.fromstring(drawn.out)  # noqa: S314 - localpuppet's own
-    graph = node.run("rollout", "order", "--dot", "--site", shop)
+    graph = node.run("rollout", "plan", "--dot", "--site", shop)
     assert graph.out.startswith("digraph {\n")
     assert (drawn.code, drawn.err, graph.code, graph.err) == (0, "", 0, "")
-    done = node.run("rollout", "order", "--svg", "--site", shop, PATH="/nonexistent")
+    done = node.run("rollout", "plan", "--svg", "--site", shop, PATH="/nonexistent")
     assert (done.code, done.out, "apt install graphviz" in done.err) == (69, "", True)
 
 
@@ -217,13 +219,13 @@ def test_a_graph_of_too_many_values_is_refused_before_it_takes_memory(node: Node
     start = path.read_text()
     for value, count in (("[]", 4_000_000), ('"ab"', 3_000_000), ("{}", 500_000)):
         path.write_text(start + f"{value}," * count + f"{value}]}}}}}}}}")
-        done = node.run("rollout", "order", "--site", str(path))
+        done = node.run("rollout", "plan", "--site", str(path))
         assert done.code == 2
         assert "has too many values" in done.err
     path.write_text(json.dumps({"applications": {}}) + " " * (48 * 1024 * 1024))
-    assert "is too large" in node.run("rollout", "order", "--site", str(path)).err
+    assert "is too large" in node.run("rollout", "plan", "--site", str(path)).err
     path.write_text("#" * (1024 * 1024 + 1))
-    assert "is too large: YAML" in node.run("rollout", "order", "--site", str(path)).err
+    assert "is too large: YAML" in node.run("rollout", "plan", "--site", str(path)).err
 
 
 CODE = "application_component { 'Shop::Sql[a]': produces => 'sql/a' }"
@@ -239,7 +241,7 @@ def groups(done: Done) -> list[list[str]]:
 def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     web, lb = fleet.add("web", "lb")
     (db,) = fleet.add("db", puppet=True)
-    nobody = web.run("rollout", "order")
+    nobody = web.run("rollout", "plan")
     assert "No site applications were found in the Puppet environment" in nobody.out
     assert "# the inventory has no node yet: " in nobody.err
     db.node.app(CODE)
@@ -249,7 +251,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert applied.code == 0, applied.err
     # Another process publishes as well, and may be late.
     assert db.run("inventory", "publish").code == 0
-    found = web.run("rollout", "order", "--json")
+    found = web.run("rollout", "plan", "--json")
     assert (groups(found), found.err) == ([["db"]], "")
     assert found.json["applications"] == ["Shop[a]"]
     (component,) = found.json["groups"][0]["runs"][0]["components"]
@@ -260,8 +262,8 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     lb.publish_entry(
         "lb", queries=(CatalogQuery(text='servers_with_role("web")', digest="0"), asks)
     )
-    assert groups(web.run("rollout", "order", "--json")) == [["db"], ["web"], ["lb"]]
-    narrowed = web.run("rollout", "order", "--json", "--role", "lb", "--role", "db")
+    assert groups(web.run("rollout", "plan", "--json")) == [["db"], ["web"], ["lb"]]
+    narrowed = web.run("rollout", "plan", "--json", "--role", "lb", "--role", "db")
     assert groups(narrowed) == [["db"], ["lb"]]
     refused = web.run("rollout", "run", "--role", "nosuch")
     assert (refused.code, "--role: no node has the role nosuch" in refused.err) == (2, True)
@@ -278,7 +280,7 @@ def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_
     fleet.present(a, b)
     a.publish_entry("web")
     warning = f"online without an entry of a good run: {b.name}"
-    for words in (["rollout", "order"], ["query", "role=web"]):
+    for words in (["rollout", "plan"], ["query", "role=web"]):
         done = operator.run(*words)
         assert (done.code, a.name in done.out, warning in done.err) == (0, True, True)
     miss = f"the rollout would miss online nodes without an entry: {b.name}"
@@ -292,7 +294,7 @@ def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_
         assert (f"# 1 node: {a.name}" in done.err) == (words == [short])
     misspelt = operator.run("rollout", "run", "--without", f"{b.name}x")
     assert (misspelt.code, f"no known node {b.name}x (did you mean" in misspelt.err) == (2, True)
-    shown = operator.run("rollout", "order", "--json", "--without", b.name)
+    shown = operator.run("rollout", "plan", "--json", "--without", b.name)
     assert [run["node"] for group in shown.json["groups"] for run in group["runs"]] == [a.name]
     b.publish_entry("web")
     assert operator.run("query", "role=web").err == ""
@@ -357,13 +359,13 @@ def test_the_graph_of_a_server_that_wants_a_certificate(node: Node, server: Serv
     url = f"{server.address}/puppet/v3/environment/production"
     shown = ["--site-cert", str(server.certificate), "--site-key", str(server.key)]
     trusted = ["--site-ca", str(server.ca)]
-    done = node.run("rollout", "order", "--site", url, *shown, *trusted, "--json")
+    done = node.run("rollout", "plan", "--site", url, *shown, *trusted, "--json")
     assert done.code == 0, done.err
     assert done.json["applications"] == ["Lamp[app1]", "Lamp[app2]"]
 
     identity = {name: str(getattr(server, name)) for name in ("ca", "certificate", "key")}
     node.settings(identity=identity)
-    assert node.run("rollout", "order", "--site", url, "--json").json == done.json, "the node's own"
+    assert node.run("rollout", "plan", "--site", url, "--json").json == done.json, "the node's own"
 
     node.settings()
     for words, code, message in (
@@ -377,7 +379,7 @@ def test_the_graph_of_a_server_that_wants_a_certificate(node: Node, server: Serv
             "have a command, which only a YAML file may",
         ),
     ):
-        refused = node.run("rollout", "order", "--site", *words)
+        refused = node.run("rollout", "plan", "--site", *words)
         assert (refused.code, message in refused.err) == (code, True), refused.err
 
 

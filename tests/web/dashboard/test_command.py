@@ -283,7 +283,7 @@ async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     actor = acting(tmp_path, f"echo \"$@\" > {asked}; echo '{groups}'")
     assert await actor.plan({"role": "web; id"}) == [["a"], ["b", "c"]]
-    assert asked.read_text().endswith("rollout order --json --role=web; id\n")
+    assert asked.read_text().endswith("rollout plan --json --role=web; id\n")
     with pytest.raises(LocalpuppetError, match="no node has the role"):
         await acting(tmp_path, "echo 'no node has the role' >&2; exit 2").plan({"role": "x"})
 

@@ -5,7 +5,7 @@
 Puppet::Type.newtype(:application_component) do
   @doc = <<~DOC
     Declares that a part of an application is on this node, what it produces for parts on other
-    nodes and what it consumes from them. `localpuppet rollout order` orders the nodes by that.
+    nodes and what it consumes from them. `localpuppet rollout plan` orders the nodes by that.
 
         application_component { 'Lamp::Mysql[app1]':
           produces => 'Sql[app1]',
