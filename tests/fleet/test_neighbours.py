@@ -74,7 +74,7 @@ def test_a_reinstalled_node_refuses_an_older_release_without_allow_older(applied
     refused = applied.run("apply")
     assert refused.code == 2
     assert "this node published web/tags/r2 as its last release" in refused.err
-    assert "web/tags/r1 is older, by tag timestamp, than web/tags/r2" in refused.err
+    assert "web/tags/r1: is older, by tag timestamp, than web/tags/r2" in refused.err
     assert applied.run("check").code == 2
     allowed = applied.run("apply", "--allow-older")
     assert allowed.code == 0, allowed.err
@@ -160,7 +160,7 @@ def test_a_run_of_the_agent_refuses_the_older_release_too(applied: Node) -> None
     more = {**raw, "agent": {"run_interval": "2s"}, "socket": socket}
     applied.write("localpuppet.yaml", json.dumps(more))
     applied.start("agent")
-    older = "web/tags/r1 is older, by tag timestamp, than web/tags/r2"
+    older = "web/tags/r1: is older, by tag timestamp, than web/tags/r2"
     applied.wait_until(lambda: older in applied.run("history").out)
 
 

@@ -51,6 +51,15 @@ _ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
 _RESERVED = "cannot start any token"
 # Contexts of PyYAML whose beginning does not explain the error.
 _BLOCKS = ("block mapping", "block collection", "block sequence")
+# Part of a problem → what to do.
+_CURES = {
+    "tab character": "use blanks",
+    "expected ',' or": "close the bracket, or put a comma between two parts",
+    "expected ':'": "write KEY: VALUE",
+    "did not find expected": "indent the parts of one mapping or list equally",
+    "mapping values": "indent the keys of one mapping equally, and quote a value with a colon",
+    "end of stream": "close the quotes",
+}
 _DISAGREE = "YAML readers disagree on what this value is"
 _NAN = frozenset((".nan", ".NaN", ".NAN"))
 _BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
@@ -102,9 +111,10 @@ def explain(error: yaml.YAMLError, text: str) -> str:
     if _RESERVED in problem and mark is not None and mark.index < len(text):
         is_tab = text[mark.index] == "\t"
         words = "a tab cannot indent (use blanks)" if is_tab else "this text needs quotes"
+    cure = next((f" ({cure})" for part, cure in _CURES.items() if part in problem), "")
     if mark is not None:
         column = mark.index - text.rfind("\n", 0, mark.index)
-        return f"line {_line(text, mark.index)} column {column}: {words}"
+        return f"line {_line(text, mark.index)} column {column}: {words}{cure}"
     if isinstance(error, yaml.reader.ReaderError):
         # libyaml counts bytes.
         line = text.encode("utf-8", "surrogatepass").count(b"\n", 0, error.position) + 1

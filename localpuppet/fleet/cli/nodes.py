@@ -203,15 +203,15 @@ def nodes_command(
       localpuppet nodes --watch
       localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
+    fleet = FleetApp(node)
+    fleet.require_bus()
     if following:
         if any(filters.values()):
             raise click.UsageError("--watch excludes the options that choose nodes")
-
-        fleet = FleetApp(node)
         run(follow(fleet.connect, Board(fleet.verifier, node.clock, as_json=as_json)))
         return
     now = node.clock.now()
-    published, listing = run(_gathered(node, filters["expression"], needs=bool(filters["roles"])))
+    published, listing = run(_gathered(fleet, filters["expression"], needs=bool(filters["roles"])))
     rows = sort_rows(
         _chosen(_rows(published, listing, now), listing, now, filters),
         order.removeprefix("-"),
@@ -250,20 +250,19 @@ def nodes_command(
 
 
 async def _gathered(
-    node: NodeApp, expression: str | None, *, needs: bool
+    fleet: FleetApp, expression: str | None, *, needs: bool
 ) -> tuple[dict[str, dict[str, Any]], InventoryListing]:
     """Return the published states by node, and the inventory.
 
     Args:
         needs: Whether the list needs the inventory even without a query.
     """
-    fleet = FleetApp(node)
     async with fleet.connected() as kv:
         published = await fleet.online(kv)
         full = await kv.fullness()
         listing = await _listed(fleet, expression, needs=needs)
         if not full:
-            now = node.clock.now().timestamp()
+            now = fleet.node.clock.now().timestamp()
             listing = await _with_last_runs(listing, published.keys(), kv, fleet, now=now)
     if full:
         render.note(f"nodes cannot publish their state, so that of some is unknown: {full}")

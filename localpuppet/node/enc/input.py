@@ -71,7 +71,7 @@ class LoadedInput(Value):
 
     def placed(self, error: LocalpuppetError) -> LocalpuppetError:
         """Return an error about this input with its name; return other errors unchanged."""
-        return error.at(self.name) if error.where == "app" else error
+        return error.at(self.name) if error.where in ("app", self.input.app) else error
 
 
 class InputReader(Value):

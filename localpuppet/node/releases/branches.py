@@ -224,7 +224,7 @@ class MutableCode(LockedModules):
         is_branch = path.is_branch and (declared or not (self.modules / path).is_dir())
         if is_branch and self.immutable_only:
             raise InvalidInputError(
-                f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
+                "can change, and 'immutable_only' is set", where=str(path), hint="name a tag"
             )
         return is_branch
 
@@ -308,7 +308,7 @@ class MutableCode(LockedModules):
         staged, store = self._records.of(app), self.supply.store
         if staged is None or not store.has(staged.tree_sha256):
             raise InvalidInputError(
-                f"{app} is not on this node", where="app", hint="'localpuppet stage' fetches it"
+                "is not on this node", where=str(app), hint="'localpuppet stage' fetches it"
             )
         directory = store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)

@@ -151,8 +151,8 @@ class Ledger:
             why = "which was applied after it"
         if older:
             raise InvalidInputError(
-                f"{app} is older than {current}, {why}",
-                where="app",
+                f"is older than {current}, {why}",
+                where=str(app),
                 hint="run 'localpuppet rollback', or 'localpuppet apply --allow-older'",
             )
 
@@ -161,9 +161,9 @@ class Ledger:
         same_source = app.is_tag and app.source == before.release.source
         if same_source and mine is not None and last is not None and mine < last:
             raise InvalidInputError(
-                f"{app} is older, by tag timestamp, than {before.release}, which this"
-                " node published as its last release",
-                where="app",
+                f"is older, by tag timestamp, than {before.release}, which this node published"
+                " as its last release",
+                where=str(app),
                 hint="to accept it, run 'localpuppet apply --allow-older'",
             )
 

@@ -111,18 +111,18 @@ def resolve(
     if app.is_assigned:
         raise InvalidInputError(
             f"no release of {app.source} is assigned to this node",
-            where="app",
+            where=str(app),
             hint=f"assign a release: 'localpuppet assign NODE {app.source}/tags/TAG'",
         )
     inside = [modules, store / "objects", store / "releases"]
-    name = _directory(app, inside, where="app", sources=sources)
+    name = _directory(app, inside, where=str(app), sources=sources)
     staged = _staged(app, name, store)
     if staged is not None:
         VerificationCache(store).current().refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(
-            f"{app} can change, and 'immutable_only' is set", where="app", hint="name a tag of it"
+            "can change, and 'immutable_only' is set", where=str(app), hint="name a tag of it"
         )
     manifest_file = directory / MANIFEST
     if not manifest_file.exists():
@@ -287,8 +287,8 @@ def _staged(app: ReleasePath, name: Path, store: Path) -> StagedRelease | None:
     staged = StagedRecords(store).of(app)
     if staged is None or not (store / "releases" / staged.composition).is_dir():
         raise InvalidInputError(
-            f"{app} is incomplete on this node: its record or its link directory is missing",
-            where="app",
+            "is incomplete on this node: its record or its link directory is missing",
+            where=str(app),
             hint="'localpuppet stage' repairs it",
         )
     return staged
@@ -330,7 +330,7 @@ def _directory(
             declared = f"'sources: {{{name.source}: {{git: URL}}}}'"
             hint = near or f"declare it in localpuppet.yaml: {declared}"
         raise InvalidInputError(
-            f"{name} does not exist: there is no directory {path}{problem}", where=where, hint=hint
+            f"does not exist: there is no directory {path}{problem}", where=where, hint=hint
         )
     for way in (*reversed(Path(name).parents), Path(name)):  # who writes one can exchange the next
         refuse_foreign(modules / way)
@@ -339,10 +339,10 @@ def _directory(
         # A tag that is a link to trunk is mutable, whatever it is called.
         points_at = ReleasePath(real.relative_to(modules.resolve()))
         if not points_at.is_tag:
-            raise InvalidInputError(f"{name} is a link to {points_at}, no tag", where=where)
+            raise InvalidInputError(f"is a link to {points_at}, no tag", where=where)
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
         raise InvalidInputError(
-            f"{name} is a link that points outside {modules}",
+            f"is a link that points outside {modules}",
             where=where,
             hint="keep modules inside",
         )

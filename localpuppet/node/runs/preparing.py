@@ -515,7 +515,7 @@ class AssignmentService(Value):
             self.ledger.check_forward(wanted.release)
         except InvalidInputError as error:
             hint = "pass --allow-older; the policy of the node must allow you the action 'older'"
-            raise InvalidInputError(error.what, where="release", hint=hint) from error
+            raise InvalidInputError(error.what, where=error.where, hint=hint) from error
 
     def _check_values(self, given: LoadedInput, wanted: Assignment, release: Release) -> None:
         document = node_document(given, release.enc, answer=self.answer())

@@ -99,6 +99,8 @@ def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> Non
         ["assign", "b.example.com", "app/tags/r1"],
         ["capture", "nodes", "--query", ""],
         ["rollout", "run", "b.example.com"],
+        ["nodes"],
+        ["nodes", "--watch"],
         ["query", "role=web"],
         ["inventory", "exports"],
         ["inventory", "exports", "--policy"],

@@ -75,6 +75,10 @@ def test_a_query_names_what_no_node_has(asking: Node) -> None:
     ):
         for command in (("query",), ("nodes", "--query"), ("plan", "--query")):
             assert f"# warning: no node has the {unknown}\n" in asking.run(*command, query).err
+    for word, meant in (("role", "role=VALUE"), ("os", "os=VALUE"), ("app", "Class[App]")):
+        warning = f"# warning: no node has {word!r} in its name (did you mean {meant!r}?)\n"
+        assert asking.run("query", word).err == warning
+    assert asking.run("query", "web").err == asking.run("query", "nosuch").err == ""
     assert "no node has the role wbe (did you mean 'web'?)" in asking.run("plan", "--role=wbe").err
     assert "no node has the role wbe (did you mean 'web'?)" in asking.run("nodes", "--role=wbe").err
     assert asking.run("query", "os.family=Plan9 and role=web and not Class[App]").err == ""

@@ -160,7 +160,7 @@ def test_if_tags_or_signatures_are_required_a_branch_is_refused(node: Node, cont
     for verb in ("stage", "apply", "check"):
         refused = node.run(verb)
         assert refused.code == 2
-        assert f"{APP} can change, and 'immutable_only' is set" in refused.err
+        assert f"{APP}: can change, and 'immutable_only' is set" in refused.err
     signed = {"git": control.url, "require_signed": True, "signers": "keys"}
     node.write("keys", "")
     node.settings(**{**settings, "sources": {"control": signed}})

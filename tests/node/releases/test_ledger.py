@@ -36,7 +36,9 @@ def test_an_allowed_step_back_does_not_change_the_order(tmp_path: Path) -> None:
     ledger.check_forward(R2)
     ledger.check_forward(R3)
     ledger.check_forward(R4)
-    with pytest.raises(InvalidInputError, match="web/tags/r1 is older than web/tags/r2, which was"):
+    with pytest.raises(
+        InvalidInputError, match="web/tags/r1: is older than web/tags/r2, which was"
+    ):
         ledger.check_forward(R1)
 
 

@@ -13,7 +13,7 @@ from tests.rigs.signing import TAGGED_AT, payload, put_tag
 def test_check_stages_no_release(site: Node) -> None:
     refused = site.run("check")
     assert refused.code == 2
-    assert "there is no directory" in refused.err
+    assert f"{site.root}/input.yaml: web/tags/r1: does not exist: there is no dir" in refused.err
     assert "('localpuppet stage' fetches it)" in refused.err
     assert not (site.state / "objects").exists()
     site.write("input.yaml", "app: control/tags/r1\n")
@@ -21,6 +21,8 @@ def test_check_stages_no_release(site: Node) -> None:
     assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
     site.write("input.yaml", "app: control/tags\n")
     assert "(did you mean" not in site.run("check").err
+    for words in (["stage", "r2"], ["release", "diff", "r2", "web/tags/r2"]):
+        assert "error: r2: does not exist: there is no directory" in site.run(*words).err
     for app, near in (
         ("wbe/tags/r1", "web"),
         ("web/r1", "web/tags/r1"),
@@ -181,7 +183,7 @@ def test_an_input_with_an_older_release_is_refused_unless_allowed(
     for words in (["apply"], ["check"], ["check", str(site.root / "input.yaml")]):
         refused = site.run(*words)
         assert refused.code == 2
-        assert "web/tags/r2 is older than web/tags/r3" in refused.err
+        assert "web/tags/r2: is older than web/tags/r3" in refused.err
     assert site.run("check", "--allow-older").code == 0
     assert site.run("apply", "--noop", "--allow-older").code == 0
     allowed = site.run("apply", "--allow-older")
@@ -212,7 +214,7 @@ def test_tag_timestamps_decide_which_release_is_older(site: Node, forge: Forge) 
     for _ in range(2):
         refused = site.run("apply")
         assert refused.code == 2, refused.out
-        assert "web/tags/r2 is older than web/tags/r4, by tag timestamp" in refused.err
+        assert "web/tags/r2: is older than web/tags/r4, by tag timestamp" in refused.err
     point_at(site, "r4")
     assert site.run("apply").code == 0
     point_at(site, "r5")

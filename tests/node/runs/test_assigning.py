@@ -177,7 +177,7 @@ def test_an_older_release_is_accepted_only_with_allow_older(node: Site) -> None:
     for app in (R1, R2):
         node.assigning.stage(wants(app))
         node.ran(app)
-    with pytest.raises(InvalidInputError, match=r"web/tags/r1 is older than web/tags/r2.*'older'"):
+    with pytest.raises(InvalidInputError, match=r"web/tags/r1: is older than web/tags/r2.*'older'"):
         node.assigning.take(wants(R1))
     node.assigning.take(wants(R1, allow_older=True))
     held = node.kept.read()

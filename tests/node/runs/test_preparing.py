@@ -218,7 +218,7 @@ def test_a_layer_that_the_release_does_not_have_is_refused(site: Site) -> None:
 def test_an_older_release_is_refused_before_it_is_resolved_unless_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
-    with pytest.raises(InvalidInputError, match="r1 is older than app/tags/r2"):
+    with pytest.raises(InvalidInputError, match="r1: is older than app/tags/r2"):
         site.preparation().prepare(OPTIONS)
     assert site.resolved == []
     prepared = site.preparation().prepare(OPTIONS, allow_older=True)

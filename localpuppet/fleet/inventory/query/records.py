@@ -253,6 +253,13 @@ def check_facts(connection: sqlite3.Connection, select: Select) -> None:
                 )
 
 
+# What else a word of a query may mean: a role, or the title of a class.
+_MEANINGS = (
+    "SELECT (SELECT 'role=' || value FROM live CROSS JOIN json_each(roles) WHERE value = ?1),"
+    " (SELECT 'Class[' || title || ']' FROM classes WHERE lower(title) = lower(?1))"
+)
+
+
 def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[str]:
     """Yield a line for each fact, role and class in a condition on nodes that no node has.
 
@@ -269,7 +276,11 @@ def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[
             value = part.value.text if isinstance(part.value, Loose) else part.value
             known = "SELECT value FROM live CROSS JOIN json_each(roles)"
             yield from _unknown(connection, "role", str(value), known)
-        elif isinstance(part, Compare) and part.field.column == "facts":
+        elif not isinstance(part, Compare):
+            continue
+        elif part.field.column == "certname" and part.operator is Operator.MATCH:
+            yield from _misplaced(connection, str(part.value))
+        elif part.field.column == "facts":
             path, parent = exact_path(part.field), exact_path(part.field)[:0]
             if not path or has_fact(connection, path):
                 continue
@@ -281,6 +292,15 @@ def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[
             name = ".".join(map(str, path))
             prefix = ".".join([*map(str, parent), ""])
             yield from _unknown(connection, "fact", name, known, prefix)
+
+
+def _misplaced(connection: sqlite3.Connection, word: str) -> Iterator[str]:
+    """Yield that a word is in no node's name, if it is that of a fact, a role or a class."""
+    meanings = [f"{word}=VALUE"] if word == ROLE.column or has_fact(connection, (word,)) else []
+    meanings += connection.execute(_MEANINGS, (word,)).fetchone()
+    in_names = connection.execute("SELECT 1 FROM live WHERE instr(certname, ?)", (word,))
+    if (meant := next(filter(None, meanings), None)) and not in_names.fetchone():
+        yield f"no node has {word!r} in its name (did you mean {meant!r}?)"
 
 
 def _unknown(

@@ -305,7 +305,7 @@ def diff_command(
     from localpuppet.node.releases.comparison import differences as compared
     from localpuppet.node.releases.comparison import texts as texts_of
 
-    paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
+    paths = [ReleasePath.parse(name, where="RELEASE") for name in (before, after)]
     releases = [node.provider.provide(path) for path in paths]
     differences = compared(*releases, reader=node.files)
     if catalog is not None:
