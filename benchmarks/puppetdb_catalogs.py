@@ -22,11 +22,11 @@ from overhead import DEBIAN_MODULES, SITE
 from puppetdb_server import UNPACKED, PuppetDb, running
 
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity, Select
+from localpuppet.fleet.kept_catalogs import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from tests.doubles.inventory import MemoryInventory

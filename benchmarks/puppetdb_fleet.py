@@ -15,7 +15,6 @@ from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper, pack_catalog
 from localpuppet.fleet.exports.held import exports_writer
 from localpuppet.fleet.exports.resource import pack
 from localpuppet.fleet.history.history_records import (
@@ -29,6 +28,7 @@ from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.entry_publisher import PublisherIdentity, publish
 from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.kept_catalogs import CatalogKeeper, pack_catalog
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier

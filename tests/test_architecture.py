@@ -43,6 +43,12 @@ def test_the_table_lists_each_package() -> None:
         re.findall(r"^\| `([\w/]+)`", table, re.MULTILINE)
     )
     assert missing == set(), "add rows to the table of packages in docs/contribute/architecture.md"
+    rows = re.findall(r"^\| `([\w/.]+)` \|.*\| (`[^|]+) \|$", table, re.MULTILINE)
+    assert len(rows) > 20
+    for package, files in rows:
+        place = ROOT / "localpuppet" / package
+        for name in re.findall(r"`([^`]+)`", files):
+            assert ((place if place.is_dir() else place.parent) / name).is_file(), (package, name)
 
 
 def test_the_drawing_has_a_box_for_each_package_to_the_left_of_what_it_imports() -> None:

@@ -5,5 +5,5 @@ one that uses the bus raises `UnavailableError` if the bus does not answer in ti
 
 packages: `agent`, `bus`, `catalogs`, `cli`, `edges`, `exports`, `history`, `inventory`,
     `leases`, `requests`, `triggers`, `trust`.
-acts: `fleet_settings`, `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
+acts: `kept_catalogs`, `fleet_settings`, `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
 """

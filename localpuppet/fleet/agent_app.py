@@ -16,8 +16,7 @@ from localpuppet.base.machine.service_manager import ServiceManager, given_socke
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.base.machine.waiting import run_until
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
-from localpuppet.fleet.agent.agent_status import Describer
-from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide, lend_store
+from localpuppet.fleet.agent.bus_session import BusSession, Describer, LocalRunSide, lend_store
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory, ReturnRoute
 from localpuppet.fleet.agent.confirming import (
     BusProbe,
@@ -48,7 +47,6 @@ from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy import ProxyKeyValue
 from localpuppet.fleet.bus.servers import ServerSelector
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.edges.cycles import CycleWatch
 from localpuppet.fleet.edges.reactions import DependencySource, ReactionMemory
 from localpuppet.fleet.edges.reactor import (
@@ -60,6 +58,7 @@ from localpuppet.fleet.edges.reactor import (
 from localpuppet.fleet.inventory.entry_publisher import Publisher
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.kept_catalogs import CatalogKeeper
 from localpuppet.fleet.leases.keeper import Keeper, LeaseBook, LockUsers
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.requests.request_handler import Actions, RequestHandler

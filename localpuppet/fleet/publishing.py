@@ -38,8 +38,8 @@ from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.catalogs.keeping import CatalogKeeper
     from localpuppet.fleet.history.node_history import NodeHistory
+    from localpuppet.fleet.kept_catalogs import CatalogKeeper
     from localpuppet.fleet.trust.signing import MessageSigner
 
 Note = Callable[[str], None]
@@ -78,7 +78,7 @@ class NodePublishing:
     @property
     def catalogs(self) -> "CatalogKeeper":
         """The catalog of the last good run."""
-        from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+        from localpuppet.fleet.kept_catalogs import CatalogKeeper
 
         return CatalogKeeper(self.state)
 
@@ -147,7 +147,7 @@ class NodePublishing:
         self, note: Note, run: RunDirectory, published: InventoryEntry
     ) -> InventoryEntry:
         """Keep a good run's catalog; return the entry with it, if this node publishes catalogs."""
-        from localpuppet.fleet.catalogs.keeping import CatalogHeader
+        from localpuppet.fleet.kept_catalogs import CatalogHeader
 
         header = self.catalogs.keep(
             run.public,

@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.site_command import EncCommand
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
-    from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
-    from localpuppet.node.puppet.environment import LeanStart
+    from localpuppet.node.puppet.command_line import ApplyCommand, Compilation, LeanStart
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.puppet.launching import CompiledRuby
     from localpuppet.node.releases.branches import CodeSupply, MutableCode
     from localpuppet.node.releases.fetch import Supply
-    from localpuppet.node.releases.garbage import GarbageCollector
     from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
     from localpuppet.node.releases.release_files import ReleaseFiles
     from localpuppet.node.releases.staged_records import StagedRelease
-    from localpuppet.node.releases.staging import Approve, ReleaseStaging
+    from localpuppet.node.releases.staging import Approve, GarbageCollector, ReleaseStaging
     from localpuppet.node.releases.store import Store
     from localpuppet.node.runs.attempts import Attempts
     from localpuppet.node.runs.classifier import Classifier
@@ -596,7 +594,7 @@ class NodeApp:
             StateError: Facter's cache directory cannot be created.
         """
         from localpuppet.base.machine.files import make_private
-        from localpuppet.node.puppet.environment import FacterConf, LeanStart
+        from localpuppet.node.puppet.command_line import FacterConf, LeanStart
 
         facter = None
         if self.settings.puppet.facter_conf is not None:
@@ -620,7 +618,7 @@ class NodeApp:
         Args:
             base: Other variables than those of this process; `None` for these.
         """
-        from localpuppet.node.puppet.environment import LeanStart, environment
+        from localpuppet.node.puppet.command_line import LeanStart, environment
 
         lean = LeanStart(
             flags=installation.lean,
@@ -984,7 +982,7 @@ class NodeApp:
 
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
-        from localpuppet.node.releases.garbage import GarbageCollector
+        from localpuppet.node.releases.staging import GarbageCollector
         from localpuppet.node.runs.interface_reader import KeptInterfaces
 
         settings = self.settings

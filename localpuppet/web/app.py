@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, RunId, SignerName
     from localpuppet.base.formats.values import Json
     from localpuppet.base.machine.ports import Log
-    from localpuppet.fleet.catalogs.keeping import NodeCatalog
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.view import View
+    from localpuppet.fleet.kept_catalogs import NodeCatalog
     from localpuppet.node.app import NodeApp
     from localpuppet.web.access.rules import AccessRule, Ends
     from localpuppet.web.access.serving import ListenAddress
@@ -374,7 +374,7 @@ class WebApp:
 
     def _catalogs(self, reports: "ReportViews") -> "CatalogSource":
         """Return the source of whole catalogs, which reads from the bus and asks nodes."""
-        from localpuppet.fleet.catalogs.keeping import CatalogKeeper, CatalogReader
+        from localpuppet.fleet.kept_catalogs import CatalogKeeper, CatalogReader
         from localpuppet.web.puppetdb.catalogs import CatalogSource
 
         reader = CatalogReader(

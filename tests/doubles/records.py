@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.columns import OF_REPORTS
 from localpuppet.fleet.inventory.query.compiling import ALIASES, OF_ENTRY, Relation
 from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, filled
-from localpuppet.fleet.inventory.query.tree import Entity, Select
+from localpuppet.fleet.inventory.query.tree import OF_REPORTS, Entity, Select
 
 
 class MemoryRecords:

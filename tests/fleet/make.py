@@ -11,7 +11,6 @@ from typing import Any
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
-from localpuppet.fleet.catalogs.keeping import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
 from localpuppet.fleet.history.history_records import (
     DAY,
@@ -26,6 +25,7 @@ from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
+from localpuppet.fleet.kept_catalogs import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.machine.own_program import shared_file
-from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.command_line import LeanStart
 from localpuppet.node.puppet.installation import LEAN_FLAGS
 from tests.rigs.bench import Bench, copy_puppet
 from tests.rigs.node import compiled_pack

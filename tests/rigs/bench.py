@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localpuppet.node.puppet.environment import LeanStart, environment
+from localpuppet.node.puppet.command_line import LeanStart, environment
 from tests.rigs.agent_peer import Answer, Peer, Question, agree
 from tests.rigs.node import PATIENCE, REPOSITORY
 

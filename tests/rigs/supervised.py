@@ -14,8 +14,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd
 from localpuppet.node.enc.document import NodeDocument, ReleaseEnc
 from localpuppet.node.enc.input import InputReader, LoadedInput
-from localpuppet.node.puppet.command_line import ApplyCommand, Compilation
-from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.command_line import ApplyCommand, Compilation, LeanStart
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.release import Release

@@ -129,7 +129,7 @@ def probe_environment(
     base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
 ) -> dict[str, str]:
     """Return an environment in which Ruby confirms `lean` on standard error."""
-    from localpuppet.node.puppet.environment import LeanStart, environment
+    from localpuppet.node.puppet.command_line import LeanStart, environment
 
     start = LeanStart(flags=lean, file=lean_start)
     return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})

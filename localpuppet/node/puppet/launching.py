@@ -38,8 +38,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ports import Child, Processes, ProcessTable
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.command_line import Compilation
-from localpuppet.node.puppet.environment import FacterConf, LeanStart, environment
+from localpuppet.node.puppet.command_line import Compilation, FacterConf, LeanStart, environment
 from localpuppet.node.puppet.installation import Installation, find_ruby
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Puppet code on the node: releases, how a node fetches them, and how it verifies them.
 
 decides: `limits`, `manifest`, `modules`, `source`.
-acts: `branches`, `comparison`, `composing`, `fetch`, `garbage`, `ledger`, `module_metadata`,
-  `release`, `release_files`, `staged_records`, `staging`, `store`, `verification`.
+acts: `branches`, `comparison`, `composing`, `fetch`, `ledger`, `release`, `release_files`,
+  `staged_records`, `staging`, `store`, `verification`.
 packages: `author`, `forge`, `git`, `packages`.
 private: `tar`.
 """

@@ -37,7 +37,7 @@ from localpuppet.base.machine.files import (
     write_json,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.author.leftovers import unused_parts
+from localpuppet.node.releases.author.tagging import unused_parts
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.git_modules import CommitPin, head

@@ -14,7 +14,7 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.author.hiera_data import NAME as HIERA
 from localpuppet.node.releases.author.hiera_data import check_data, refuse_unloadable, yaml_files
-from localpuppet.node.releases.author.leftovers import OwnModules, own_modules, unused_parts
+from localpuppet.node.releases.author.tagging import OwnModules, own_modules, unused_parts
 from localpuppet.node.releases.composing import layout
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.git_modules import GitModule, Pin
@@ -22,7 +22,7 @@ from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.manifest import Lock, Manifest
-from localpuppet.node.releases.module_metadata import unmet
+from localpuppet.node.releases.modules import unmet
 from localpuppet.node.releases.release import ENC
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import tag_of

@@ -18,8 +18,7 @@ from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, 
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.instance_facts import write_facts
-from localpuppet.node.puppet.command_line import ApplyCommand, with_names
-from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.command_line import ApplyCommand, LeanStart, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import (
     LaunchedPuppet,

@@ -16,7 +16,6 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.catalogs.keeping import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.compiling import ALIASES, Relation
 from localpuppet.fleet.inventory.query.records import (
@@ -29,6 +28,7 @@ from localpuppet.fleet.inventory.query.records import (
 )
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.kept_catalogs import NodeCatalog
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
 from localpuppet.web.access.http_limits import MAX_NAMED_CATALOGS
 from localpuppet.web.puppetdb.report_rows import report_hash

@@ -28,10 +28,16 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
-from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, allowed, columns_of, counts_by
-from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
+from localpuppet.fleet.inventory.query.tree import (
+    LATEST,
+    NODE_STATE,
+    Entity,
+    Select,
+    conjuncts,
+    is_equality,
+)
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text

@@ -21,8 +21,8 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.captures import CaptureKeeper, CaptureRules, read_capture
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.inventory.facts import FactSelection
+from localpuppet.fleet.kept_catalogs import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys

@@ -11,7 +11,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.keeping import (
+from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
+from localpuppet.fleet.kept_catalogs import (
     FRESH,
     CatalogHeader,
     CatalogKeeper,
@@ -19,7 +20,6 @@ from localpuppet.fleet.catalogs.keeping import (
     NodeCatalog,
     ask_catalog,
 )
-from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.requests.request_client import REPLY_CHUNK
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

@@ -6,15 +6,15 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.keeping import (
+from localpuppet.fleet.inventory.entry import CatalogSummary
+from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.kept_catalogs import (
     CatalogHeader,
     CatalogKeeper,
     NodeCatalog,
     ask_catalog,
     unpack_catalog,
 )
-from localpuppet.fleet.inventory.entry import CatalogSummary
-from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.requests.request_client import RequestClient
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier

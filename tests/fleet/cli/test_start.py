@@ -26,7 +26,7 @@ HEAVY = {
 }
 HEAVY_FOR_STATUS = {
     *("localpuppet.node.releases.git.access", "localpuppet.node.releases.git.git_names"),
-    *("localpuppet.node.puppet.environment", "localpuppet.base.machine.processes"),
+    *("localpuppet.node.puppet.command_line", "localpuppet.base.machine.processes"),
     *("localpuppet.node.runs.options", "localpuppet.node.runs.verdict"),
 }
 HEAVY_FOR_ENC = {

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.ports import Child
-from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.command_line import LeanStart
 from localpuppet.node.puppet.installation import Installation, ruby_state
 from localpuppet.node.puppet.launching import LIMITS, PuppetLaunch, launch, server_command
 from tests.doubles.ports import FakeChild, FakeProcesses, Started

@@ -11,8 +11,8 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import ClassName, NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.catalogs.keeping import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.kept_catalogs import NodeCatalog
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock

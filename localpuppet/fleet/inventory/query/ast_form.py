@@ -11,17 +11,6 @@ from dataclasses import replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.query.columns import (
-    LISTS,
-    NESTED,
-    NODE_STATE,
-    NUMBERS,
-    PARAMETER,
-    TIMES,
-    check_column,
-    check_in_condition,
-    related_columns,
-)
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.paging import (
     QueryClauses,
@@ -34,6 +23,12 @@ from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     CERTNAME,
+    LISTS,
+    NESTED,
+    NODE_STATE,
+    NUMBERS,
+    PARAMETER,
+    TIMES,
     And,
     Compare,
     Condition,
@@ -47,11 +42,14 @@ from localpuppet.fleet.inventory.query.tree import (
     Or,
     Select,
     TimeValue,
+    check_column,
+    check_in_condition,
     check_size,
     equal,
     is_equality,
     parse_step,
     related,
+    related_columns,
 )
 from localpuppet.node.puppet.fault import LEFT_OUT, is_public_title
 

@@ -22,7 +22,6 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.columns import NESTED, TAG
 from localpuppet.fleet.inventory.query.query_limits import (
     MAX_EXPRESSION,
     MAX_EXPRESSION_MEMORY,
@@ -30,6 +29,8 @@ from localpuppet.fleet.inventory.query.query_limits import (
     MAX_SUBJECT,
 )
 from localpuppet.fleet.inventory.query.tree import (
+    NESTED,
+    TAG,
     Compare,
     Field,
     Loose,

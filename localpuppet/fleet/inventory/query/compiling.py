@@ -16,13 +16,6 @@ from typing import Any, Protocol
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.columns import (
-    COLUMNS,
-    NESTED,
-    NUMBERS,
-    PARAMETER,
-    TAG,
-)
 from localpuppet.fleet.inventory.query.comparing import (
     exact_path,
     key,
@@ -32,6 +25,11 @@ from localpuppet.fleet.inventory.query.comparing import (
     values_of,
 )
 from localpuppet.fleet.inventory.query.tree import (
+    COLUMNS,
+    NESTED,
+    NUMBERS,
+    PARAMETER,
+    TAG,
     Aggregate,
     AggregateFunction,
     And,

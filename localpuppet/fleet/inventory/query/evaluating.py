@@ -21,7 +21,6 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
-from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
 from localpuppet.fleet.inventory.query.query_limits import (
@@ -45,6 +44,9 @@ from localpuppet.fleet.inventory.query.records import (
 )
 from localpuppet.fleet.inventory.query.tree import (
     CERTNAME,
+    COLUMNS,
+    OF_REPORTS,
+    TIMES,
     Aggregate,
     Entity,
     Field,

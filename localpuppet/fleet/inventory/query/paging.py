@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.columns import NESTED, NUMBERS, check_column, check_in_result
 from localpuppet.fleet.inventory.query.query_limits import MAX_FIELDS, MAX_PATH_STEPS
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
+    NESTED,
+    NUMBERS,
     Aggregate,
     AggregateFunction,
     Condition,
@@ -23,6 +24,8 @@ from localpuppet.fleet.inventory.query.tree import (
     Select,
     SortOrder,
     Step,
+    check_column,
+    check_in_result,
 )
 
 # A quoted part ends at a quote before a dot or the end.

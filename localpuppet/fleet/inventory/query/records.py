@@ -24,18 +24,16 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.inventory.facts import unpublished
-from localpuppet.fleet.inventory.query.columns import (
+from localpuppet.fleet.inventory.query.comparing import exact_path
+from localpuppet.fleet.inventory.query.compiling import COUNT, JSON, Relation
+from localpuppet.fleet.inventory.query.tree import (
     COLUMNS,
     LISTS,
     NESTED,
     OF_REPORTS,
     PARAMETER,
-    TAG,
-)
-from localpuppet.fleet.inventory.query.comparing import exact_path
-from localpuppet.fleet.inventory.query.compiling import COUNT, JSON, Relation
-from localpuppet.fleet.inventory.query.tree import (
     ROLE,
+    TAG,
     Aggregate,
     And,
     Compare,

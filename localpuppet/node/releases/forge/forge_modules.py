@@ -47,21 +47,19 @@ from localpuppet.node.releases.limits import (
     MAX_REDIRECTS,
     Budget,
 )
-from localpuppet.node.releases.module_metadata import (
+from localpuppet.node.releases.modules import (
     LATEST,
     METADATA,
-    ModuleVersion,
-    Range,
-    newest,
-    read_metadata,
-)
-from localpuppet.node.releases.modules import (
     Module,
     ModuleAccess,
     ModulePin,
     ModuleSource,
+    ModuleVersion,
+    Range,
     Trees,
     check_fields,
+    newest,
+    read_metadata,
     register,
 )
 from localpuppet.node.releases.store import CHUNK, sha256_of

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.author.hiera_data import MAX_WARNINGS, check_data
-from localpuppet.node.releases.author.leftovers import left_of_puppetfile, unused_code
+from localpuppet.node.releases.author.tagging import left_of_puppetfile, unused_code
 from localpuppet.node.releases.composing import ReleaseLayout
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.modules import parse_module

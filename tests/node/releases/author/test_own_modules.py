@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.node.releases.author.leftovers import own_modules
+from localpuppet.node.releases.author.tagging import own_modules
 from localpuppet.node.releases.git.work_tree import Ignored
 from tests.rigs.forge import Forge, Repo, klass, make
 from tests.rigs.module_forge import ModuleForge

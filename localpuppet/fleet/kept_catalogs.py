@@ -19,11 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.converter import (
-    JsonRecord,
-    from_record,
-    to_record,
-)
+from localpuppet.base.formats.converter import JsonRecord, from_record, to_record
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.packed import unpacked
