@@ -146,7 +146,6 @@ def test_the_overview_describes_ten_commands_and_names_all_others() -> None:
         ("agent --disable x", "disable"),
         ("trigger --noop web01", "runonce --noop"),
         ("rollout plan --noop", "rollout run --noop"),
-        ("rollout order --site a.yaml", "rollout plan"),
         ("status --format json", "--json"),
         ("trigger -W role=web", "--query"),
         ("report --targets web01", "--node"),

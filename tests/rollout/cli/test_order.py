@@ -79,8 +79,10 @@ def shop(node: Node) -> str:
 
 
 def test_a_pipe_gets_chorias_text_byte_for_byte(node: Node) -> None:
-    done = node.run("plan", "--site", LAMP)
-    assert "# 'plan' is now 'rollout plan'" in done.err
+    for old, new in (("plan", "rollout plan"), ("order", "plan")):
+        done = node.run(*(["rollout"] if old == "order" else []), old, "--site", LAMP)
+        assert (done.code, done.out) == (0, CHORIA)
+        assert f"# '{old}' is now '{new}'" in done.err
     done = node.run("rollout", "plan", "--site", LAMP)
     assert (done.code, done.out, done.err) == (0, CHORIA, "")
 
