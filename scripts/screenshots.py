@@ -188,7 +188,7 @@ def rollout(site: Site, nodes: list[tuple[str, str]]) -> None:
     )
     at = datetime(2026, 11, 20, 13, tzinfo=UTC).timestamp()
     began = RolloutBegan(
-        id=ROLLOUT, caller="choria=alice", groups=tuple(groups), options=options, title="shop r42"
+        id=ROLLOUT, caller="choria=alice", groups=tuple(groups), options=options, title="shop"
     )
     journal = Journals(site.directory / "rollouts").begin(began, at=moment(at))
     releases = LastRunsReported(durations={}, releases={OLD: len(nodes)})
