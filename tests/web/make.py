@@ -217,6 +217,9 @@ class PlayedReleases:
     ) -> Mapping[str, str]:
         return {name: self._site.texts[name] for name in names if name in self._site.texts}
 
+    def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
+        return (place, self._site.manifests[place]) if place in self._site.manifests else ("", "")
+
     def previous(self) -> Mapping[str, ReleasePath]:
         apps = [one.release for one in self._site.staged]
         return {after: before for before, after in pairwise(apps)}
@@ -233,6 +236,7 @@ class Site:
     staged: list[StagedRelease] = field(default_factory=list)
     differences: dict[str, NameDifference] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    manifests: dict[str, str] = field(default_factory=dict)
     known: SiteInventory | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
@@ -307,7 +311,7 @@ class Site:
 
     async def _tell(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         self.asked.append(f"{action} {node} {run}")
-        if node not in self.reports:
+        if node not in (self.reports if action == "report" else self.logs):
             raise LocalpuppetError("did not answer in time", where=node)
         return told_report(**self.reports[node]) if action == "report" else self.logs[node]
 

@@ -188,6 +188,21 @@ def texts(
     return contents
 
 
+def manifest(release: Release, place: str) -> tuple[str, str]:
+    """Return the name and the text of a module's manifest; both empty if the release has none.
+
+    Args:
+        place: `profile/manifests/db.pp`, from a node: it may be any text.
+    """
+    for directory in release.modulepath if place.endswith(".pp") else ():
+        path = (directory / place).resolve()
+        for prefix, tree in release.trees.items():
+            if path.is_relative_to(tree.resolve()) and path.is_file():
+                name = _joined(prefix, str(path.relative_to(tree.resolve())))
+                return name, _content(release, name).decode("utf-8", "replace")
+    return "", ""
+
+
 def _joined(prefix: str, name: str) -> str:
     return f"{prefix}/{name}" if prefix else name
 

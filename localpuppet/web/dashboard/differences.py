@@ -25,6 +25,8 @@ FILES = "files"
 # Lines of a file's diff that are shown, and characters of a line.
 MOST_LINES = 1000
 MAX_LINE = 500
+# Lines before and after an error, and lines of a diff beside it.
+AROUND, MOST_AT_ONCE = 3, 60
 # Diffs that are open at first.
 MOST_OPEN = 10
 _STYLES = {"+": ADDED, "-": REMOVED, "@": "place"}
@@ -176,6 +178,35 @@ class DifferenceViews:
             with_text=self.with_text,
             problem=problem,
         )
+
+    async def code(
+        self, release: str, place: str, worked: str
+    ) -> tuple[Sequence[tuple[int, str]], FileDiff | None]:
+        """Return the lines of a manifest around a place, and how it differs from another release.
+
+        Args:
+            release: The staged release with the error.
+            place: File and line, from a node.
+            worked: The last good release, or empty.
+        """
+        file, _, line = place.rpartition(":")
+        lines: Sequence[tuple[int, str]] = ()
+        if not (self.with_text and line.isdecimal() and release):
+            return (), None
+        try:
+            broke = ReleasePath.parse(release, where="release")
+            name, text = await asyncio.to_thread(self.staged.manifest, broke, file)
+            first = max(int(line[:9]) - AROUND, 1)
+            shown = text.splitlines()[first - 1 : first + 2 * AROUND]
+            lines = [(first + at, shortened(one, MAX_LINE)) for at, one in enumerate(shown)]
+            if not name or worked in ("", release):
+                return lines, None
+            before = ReleasePath.parse(worked, where="release")
+            texts = await asyncio.to_thread(self.staged.texts, before, broke, [name])
+            diff = FileDiff.of(name, texts.get(name, ""))
+            return lines, replace(diff, lines=diff.lines[:MOST_AT_ONCE])
+        except (LocalpuppetError, OSError, ValueError):  # a node may send any place
+            return lines, None
 
     async def file(self, request: Request) -> Response:
         """Send all differences as a file."""

@@ -323,7 +323,7 @@ def _classes_of(reader: InventoryReader) -> Mapping[str, int]:
 
 
 class Reports:
-    """Requests the reports and logs of runs from nodes, and caches them.
+    """Requests the reports and logs of runs from nodes, each once for all pages.
 
     Args:
         tell: Sends one request; raises its error.
@@ -332,7 +332,9 @@ class Reports:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._known: BoundedDict[tuple[str, str, str], Mapping[str, Json]] = BoundedDict(REPORTS)
+        self._known: BoundedDict[
+            tuple[str, NodeName, RunId], asyncio.Future[Mapping[str, Json]]
+        ] = BoundedDict(REPORTS)
 
     async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
         """Return the report of a finished run; see `runs.run_replies.report_reply`.
@@ -352,16 +354,24 @@ class Reports:
 
     async def _ask_node(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         key = action, node, run
-        if key in self._known:
-            return self._known[key]
-        if self._slots.locked():
-            raise InvalidInputError(
-                "too many reports are being requested", hint="try again in a few seconds"
-            )
+        if key not in self._known:
+            if self._slots.locked():
+                raise InvalidInputError(
+                    "too many reports are being requested", hint="try again in a few seconds"
+                )
+            self._known[key] = asyncio.ensure_future(self._asked(*key))
+        return await asyncio.shield(self._known[key])
+
+    async def _asked(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         async with self._slots:
-            result = await self._tell(action, node, run)
-        self._known[key] = result
-        return result
+            return await self._tell(action, node, run)
+
+    def forget_problems(self, node: NodeName, run: RunId) -> None:
+        """Ask a node again that refused or did not reply."""
+        for action in ("report", "log"):
+            known = self._known.get((action, node, run))
+            if known is not None and known.done() and known.exception():
+                del self._known[action, node, run]
 
 
 # Values in a page; a node may say a hundred thousand.

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from starlette.applications import Starlette
@@ -16,9 +17,10 @@ from starlette.types import ASGIApp
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.edges.links import Links
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
@@ -177,9 +179,9 @@ class Pages:
         )
 
     async def run(self, request: Request) -> Response:
-        """Show a run; `report=1` requests its report from the node, `log=1` Puppet's log.
+        """Show a run; `details=1` requests report and log from the node, `again` after an error.
 
-        If Puppet wrote no report, the log has its first error in full.
+        The page of a failed run requests them itself, once it is open.
         """
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
@@ -191,20 +193,46 @@ class Pages:
             known = RunRow.of_end(name, row.last)  # its summary is still on its way
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
-        asks = next(
-            (action for action in ("report", "log") if request.query_params.get(action) == "1"), ""
-        )
-        reports = self._parts.reports
-        report, log, problem = None, None, ""
-        try:
-            if asks == "report":
-                report = from_record(RunReport, await reports.report(name, run))
-            if asks == "log" or (report is not None and not report.report):
-                log = RunLogTail.read(await reports.log(name, run))
-        except LocalpuppetError as error:
-            problem = str(error)
+        last = row if row is not None and row.run == run else None
+        read = self._parts.memory.read
+        worked = await asyncio.to_thread(read, run_queries.last_good, [name] * known.outcome.bad)
+        good = worked.get(name)
+        if good is not None and good.finished_at > known.finished_at:
+            good = None
+        place = last.place if last is not None and known.outcome.bad else ""
+        before = "" if good is None else good.release
+        lines, diff = await self.differing.code(known.release, place, before)
+        similar = ListQuery(failure_cause="" if last is None else last.failure_cause)
+        staged = {str(one.release): one for one in await asyncio.to_thread(self._parts.staged.all)}
+        subject = ""
+        if known.release in staged:
+            told = staged[known.release]
+            subject = await asyncio.to_thread(self._parts.staged.subject, told)
+        asks, reports = request.query_params.get("details", ""), self._parts.reports
+        (report, no_report), (log, no_log) = (None, ""), (None, "")
+        if asks:
+            if asks == "again":
+                reports.forget_problems(name, run)
+            (report, no_report), (log, no_log) = await asyncio.gather(
+                _answered(reports.report(name, run), partial(from_record, RunReport)),
+                _answered(reports.log(name, run), RunLogTail.read),
+            )
         return self._showing.page(
-            "run.html", known=known, asks=asks, report=report, log=log, problem=problem
+            "run.html",
+            known=known,
+            last=last,
+            good=good,
+            lines=lines,
+            diff=diff,
+            similar=await self.lists.listed(similar) if similar.failure_cause else (),
+            subject=subject,
+            asked=similar,
+            strip=await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS),
+            asks=asks,
+            may_ask=known.outcome.bad and row is not None and row.state != UNRESPONSIVE,
+            report=report,
+            log=log,
+            problems={no_report, no_log} - {""},
         )
 
     async def rollout(self, request: Request) -> Response:
@@ -303,6 +331,16 @@ def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str],
             after |= link.ends
     left = "some links were not evaluated" if links.unanswered else ""
     return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left
+
+
+async def _answered(
+    answer: Awaitable[Mapping[str, Json]], read: Callable[[Mapping[str, Json]], Known]
+) -> tuple[Known | None, str]:
+    """Return what a node sent of a run; else why not."""
+    try:
+        return read(await answer), ""
+    except LocalpuppetError as error:
+        return None, str(error)
 
 
 def application(parts: ViewContext) -> ASGIApp:

@@ -19,7 +19,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.releases.comparison import NameDifference, differences, texts
+from localpuppet.node.releases.comparison import NameDifference, differences, manifest, texts
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.release import Release
@@ -222,6 +222,13 @@ class StagedReleases(Protocol):
             LocalpuppetError: As `differences`.
         """
 
+    def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
+        """Return the name and the text of a module's manifest; see `comparison.manifest`.
+
+        Raises:
+            LocalpuppetError: As `differences`.
+        """
+
     def previous(self) -> Mapping[str, ReleasePath]:
         """Return the staged release before each one: of the same source, by tag timestamp."""
 
@@ -317,6 +324,11 @@ class LocalStagedReleases:
                 pair = self.resolve(before), self.resolve(after)
                 self._texts[key] = texts(*pair, names, most=MOST_TEXT)
             return self._texts[key]
+
+    def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
+        """Return the name and the text of a manifest; see `StagedReleases`."""
+        self._staged(release)
+        return manifest(self.resolve(release), place)
 
     def previous(self) -> Mapping[str, ReleasePath]:
         """Return the release before each one; see `StagedReleases`."""

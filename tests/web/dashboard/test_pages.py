@@ -18,7 +18,16 @@ from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.rules import HEADERS
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
-from tests.web.make import EVIL, EVIL_LINE, MAX_STALE, Site, listed, run_id, status, text
+from tests.web.make import (
+    EVIL,
+    EVIL_LINE,
+    MAX_STALE,
+    Site,
+    listed,
+    run_id,
+    status,
+    text,
+)
 
 
 def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
@@ -86,20 +95,46 @@ def test_a_node_has_its_facts_its_runs_and_the_nodes_that_make_it_run(
     assert len(runs | set(re.findall(r"/nodes/db01/runs/[^\"]+", text(visitor, older)))) == 41
 
 
-def test_details_of_a_run_are_requested_only_on_demand(site: Site, visitor: TestClient) -> None:
+def test_details_of_a_run_are_requested_on_demand_and_once(site: Site, visitor: TestClient) -> None:
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    assert "Request details from the node" in text(visitor, url)
-    assert site.asked == []
-    assert "did not answer in time" in text(visitor, f"{url}?report=1")
+    page = text(visitor, url)
+    assert "Request them" in page
+    assert ("data-ask" in page, site.asked) == (False, [])  # the run has not failed
+    assert "did not answer in time" in text(visitor, f"{url}?details=1")
+    assert "Try again" in text(visitor, f"{url}?details=1")
+    assert len(site.asked) == 2  # nor is a node without an answer requested by each page
     event: Json = {"message": EVIL}
     resource: Json = {"resource": EVIL, "place": EVIL, "seconds": 1.5, "events": [event]}
     site.reports["web01"] = {"report": True, "failed": [resource], "left_out": 7}
-    page = text(visitor, f"{url}?report=1")
+    page = text(visitor, f"{url}?details=again")
     assert "1.50 s" in page
     assert "<script>alert" not in page
-    assert text(visitor, f"{url}?report=1") == page
-    assert len(site.asked) == 2  # known details are not requested again
+    assert text(visitor, f"{url}?details=1") == page
+    assert len(site.asked) == 4
     site.reports["web01"] = {}
+
+
+def test_a_failed_run_shows_the_code_at_its_error_and_what_changed_there(
+    site: Site, visitor: TestClient
+) -> None:
+    place, now = "web/manifests/init.pp", site.now()
+    site.manifests[place] = "".join(f"line {number} {EVIL}\n" for number in range(1, 20))
+    site.texts[place] = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new"
+    cause = {"error": "Unknown variable: 'x'", "resource": "", "place": f"{place}:7"}
+    for name in ("web01", "web02"):
+        failed = {"outcome": "failed", "category": "no_report", "failure_cause": cause}
+        site.tell(status(name, now, last_run={**failed, "release": "web/tags/r9"}))
+    url = f"/nodes/web01/runs/{run_id(now)}"
+    page = text(visitor, url)
+    assert "data-ask" in page
+    assert site.asked == []  # the page asks, once it is open
+    for one in ("line 4 ", "line 10 ", "+new", "-old", "web02</a>", "all 2 with this failure"):
+        assert one in page, one
+    assert not any(one in page for one in ("line 3 ", "line 11 ", "<script>alert"))
+    site.manifests.clear()
+    assert "+new" not in text(visitor, url)
+    site.leave("web01")
+    assert "data-ask" not in text(visitor, url)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +153,7 @@ def test_a_malformed_report_is_not_shown(
     site: Site, visitor: TestClient, odd: dict[str, Json]
 ) -> None:
     site.reports["web01"] = odd
-    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?details=1")
     assert "did not send the data" in page
 
 
@@ -141,7 +176,7 @@ def test_a_run_shows_its_causes_its_queries_and_its_slowest_resources_up_to_a_li
         "slowest": [{"resource": "Package[nginx]", "place": "/x/init.pp:3", "seconds": 12.34}],
         "failed": many,
     }
-    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?details=1")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
     for one in (
         "trigger: db01 → lb01 → web01",
@@ -162,16 +197,15 @@ def test_a_run_shows_its_causes_its_queries_and_its_slowest_resources_up_to_a_li
 ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release assigned by &lt;script&gt;"
 
 
-def test_the_log_of_a_run_is_requested_separately(site: Site, visitor: TestClient) -> None:
-    site.reports["web01"] = {}
+def test_the_log_of_a_run_is_shown_without_a_report(site: Site, visitor: TestClient) -> None:
     site.logs["web01"] = {"lines": ["Notice: a", f"Error: {EVIL}"], "before": 7, "left_out": 2}
-    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?log=1")
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?details=1")
     assert "7 earlier lines" in page
     assert "2 lines of diffs" in page
     assert '<div class="error">Error: &lt;script&gt;' in page
-    assert [line.split()[0] for line in site.asked] == ["log"]
+    assert "did not answer in time" in page  # the report
     site.reports["web02"], site.logs["web02"] = {}, {"lines": "no list"}
-    page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?log=1")
+    page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?details=1")
     assert "did not send the data" in page
 
 
@@ -181,7 +215,7 @@ def test_the_log_replaces_a_report_that_puppet_did_not_write(
     site.reports["web01"] = {"report": False}
     site.logs["web01"] = {"lines": ["Error: Could not find class tls"], "before": 0, "left_out": 0}
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    page = text(visitor, f"{url}?report=1")
+    page = text(visitor, f"{url}?details=1")
     assert "Puppet wrote no report" in page
     assert '<div class="error">Error: Could not find class tls' in page
     assert [line.split()[0] for line in site.asked] == ["report", "log"]

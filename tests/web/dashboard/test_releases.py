@@ -116,6 +116,12 @@ def test_differing_files_are_compared_as_text_up_to_a_limit(signed: Signed) -> N
     head = "--- web/tags/r1/web/manifests/init.pp\n+++ web/tags/r2/web/manifests/init.pp\n"
     text = "-class web { notify { 'r1': } }\n+class web { notify { 'r2': } }"
     assert found["web/manifests/init.pp"] == f"{head}@@ -1 +1 @@\n{text}"
+    code = "class web { notify { 'r1': } }\n"
+    assert signed.here.manifest(R1, "web/manifests/init.pp") == ("web/manifests/init.pp", code)
+    outside = signed.site.root / "secret.pp"
+    outside.write_text("secret")
+    for place in (f"{'../' * 20}{outside}", str(outside), "manifest.yaml", "web/absent.pp", ""):
+        assert signed.here.manifest(R1, place) == ("", "")
     assert found["manifest.yaml"] == "no difference in content"
     with pytest.raises(InvalidInputError, match="web/tags/r3: is not staged"):
         signed.here.texts(R1, ReleasePath("web/tags/r3"), [])
@@ -201,6 +207,12 @@ def test_people_over_tls_see_no_text_of_files(two: Site) -> None:
     assert "web/b.pp" in words(page)
     assert "sesame" not in page
     assert "Files are shown as text on loopback only." in page
+    two.manifests = {"web/b.pp": "sesame"}
+    assert asyncio.run(views.code("web/tags/r7", "web/b.pp:1", "web/tags/r6")) == ((), None)
+    views.with_text = True
+    assert asyncio.run(views.code("web/tags/r7", "web/b.pp:1", ""))[0] == [(1, "sesame")]
+    for place in ("web/b.pp", "web/b.pp:x", "web/b.pp:99999999999999", "a\0.pp:1", "a.pp:0"):
+        assert asyncio.run(views.code("web/tags/r7", place, "not a release"))[1] is None
 
 
 def test_each_release_links_to_the_comparison_with_the_previous_one(

@@ -159,6 +159,17 @@ function soon() {
   }
 }
 
+// The page of a failed run requests the details once it is open.
+const wanted = document.querySelector("a[data-ask]");
+if (wanted) {
+  wanted.textContent = "Requested…";
+  fetch(wanted.href, { headers }).then((answer) => answer.text()).then((text) => {
+    const page = new DOMParser().parseFromString(text, "text/html");
+    showTimes(page);
+    document.getElementById("details").replaceWith(page.getElementById("details"));
+  }).catch(() => { wanted.textContent = "Try again"; });
+}
+
 let source = null;
 
 function listen() {

