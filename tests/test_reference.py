@@ -47,10 +47,6 @@ def test_a_setting_has_a_description_and_its_users() -> None:
         assert part["x-used-by"], key
 
 
-def test_the_committed_pages_are_current() -> None:
-    assert reference.find_outdated(reference.render_pages()) == []
-
-
 def test_a_setting_without_a_group_is_reported() -> None:
     assert reference.find_ungrouped(SCHEMA) == []
     properties = {**SCHEMA["properties"], "unlisted": {"type": "string"}}
