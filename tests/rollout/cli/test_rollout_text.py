@@ -3,12 +3,14 @@
 from datetime import UTC, datetime
 
 import click
+import pytest
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.requests.request_client import CatalogComparison
+from localpuppet.node.cli.render import Lines
 from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout.cli.rollout_run import SHOWN, lines
-from localpuppet.rollout.cli.rollout_text import how_far, outcome
+from localpuppet.rollout.cli.rollout_text import RolloutProgress, how_far, outcome
 from localpuppet.rollout.events import (
     Event,
     LastRunsReported,
@@ -16,6 +18,7 @@ from localpuppet.rollout.events import (
     NodeRun,
     RolloutEnding,
     RolloutPaused,
+    RolloutResumed,
 )
 from localpuppet.rollout.rollout_options import OnFailure
 from localpuppet.rollout.rollout_report import RolloutReport
@@ -70,6 +73,23 @@ def test_a_pause_shows_its_commands_and_deadline_and_a_failure_its_report() -> N
     told = outcome(reported(*events, taken=True))
     assert told.splitlines()[1:] == [
         f"'localpuppet report {run} --node n01.example.com' shows details",
+        "'localpuppet rollout resume 20261122T110000Z-0123' or 'stop' decides, "
+        "until 2026-11-22 12:30:00 UTC",
+    ]
+
+
+def test_a_rollout_that_was_killed_in_a_pause_says_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paused = RolloutPaused(reason="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
+    failed = run_ended(FIRST, NodeResult.FAILED, outcome="failed", reason="1 resource failed")
+    progress = RolloutProgress(Lines(), lambda: 0.0)
+    progress.replay([began([1, 2]), runs_started(FIRST), failed, paused])
+    progress.take(RolloutResumed(epoch=2, caller="choria=bob", machine="laptop"))
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).splitlines() == [
+        "resumed by choria=bob on laptop: 1 of 2 nodes left",
+        "paused: 1 node failed",
         "'localpuppet rollout resume 20261122T110000Z-0123' or 'stop' decides, "
         "until 2026-11-22 12:30:00 UTC",
     ]
