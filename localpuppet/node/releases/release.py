@@ -321,9 +321,10 @@ def _directory(
         if name.source == name and name not in sources:
             hint = "name a release: SOURCE/tags/TAG, or the directory of a work tree"
             first, _, tag = name.rpartition("/")
-            known = [source for source in sources if f"{first}/".startswith(f"{source}/")]
+            known = [source for source in sources if f"{first or source}/".startswith(f"{source}/")]
             if known:
-                hint = f"did you mean '{max(known, key=len)}/tags/{tag}'?"
+                source = max(known, key=len) if first or len(known) == 1 else "SOURCE"
+                hint = f"did you mean '{source}/tags/{tag}' or '{source}/branches/{tag}'?"
         elif name.source not in sources:
             problem = f", and no source {name.source!r} is configured"
             near = suggest(name.source, list(sources), most=1)

@@ -25,8 +25,9 @@ def test_check_stages_no_release(site: Node) -> None:
         assert "error: r2: does not exist: there is no directory" in site.run(*words).err
     for app, near in (
         ("wbe/tags/r1", "web"),
-        ("web/r1", "web/tags/r1"),
-        ("web/tag/r1", "web/tags/r1"),
+        ("r1", "SOURCE/tags/r1' or 'SOURCE/branches/r1"),
+        ("web/r1", "web/tags/r1' or 'web/branches/r1"),
+        ("web/tag/r1", "web/tags/r1' or 'web/branches/r1"),
     ):
         site.write("input.yaml", f"app: {app}\n")
         assert f"(did you mean '{near}'?)" in site.run("check").err
