@@ -112,7 +112,7 @@ def init_command(node: NodeApp, source: str | None, release: str | None, role: s
         raise click.UsageError("without a terminal, pass --source and --release")
     source = source or click.prompt("Repository of the Puppet code (URL or directory)", err=True)
     release = release or click.prompt("Release of this node (a tag)", default="r1", err=True)
-    is_local = Path(source).is_dir()
+    is_local = Path(source := source.removeprefix("file://")).is_dir()
     url = Path(source).resolve().as_uri() if is_local else source
     if not is_local and ":" not in source:
         raise InvalidInputError("is neither a directory nor a URL", where="--source", hint=HOW)

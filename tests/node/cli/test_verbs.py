@@ -20,7 +20,7 @@ def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
     )
     assert (secret.code, "hunter2" in secret.err) == (2, False)
     (tmp_path / "control").mkdir()
-    typed = f"{tmp_path / 'control'}\nr7\n"
+    typed = f"{(tmp_path / 'control').as_uri()}\nr7\n"
     written = in_terminal(node, "init", "--role", "web", typed=typed)
     assert written.code == 0, written.out
     files = ("localpuppet.yaml", "input.yaml", "policies/puppet.policy")
