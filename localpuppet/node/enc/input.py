@@ -153,8 +153,8 @@ class InputReader(Value):
             kind = "a directory" if path.is_dir() else "Puppet code"
             raise InvalidInputError(f"is {kind}, not an input", where=source, hint=hint)
         if not path.exists():
-            release = source if "/tags/" in source else "SOURCE/tags/TAG"
-            hint = f"write 'app: {release}' into a file, and name that file"
+            cure = f"write 'app: {source}' into a file, and name that file"
+            hint = cure if "/tags/" in source else "'localpuppet init' writes the input of a node"
             raise InvalidInputError("file not found", where=source, hint=hint)
         return source, read_user_file(path)
 

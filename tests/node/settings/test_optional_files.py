@@ -54,11 +54,13 @@ def test_the_error_of_a_missing_app_names_the_input(node: Node, verb: str) -> No
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])
-def test_the_error_of_a_missing_input_suggests_its_content(node: Node, verb: str) -> None:
+def test_the_error_of_a_missing_input_names_the_command_that_writes_it(
+    node: Node, verb: str
+) -> None:
     (node.root / "input.yaml").unlink(missing_ok=True)
     done = node.run(verb)
     assert done.code == 2
-    cure = "write 'app: SOURCE/tags/TAG' into a file, and name that file"
+    cure = "'localpuppet init' writes the input of a node"
     assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
 
 
