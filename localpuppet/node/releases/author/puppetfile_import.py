@@ -68,8 +68,7 @@ def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
             raise InvalidInputError("its URL holds a password", hint="use ssh keys") from error
         raise InvalidInputError(
             "its repository is not an https or ssh URL",
-            hint="use a URL that nodes reach; for file:///, set 'allow_file_urls: true' "
-            "in localpuppet.yaml",
+            hint="use a URL that nodes reach, or 'allow_file_urls: true' in localpuppet.yaml",
         ) from error
 
 
