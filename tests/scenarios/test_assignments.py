@@ -49,7 +49,8 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     assert refused.code == 1
     assert "classes.app.port: the parameter 'port' of the class app must be Integer" in refused.err
     assert a.run("assign", b.name, "app/tags/r2", "--allow-older").err.endswith(
-        "denied by policy line 1 (default): choria=a.example.com older\n"
+        "denied by policy line 1 (default): choria=a.example.com older "
+        "('localpuppet policy allow a.example.com older' there allows it)\n"
     )
     good = a.node.write("good.yaml", "classes: {app: {port: 81}}\n")
     assert a.run("assign", b.name, "app/tags/r2", "--values", str(good)).code == 0

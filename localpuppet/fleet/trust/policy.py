@@ -354,7 +354,9 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
         if rule.matches(caller, action):
             return _decision(rule.allow, f"line {rule.line}", caller, action)
     allow = policy.allow and action in ANY_ACTION
-    return _decision(allow, f"line {policy.default_line} (default)", caller, action)
+    name = caller.removeprefix("choria=")
+    cure = "" if allow else f" ('localpuppet policy allow {name} {action}' there allows it)"
+    return _decision(allow, f"line {policy.default_line} (default)", caller, action + cure)
 
 
 def _decision(allow: bool, line: str, caller: str, action: str) -> PolicyDecision:

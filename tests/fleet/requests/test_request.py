@@ -433,11 +433,13 @@ def deploying(args: Deploy, lines: str) -> str:
 
 def test_each_part_requires_its_right_and_a_star_grants_none() -> None:
     line = "allow\tchoria=alice\t%s\t*\t*\n"
-    assert deploying(WHOLE, line % "*") == (
-        "denied by policy line 1 (default): choria=alice deploy:foo/tags/r2"
-    )
-    assert deploying(WHOLE, line % "deploy:foo/tags/r*").endswith("(default): choria=alice values")
-    assert deploying(WHOLE, line % "deploy:foo/tags/r* values").endswith("choria=alice older")
+    for rights, missing in (
+        ("*", "deploy:foo/tags/r2"),
+        ("deploy:foo/tags/r*", "values"),
+        ("deploy:foo/tags/r* values", "older"),
+    ):
+        denied = f"denied by policy line 1 (default): choria=alice {missing} ("
+        assert deploying(WHOLE, line % rights).startswith(denied)
     assert deploying(WHOLE, line % "deploy:foo/tags/r* older values") == ""
     plain = Deploy(release=R2, action=DeployAction.STAGE, serial=1)
     assert deploying(plain, line % "deploy:foo/tags/r*") == ""

@@ -63,6 +63,7 @@ def test_the_first_line_that_matches_decides_and_is_named() -> None:
     )
     assert decide(policy, "choria=bob", "disable").reason == (
         "denied by policy line 3 (default): choria=bob disable"
+        " ('localpuppet policy allow bob disable' there allows it)"
     )
 
 
