@@ -22,7 +22,7 @@ from localpuppet.fleet.trust.policy import ANY, ANY_ACTION, Policy, decide, read
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import CommandGroup, command, confirm, flag, option
-from localpuppet.node.settings import FILE, SettingsFile
+from localpuppet.node.settings import FILE
 
 # What of a member's bus is the same for all members; the rest is its own account.
 SHARED = frozenset(("servers", "ca", "path", "api", "stream", "replicas"))
@@ -75,7 +75,10 @@ def invite_command(
 
     node: NodeApp = ctx.obj
     fleet, signer = FleetApp(node), SignerName(NodeName.parse(name))
-    raw = node.section(_itself).raw
+    raw = node.section(lambda file: file.raw)
+    if "." in fleet.name and "." not in signer:
+        hint = "'localpuppet join' on the node prints this command with its name"
+        raise InvalidInputError(f"{signer} is a short name", where="NODE", hint=hint)
     if "bus" not in raw:
         raise InvalidInputError("names no bus", where=FILE, hint="write 'bus:' there first")
     text = None if roster is None else _with_member(node, roster, signer)
@@ -103,10 +106,6 @@ def invite_command(
     data = json.dumps(to_record(invitation), indent=2)
     render.emit(data)
     render.say(f"fingerprint of the invitation: {fingerprint_of(data.encode())}", err=True)
-
-
-def _itself(file: SettingsFile) -> SettingsFile:
-    return file
 
 
 def _with_member(node: NodeApp, roster: Path, name: SignerName) -> str | None:
@@ -154,6 +153,9 @@ def join_command(node: NodeApp, file: str | None, wanted: str | None) -> None:
     data = (
         sys.stdin.buffer.read(limit + 1) if file == "-" else read_user_file(Path(file), limit=limit)
     )
+    if not data.lstrip().startswith(b"{"):
+        hint = "pass what 'localpuppet keys invite' printed on a member"
+        raise InvalidInputError("is no invitation", where=file, hint=hint)
     invitation, print_of = Invitation.parse(data), fingerprint_of(data.strip())
     where = "invitation"
     if SignerName(invitation.node) != me:
@@ -182,7 +184,7 @@ def join_command(node: NodeApp, file: str | None, wanted: str | None) -> None:
 
 def _with_bus(node: NodeApp, path: Path, invitation: Invitation) -> bytes | None:
     """Return the settings of this node with the bus of an invitation; `None` if they have it."""
-    where, known = "invitation", node.section(_itself).raw
+    where, known = "invitation", node.section(lambda file: file.raw)
     settings = node.documents.parse(invitation.settings.encode(), schema="settings", where=where)
     if settings.keys() != {"bus", "buses"}:
         raise InvalidInputError("has other settings than bus and buses", where=where)
@@ -232,7 +234,8 @@ def allow_command(node: NodeApp, caller: str, actions: tuple[str, ...], dry_run:
     """
     fleet, signer = FleetApp(node), SignerName.parse(caller.removeprefix("choria="))
     render.emit(add_rule(fleet.peers.policy, signer, actions, dry_run=dry_run))
-    if signer not in fleet.identity.trusted.names() and fleet.peers.identity.ca is None:
+    known = (fleet.name, *fleet.identity.trusted.names())
+    if signer not in known and fleet.peers.identity.ca is None:
         render.QuietObserver().note(f"no key of {signer} is pinned: see 'localpuppet keys trust'")
 
 

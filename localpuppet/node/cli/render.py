@@ -242,10 +242,10 @@ def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = No
 
 
 def counted(count: int, noun: str) -> str:
-    """Return `1 node`, `2 nodes`, `2 classes`, `2 repositories`."""
+    """Return `1 node`, `2 nodes`, `2 classes`, `2 repositories`, `2 keys`."""
     if count == 1:
         return f"1 {noun}"
-    if noun.endswith("y"):
+    if noun.endswith("y") and not noun.endswith("key"):
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 

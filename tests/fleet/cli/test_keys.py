@@ -282,6 +282,10 @@ def invitation(web: Node, lb: Node) -> tuple[Path, str]:
     assert joining.code == 0, joining.err
     assert "on a member: localpuppet keys invite lb01.example.com FILE" in joining.err
     lb.write("lb.pem", joining.out)
+    short = web.run("keys", "invite", "lb01", str(lb.root / "lb.pem"))
+    assert (short.code, "lb01 is a short name" in short.err) == (2, True)
+    mine = lb.run("join", str(lb.root / "lb.pem"))
+    assert "lb.pem: is no invitation (pass what 'localpuppet keys invite' printed" in mine.err
     invited = web.run("keys", "invite", "lb01.example.com", str(lb.root / "lb.pem"))
     assert invited.code == 0, invited.err
     found = re.search(rf"fingerprint of the invitation: ({PRINT})\n", invited.err)
@@ -364,7 +368,7 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
     assert web.run(*arguments, *roster).out == invited.out, "it can be repeated"
     wrong = web.run(*arguments, "--fingerprint", "SHA256:x")
     assert (wrong.code, wrong.out) == (3, "")
-    short = web.run("keys", "invite", "lb01", str(lb.root / "lb.pem"))
+    short = web.run("keys", "trust", "lb01", str(lb.root / "lb.pem"))
     assert (short.code, "is the key of lb01.example.com (write lb01.ex" in short.err) == (2, True)
     assert "lb01 " not in web.run("keys", "list").out
 
@@ -413,6 +417,8 @@ def test_an_action_is_allowed_unless_a_line_before_denies_it(web: Node) -> None:
     assert made.code == 0, made.err
     assert "a new policy, which denies all else, also triggers of other nodes" in made.out
     assert "no key of alice is pinned" in made.err
+    own = web.run("policy", "allow", "web01.example.com", "status", "--dry-run")
+    assert (own.code, own.err) == (0, "")
     policy = web.root / "policies/puppet.policy"
     text = policy.read_text()
     assert text == "policy default deny\nallow\tchoria=alice\tstatus deploy:shop/tags/*\t*\t*\n"

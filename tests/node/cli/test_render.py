@@ -48,6 +48,7 @@ def test_a_count_uses_the_singular_or_plural() -> None:
     assert classes == ["0 classes", "1 class", "2 classes"]
     assert render.counted(3, "repository") == "3 repositories"
     assert render.counted(2, "node") == "2 nodes"
+    assert render.counted(2, "key") == "2 keys"
 
 
 def test_ids_are_cut_last() -> None:
