@@ -13,6 +13,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.app import FleetApp, run
+from localpuppet.fleet.cli.requests import known_nodes
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
@@ -190,7 +191,8 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
         raise click.UsageError("name a node, or a fact with --summary")
     inventory = FleetApp(node)
     if name is not None:
-        _show_facts(node, inventory, NodeName.parse(name), as_json=as_json)
+        (known,) = run(known_nodes(inventory, [NodeName.parse(name)], short=True))
+        _show_facts(node, inventory, known, as_json=as_json)
     elif path is not None:
         _summarise(inventory, path, as_json=as_json)
 

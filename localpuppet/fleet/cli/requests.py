@@ -208,7 +208,7 @@ def chosen(
     words = [*dict.fromkeys(selection.nodes)]
     names = [NodeName.parse(word) for word in words]
     without = [NodeName.parse(word) for word in selection.without]
-    without = run(_known(fleet, without, short=short)) if without else []
+    without = run(known_nodes(fleet, without, short=short)) if without else []
     groups = []
     if selection.query is not None or selection.roles:
         groups.append(matching(fleet, query=selection.query, roles=selection.roles))
@@ -216,7 +216,7 @@ def chosen(
         failed = frozenset(node.failed_in(selection.failed_in))
         groups.append(failed.intersection(among) if among else failed)
     if names:
-        names = run(_known(fleet, names, short=short))
+        names = run(known_nodes(fleet, names, short=short))
         groups = [group.intersection(names) for group in groups]
     selected = frozenset.intersection(*groups) if groups else frozenset(names or among)
     names = [name for name in names or sorted(selected) if name in selected.difference(without)]
@@ -261,7 +261,7 @@ def matching(
     return found
 
 
-async def _known(fleet: FleetApp, words: Sequence[NodeName], *, short: bool) -> list[NodeName]:
+async def known_nodes(fleet: FleetApp, words: Sequence[NodeName], *, short: bool) -> list[NodeName]:
     """Return the names of known nodes that words mean.
 
     Known are the nodes whose keys are pinned here, those of this node's copy of the inventory, and

@@ -44,7 +44,7 @@ def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
     assert "no node (revision" in asking.run("why", "-1").out
 
     assert asking.run("inventory", "publish").code == 0
-    entry = asking.run("inventory", "facts", "web01.example.com", "--json").json["entry"]
+    entry = asking.run("inventory", "facts", "web01", "--json").json["entry"]
     assert [one["text"] for one in entry["queries"]] == [query["text"]]
     assert "app" in entry["classes"]
     assert asking.run("query", "Class[App]", "--count").out == "1\n"
