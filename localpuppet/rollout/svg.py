@@ -188,7 +188,7 @@ def draw_svg(
         )
     except OSError as error:
         raise UnavailableError(
-            f"cannot start '{program}': {error.strerror}",
+            f"cannot start '{program}': {error.strerror or 'it is not installed'}",
             where="Graphviz",
             hint="install it: 'apt install graphviz'; DOT text needs no program",
         ) from error
