@@ -140,7 +140,8 @@ class HeldExports:
             for exports in nodes:
                 connection.execute("SAVEPOINT node")
                 _remove(connection, exports.node)
-                fits = _size(connection) + exports.size <= self._most
+                (size,) = connection.execute("SELECT size FROM state").fetchone()
+                fits = size + exports.size <= self._most
                 if fits:
                     _insert(connection, exports)
                 else:
@@ -308,10 +309,6 @@ def _insert(connection: sqlite3.Connection, exports: NodeExports) -> None:
             "INSERT INTO tags VALUES (?, ?, ?)", [(kind, tag, row) for tag in tags]
         )
     connection.execute("DELETE FROM refused WHERE node = ?", (exports.node,))
-
-
-def _size(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT size FROM state").fetchone()[0])
 
 
 # Nodes whose exports are fetched at the same time, and nodes stored in one transaction.

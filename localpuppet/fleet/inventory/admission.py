@@ -113,7 +113,8 @@ class ClaimPolicy:
             address = _address(value)
             if address is None:
                 return f"{entry.node} says in {one_line(place)[:60]} what is not an address"
-            if not (_is_nobodys(address) or any(address in network for network in networks)):
+            is_nobodys = address.is_loopback or address.is_link_local
+            if not (is_nobodys or any(address in network for network in networks)):
                 return f"{entry.node} may not claim the address {address}"
         return None
 
@@ -186,10 +187,6 @@ def _address(value: Json) -> IPv4Address | IPv6Address | None:
         return None
     scoped = address.version == 6 and address.is_link_local and _INTERFACE.match(interface)
     return None if percent and not scoped else address
-
-
-def _is_nobodys(address: IPv4Address | IPv6Address) -> bool:
-    return address.is_loopback or address.is_link_local
 
 
 def _parse_line(line: str, _number: int) -> ClaimLine:

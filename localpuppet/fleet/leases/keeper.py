@@ -314,7 +314,7 @@ class Keeper:
                 await self._end(name, kept)
             elif (
                 not kept.sure
-                or self.clock.monotonic() >= _renew_at(kept.held)
+                or self.clock.monotonic() >= kept.held.until - kept.held.ttl * (1 - RENEW_AT)
                 or await self._has_lost(kept.held)
             ):
                 await self._renew(name)
@@ -433,10 +433,6 @@ class Keeper:
 
     def _valid(self, kept: _Kept) -> bool:
         return self.clock.monotonic() < _give_up_at(kept.held)
-
-
-def _renew_at(held: HeldLease) -> float:
-    return held.until - held.ttl * (1 - RENEW_AT)
 
 
 def _give_up_at(held: HeldLease) -> float:

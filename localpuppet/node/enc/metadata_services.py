@@ -148,7 +148,7 @@ def _ec2(metadata: "MetadataClient") -> tuple[str, bytes | None]:
 def _openstack(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     path = "/openstack/latest/meta_data.json"
     answer = metadata.ask(path, limit=MAX_METADATA)
-    instance_id = _read(answer, path, _uuid)
+    instance_id = _read(answer, path, lambda found: _OpenStackData.parse(found).uuid)
     return instance_id, metadata.ask("/openstack/latest/user_data", limit=MAX_USER_DATA)
 
 
@@ -184,10 +184,6 @@ def _token(answer: bytes) -> str:
 class _OpenStackData(Message):
     WHERE, LIMIT, IS_OPEN = "meta_data.json", MAX_METADATA, True
     uuid: Annotated[str, parse_instance_id]
-
-
-def _uuid(answer: bytes) -> str:
-    return _OpenStackData.parse(answer).uuid
 
 
 TIMEOUT = 1.0

@@ -243,7 +243,7 @@ class CatalogDifference(Value):
             own = merged.get((change.type, change.title))
             if own is not None:
                 parameters = (*own.parameters, *change.parameters)
-                change = replace(own, parameters=tuple(sorted(parameters, key=_name)))
+                change = replace(own, parameters=tuple(sorted(parameters, key=lambda it: it.name)))
             merged[change.type, change.title] = change
         return replace(self, resources=tuple(merged[key] for key in sorted(merged)))
 
@@ -411,7 +411,3 @@ def _edges(edges: Iterable[CatalogEdge], among: set[tuple[str, str]]) -> set[tup
         if (edge.source_type, edge.source_title) in among
         and (edge.target_type, edge.target_title) in among
     }
-
-
-def _name(change: ParameterChange) -> str:
-    return change.name
