@@ -30,7 +30,7 @@ from localpuppet.node.cli.command import SOME, command, flag, option, selects_no
 from localpuppet.node.cli.history import sections
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.runs.holds import Hold
-from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_replies import RunReport
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def _report(reply: RunReport, now: datetime, limit: int) -> str:
     resources = [*reply.failed, *reply.changed, *reply.would_change, *reply.skipped]
     parts = [render.pairs(render_run.rows(Status.from_dict(reply.run), now), MARGIN)]
     if not reply.report:
-        parts.append("no report of this run: Puppet wrote none")
+        ended = Status.from_dict(reply.run).state is RunState.FINISHED
+        why = "Puppet wrote none" if ended else "the run is active"
+        parts.append(f"no report of this run: {why}")
     parts += sections(resources, limit, margin=MARGIN)
     if reply.left_out:
         more = render.counted(reply.left_out, "resource")

@@ -56,3 +56,10 @@ def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
     assert (failed["line"] > 0, failed["time"][:2]) == (True, "20")
     told = split.other.run("report", "--node", "a.example.com", "--json")
     assert json.loads(told.out)["replies"]["a.example.com"]["result"]["report"] is True
+
+    split.node.app(split.node.gate_code())
+    assert split.node.run("apply", "--detach").code == 0
+    shown = split.other.run("report", "--node", "a.example.com")
+    assert "no report of this run: the run is active" in shown.out
+    split.node.open_gate()
+    split.node.run("status", "--wait")
