@@ -209,10 +209,10 @@ class WebApp:
         """Return the staged releases of this machine."""
         from localpuppet.node.releases.staged_records import StagedRecords
         from localpuppet.node.releases.verification import TagMemory
-        from localpuppet.web.dashboard.releases import LocalStagedReleases
+        from localpuppet.web.dashboard.releases import StagedReleases
 
         node, state = self.node, self.node.settings.state
-        return LocalStagedReleases(
+        return StagedReleases(
             StagedRecords(state),
             node.resolve,
             repository=node.git(),

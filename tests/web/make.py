@@ -56,6 +56,7 @@ from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import of_name
 from localpuppet.web.dashboard.pages import application
+from localpuppet.web.dashboard.releases import StagedReleases
 from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
@@ -191,7 +192,7 @@ class PlayedActor:
         return f"a process continues {rollout}"
 
 
-class PlayedReleases:
+class PlayedReleases(StagedReleases):
     """What a site has staged, all of it signed by alice."""
 
     def __init__(self, site: "Site") -> None:

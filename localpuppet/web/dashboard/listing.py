@@ -29,7 +29,7 @@ from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
-from localpuppet.web.dashboard.releases import ReleaseListContext, ReleaseRow, releases
+from localpuppet.web.dashboard.releases import ReleaseRow, releases
 from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
 from localpuppet.web.dashboard.run_row import KEPT, RunRow
 from localpuppet.web.dashboard.tables import audit_table, run_queries
@@ -326,13 +326,10 @@ class NodeLists:
         return self._kept.memory.read(failures.listed, asked, names)
 
     def _releases(self, asked: ListQuery, names: Names) -> ListPage[Any]:
-        kept, read = self._kept.staged, self._kept.memory.read
-        staged = kept.all()
-        signed = {str(release.release): kept.signed(release) for release in staged}
-        ground = ReleaseListContext(staged=staged, signed=signed, previous=kept.previous())
+        read, staged = self._kept.memory.read, self._kept.staged
         tallies = read(nodes.tallies, names)
         all_ = tallies if names is None else read(nodes.tallies, None)
-        return ListPage.of(releases(asked, tallies, ground, all_=all_), asked.page)
+        return ListPage.of(releases(asked, tallies, staged, all_=all_), asked.page)
 
     def _rollouts(self, asked: ListQuery, _: Names) -> ListPage[Any]:
         return ListPage.of(rollouts(self._kept.rollouts.rows(), asked), asked.page)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -68,19 +67,6 @@ class ReleaseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseListContext:
-    """The sources of a list of releases, besides the nodes.
-
-    Attributes:
-        previous: The staged release before each.
-    """
-
-    staged: Iterable[StagedRelease]
-    signed: Mapping[str, str] = field(default_factory=dict)
-    previous: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceInUse:
     """The tags of a source that nodes ran last.
 
@@ -121,7 +107,7 @@ def sources_in_use(tallies: Mapping[str, Tally]) -> list[SourceInUse]:
 def releases(
     asked: ListQuery,
     tallies: Mapping[str, Tally],
-    ground: ReleaseListContext,
+    staged: "StagedReleases",
     *,
     all_: Iterable[str],
 ) -> list[ReleaseRow]:
@@ -131,12 +117,14 @@ def releases(
         asked: The request; its `name` is a part of a release's name.
     """
     oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}
-    here = {str(staged.release): staged for staged in ground.staged}
+    here = {str(release.release): release for release in staged.all()}
+    signed = {app: staged.signed(release) for app, release in here.items()}
+    previous: Mapping[str, str] = {**staged.previous()}
     rows = [
         replace(
             _release(app, tallies.get(app, Tally()), here.get(app)),
-            signed=ground.signed.get(app, ""),
-            previous=ground.previous.get(app, ""),
+            signed=signed.get(app, ""),
+            previous=previous.get(app, ""),
             has_older=is_older(oldest.get(_source(app), ""), app),
         )
         for app in tallies.keys() | (set() if asked.q else here.keys())
@@ -193,49 +181,9 @@ NOBODY = "no trusted signer"
 UNTOLD = "signers unknown on this machine"
 
 
-class StagedReleases(Protocol):
-    """The staged releases of this machine."""
-
-    def all(self) -> Sequence[StagedRelease]:
-        """Return all, by name."""
-
-    def signed(self, staged: StagedRelease) -> str:
-        """Return the signers of a release, one line; empty if its source requires none."""
-
-    def subject(self, staged: StagedRelease) -> str:
-        """Return the first line of a release's tag message; empty if unknown."""
-
-    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
-        """Return the differences of two releases: `dependencies`, `files`.
-
-        Raises:
-            InvalidInputError: A release is not staged.
-            LocalpuppetError: A release cannot be read, or is damaged.
-        """
-
-    def texts(
-        self, before: ReleasePath, after: ReleasePath, names: Collection[str]
-    ) -> Mapping[str, str]:
-        """Return differing files as unified diffs of at most `MOST_TEXT` characters, by name.
-
-        Raises:
-            LocalpuppetError: As `differences`.
-        """
-
-    def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
-        """Return the name and the text of a module's manifest; see `comparison.manifest`.
-
-        Raises:
-            LocalpuppetError: As `differences`.
-        """
-
-    def previous(self) -> Mapping[str, ReleasePath]:
-        """Return the staged release before each one: of the same source, by tag timestamp."""
-
-
 @dataclass(slots=True, eq=False)
-class LocalStagedReleases:
-    """The releases in a state directory; `StagedReleases`.
+class StagedReleases:
+    """The staged releases of this machine.
 
     Attributes:
         repository: Git; only its mirrors are read.
@@ -264,11 +212,11 @@ class LocalStagedReleases:
     )
 
     def all(self) -> Sequence[StagedRelease]:
-        """Return all; see `StagedReleases`."""
+        """Return all, by name."""
         return self.records.all()
 
     def signed(self, staged: StagedRelease) -> str:
-        """Return the signers of a release; see `StagedReleases`."""
+        """Return the signers of a release, one line; empty if its source requires none."""
         source = self.sources.get(staged.release.source)
         if source is None or source.signers is None:
             return ""
@@ -295,7 +243,7 @@ class LocalStagedReleases:
             return UNTOLD
 
     def subject(self, staged: StagedRelease) -> str:
-        """Return the subject of a release's tag; see `StagedReleases`."""
+        """Return the first line of a release's tag message; empty if unknown."""
         pin = staged.pin
         try:
             with self._turn:
@@ -305,7 +253,12 @@ class LocalStagedReleases:
         return tag_object.subject if tag_object.id == pin.tag_object else ""
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
-        """Return the differences of two releases; see `StagedReleases`."""
+        """Return the differences of two releases: `dependencies`, `files`.
+
+        Raises:
+            InvalidInputError: A release is not staged.
+            LocalpuppetError: A release cannot be read, or is damaged.
+        """
         first, second = self._staged(before), self._staged(after)
         key = first.composition, second.composition
         with self._turn:
@@ -317,7 +270,11 @@ class LocalStagedReleases:
     def texts(
         self, before: ReleasePath, after: ReleasePath, names: Collection[str]
     ) -> Mapping[str, str]:
-        """Return differing files as unified diffs; see `StagedReleases`."""
+        """Return differing files as unified diffs of at most `MOST_TEXT` characters, by name.
+
+        Raises:
+            LocalpuppetError: As `differences`.
+        """
         key = self._staged(before).composition, self._staged(after).composition, *names
         with self._turn:
             if key not in self._texts:
@@ -326,12 +283,16 @@ class LocalStagedReleases:
             return self._texts[key]
 
     def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
-        """Return the name and the text of a manifest; see `StagedReleases`."""
+        """Return the name and the text of a module's manifest; see `comparison.manifest`.
+
+        Raises:
+            LocalpuppetError: As `differences`.
+        """
         self._staged(release)
         return manifest(self.resolve(release), place)
 
     def previous(self) -> Mapping[str, ReleasePath]:
-        """Return the release before each one; see `StagedReleases`."""
+        """Return the staged release before each one: of the same source, by tag timestamp."""
         try:
             times = self.tags.times()
         except LocalpuppetError:

@@ -17,7 +17,7 @@ from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.verification import TagMemory
 from localpuppet.web.dashboard.differences import MOST_LINES, ChangeRow, DifferenceViews, changes
-from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, LocalStagedReleases
+from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, StagedReleases
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 from tests.web.make import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
@@ -38,9 +38,9 @@ class Signed:
             self.site.staging().stage(app)
         self.here = self.made()
 
-    def made(self) -> LocalStagedReleases:
+    def made(self) -> StagedReleases:
         site = self.site
-        return LocalStagedReleases(
+        return StagedReleases(
             StagedRecords(site.state),
             site.resolve,
             repository=site.repository,
