@@ -39,7 +39,11 @@ MODULES = {
 }
 
 
-@click.group(cls=CommandGroup, sections={"Commands": MODULES}, renamed={"continue": "resume", "order": "plan"})
+@click.group(
+    cls=CommandGroup,
+    sections={"Commands": MODULES},
+    renamed={"continue": "resume", "order": "plan"},
+)
 def rollout_command() -> None:
     """Run many nodes in order, and control such a rollout.
 
