@@ -200,14 +200,8 @@ class Pages:
         if good is not None and good.finished_at > known.finished_at:
             good = None
         place = last.place if last is not None and known.outcome.bad else ""
-        before = "" if good is None else good.release
-        lines, diff = await self.differing.code(known.release, place, before)
+        lines, diff = await self.differing.code(known.release, place, good.release if good else "")
         similar = ListQuery(failure_cause="" if last is None else last.failure_cause)
-        staged = {str(one.release): one for one in await asyncio.to_thread(self._parts.staged.all)}
-        subject = ""
-        if known.release in staged:
-            told = staged[known.release]
-            subject = await asyncio.to_thread(self._parts.staged.subject, told)
         asks, reports = request.query_params.get("details", ""), self._parts.reports
         (report, no_report), (log, no_log) = (None, ""), (None, "")
         if asks:
@@ -225,7 +219,7 @@ class Pages:
             lines=lines,
             diff=diff,
             similar=await self.lists.listed(similar) if similar.failure_cause else (),
-            subject=subject,
+            subject=await asyncio.to_thread(self._subject, known.release),
             asked=similar,
             strip=await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS),
             asks=asks,
@@ -234,6 +228,10 @@ class Pages:
             log=log,
             problems={no_report, no_log} - {""},
         )
+
+    def _subject(self, release: str) -> str:
+        here = self._parts.staged
+        return next((here.subject(one) for one in here.all() if one.release == release), "")
 
     async def rollout(self, request: Request) -> Response:
         """Show a rollout, group by group."""

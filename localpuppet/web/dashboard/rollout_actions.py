@@ -73,9 +73,8 @@ def buttons(report: RolloutReport) -> Sequence[tuple[RolloutAction, bool]]:
     if not possible and report.word not in (RUNNING, PAUSED):
         return ()
     first = possible[0] if possible else RolloutAction.PAUSE
-    others = [RolloutAction.STOP]
-    if report.state.began.options.delivery is not None:
-        others.append(RolloutAction.ROLLBACK)
+    gives = report.state.began.options.delivery is not None
+    others = (RolloutAction.STOP, RolloutAction.ROLLBACK)[: 1 + gives]
     return [(action, action in possible) for action in (first, *others)]
 
 
