@@ -3,7 +3,7 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses;
 one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
-packages: `agent`, `bus`, `catalogs`, `cli`, `edges`, `exports`, `history`, `inventory`,
+packages: `agent`, `bus`, `cli`, `edges`, `exports`, `history`, `inventory`,
     `leases`, `requests`, `triggers`, `trust`.
 acts: `kept_catalogs`, `fleet_settings`, `agent_app`, `app`, `captures`, `neighbours`, `publishing`.
 """

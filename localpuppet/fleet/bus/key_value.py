@@ -1,7 +1,7 @@
 """The port of the bus's store: a few verbs over keys, with revisions, expiry and watches.
 
 Everything that nodes exchange (triggers, presence, leases, requests) is written once, above this
-port. Adapters: SQLite on one machine, etcd, NATS JetStream. `bus.checked_store` has their shared
+port. Adapters: SQLite on one machine, etcd, NATS JetStream. `bus.store_calls` has their shared
 checks; one contract test class runs over all of them. A lost race returns `None`, an unreachable
 store raises; neither looks like an empty result.
 

@@ -1,7 +1,7 @@
 """The ledger: the order in which releases were first applied, and the rollback in force.
 
 The files are `applied.json` and `rollback.json` in the state directory. A source only moves forward
-by itself, by the times in its tags if they are known (`releases.tag_memory`). An operator can
+by itself, by the times in its tags if they are known (`releases.verification`). An operator can
 decide to roll back; the rollback ends when the input changes.
 """
 

@@ -234,7 +234,7 @@ class ReleaseStaging:
     def remove(self, staged: StagedRelease, *, kept: Sequence[StagedRelease]) -> None:
         """Remove a release's names and its record.
 
-        Its link directory stays for running runs: see `releases.garbage`.
+        Its link directory stays for running runs: see `GarbageCollector`.
 
         Args:
             kept: Releases that stay, with their names.

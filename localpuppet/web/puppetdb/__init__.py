@@ -2,6 +2,7 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `api_requests`, `app`, `answers`, `answering`, `catalogs`, `metrics`.
-reports: `report_views`, `report_rows`, `report_details`, `event_counts`.
+acts: `app`, `answers`, `answering`, `catalogs`, `metrics`.
+reports: `report_views`, `report_details`.
+private: `api_requests`, `event_counts`, `report_rows`.
 """

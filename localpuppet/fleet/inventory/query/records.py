@@ -1,7 +1,7 @@
 """Rows that do not come from the inventory's entries only: reports, events, catalogs, nodes.
 
 - A source gives the statement of a query a `Relation`: a table, or a SELECT, with the columns of
-  `columns.COLUMNS` that the query uses, and `latest_report?` where conditions can use it. The
+  `tree.COLUMNS` that the query uses, and `latest_report?` where conditions can use it. The
   statement applies the whole condition, order and page, as to the rows of entries.
 - Hidden facts and sensitive values are not in a row. What conditions read, a client can find by
   filters.
