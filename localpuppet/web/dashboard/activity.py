@@ -18,13 +18,13 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
+from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.list_query import MAP, PAGE, ListPage, ListQuery, runs
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import MapNode, Names, brief
 from localpuppet.web.dashboard.rollouts import RolloutRow
+from localpuppet.web.dashboard.run_queries import NodeDrift, drifting
 from localpuppet.web.dashboard.run_row import HOUR
-from localpuppet.web.dashboard.tables import run_queries
-from localpuppet.web.dashboard.tables.run_queries import NodeDrift, drifting
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 

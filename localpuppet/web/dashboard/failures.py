@@ -11,10 +11,9 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import nodes
+from localpuppet.web.dashboard import nodes, run_queries
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import run_queries
 
 _GROUPS = """
 SELECT failure_cause, failure, place, count(*) AS number, json_group_array(node),

@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RunId
 from localpuppet.web.access.http_limits import MAX_SEARCH_TEXT
+from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.nodes import searched
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 

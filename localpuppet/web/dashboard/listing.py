@@ -23,18 +23,17 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import activity, failures, nodes
+from localpuppet.web.dashboard import activity, audit_table, failures, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
+from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
 from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
 from localpuppet.web.dashboard.releases import ReleaseRow, releases
 from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
+from localpuppet.web.dashboard.run_queries import NodeDrift, RunFilter
 from localpuppet.web.dashboard.run_row import KEPT, RunRow
-from localpuppet.web.dashboard.tables import audit_table, run_queries
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
-from localpuppet.web.dashboard.tables.run_queries import NodeDrift, RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 

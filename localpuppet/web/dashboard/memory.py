@@ -32,12 +32,11 @@ from localpuppet.fleet.history.history_records import (
     day_of,
 )
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import nodes, reported_rollouts
+from localpuppet.web.dashboard import audit_table, nodes, reported_rollouts, run_queries, run_table
 from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
-from localpuppet.web.dashboard.tables import audit_table, run_queries, run_table
-from localpuppet.web.dashboard.tables.run_table import parts_of
+from localpuppet.web.dashboard.run_table import parts_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

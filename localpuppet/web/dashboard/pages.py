@@ -25,7 +25,7 @@ from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visitor
-from localpuppet.web.dashboard import failures
+from localpuppet.web.dashboard import failures, run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.diagrams import DiagramViews, Pictures, style_sheet
@@ -49,7 +49,6 @@ from localpuppet.web.dashboard.rollouts import (
     reported_runs,
 )
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 

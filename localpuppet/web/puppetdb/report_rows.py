@@ -19,7 +19,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables.run_table import MILLI, MOMENTS, number_of, run_of
+from localpuppet.web.dashboard.run_table import MILLI, MOMENTS, number_of, run_of
 
 _HASH = re.compile(r"([0-9a-f]{19})([0-9a-f]{21})\Z")
 _NODE_DIGITS = 21

@@ -40,9 +40,9 @@ from localpuppet.fleet.inventory.query.tree import (
 )
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard import run_queries, run_table
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.puppetdb import report_rows
 from localpuppet.web.puppetdb.report_rows import hash_of, node_digits, parse_hash
 

@@ -32,6 +32,7 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.web.dashboard.audit_table import AuditFilter, listed
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
 from localpuppet.web.dashboard.inventory_questions import Inventory
@@ -39,7 +40,6 @@ from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter, listed
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

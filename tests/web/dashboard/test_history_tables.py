@@ -21,13 +21,12 @@ from localpuppet.fleet.history.history_records import (
 )
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard import activity
+from localpuppet.web.dashboard import activity, audit_table, run_queries, run_table
+from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
 from localpuppet.web.dashboard.list_query import DRIFT, RUNS, ListQuery
+from localpuppet.web.dashboard.run_queries import RunFilter
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import audit_table, run_queries, run_table
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
-from localpuppet.web.dashboard.tables.run_queries import RunFilter
-from localpuppet.web.dashboard.tables.run_table import RunTableWriter, parts_of, run_of
+from localpuppet.web.dashboard.run_table import RunTableWriter, parts_of, run_of
 from tests.fleet.make import a_part
 from tests.web.make import run_id, summary
 

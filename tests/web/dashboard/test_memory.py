@@ -14,11 +14,11 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord, listed
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
+from localpuppet.web.dashboard.run_queries import between, of_id
 from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord, listed
-from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from tests.fleet.make import a_decision, a_row
 from tests.web.dashboard.one_memory import NOW
 from tests.web.make import MOTD, keep, kept, run_id, summary

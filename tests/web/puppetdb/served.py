@@ -30,11 +30,10 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.access.rules import LocalUserRule, socket_owner
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.dashboard import nodes as node_tables
-from localpuppet.web.dashboard import reported_rollouts
+from localpuppet.web.dashboard import reported_rollouts, run_table
 from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables import run_table
-from localpuppet.web.dashboard.tables.run_table import RunTableWriter
+from localpuppet.web.dashboard.run_table import RunTableWriter
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.answers import AnswerBodies, AnswerLimits
 from localpuppet.web.puppetdb.app import ApiContext, application

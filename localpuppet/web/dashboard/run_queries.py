@@ -14,7 +14,7 @@ from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunC
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.tables.run_table import (
+from localpuppet.web.dashboard.run_table import (
     COUNTS,
     GOOD_KINDS,
     HAS_ID,
