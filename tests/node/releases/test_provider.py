@@ -179,7 +179,7 @@ def test_a_release_without_a_source_is_resolved_in_its_directory(node: Provided,
 
 
 def test_a_missing_release_without_a_source_is_refused(node: Provided) -> None:
-    with pytest.raises(InvalidInputError, match="local/tags/r1 does not exist"):
+    with pytest.raises(InvalidInputError, match="local/tags/r1: does not exist"):
         node.provider().provide(ReleasePath("local/tags/r1"))
     assert node.lent == []
 
