@@ -137,10 +137,12 @@ _FORMS = re.compile(
 _CLASS = re.compile(r"class\[(\w+)((?:::\w+)*)\]")
 _KEPT = re.compile(r"\0(\d+)\0([.,:;?!]*)")
 MAX_CODE = 1024 * 1024
-# The parts of a manifest; a comment and a regular expression may contain a quote.
+# The parts of a manifest; a comment and a regular expression may contain a quote. What has no end
+# is the last part: each character is looked at a limited number of times.
 _PARTS = re.compile(
-    r"""(?P<none>\#[^\n]*|/\*.*?\*/|(?:(?<=[~{,(])|^)\s*/(?:\\.|[^/\\\n])+/)
-    |'(?P<plain>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<name>[\w:]+)|(?P<sign>\S)
+    r"""(?P<none>\#[^\n]*|/\*.*?\*/|(?:(?<=[~{,(])|^)\s{0,40}/(?:\\.|[^/\\\n])+/)
+    |'(?P<plain>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<open>(?:/\*|'|").*)
+    |(?P<name>[\w:]+)|(?P<sign>\S)
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE | re.ASCII,
 )
@@ -150,6 +152,7 @@ _BEFORE_NAME = re.compile(
     r"(?:\A| )(?:include|contain|require|class {|(?:template|epp) \(|source = >|[A-Z][\w:]* \[)"
     r"(?: \()?\Z"
 )
+_COLON = re.compile(r"\s*:")
 _BEFORE_TITLE = re.compile(r"(?:\A|[^$] )[\w:]+ {\Z")
 
 
@@ -163,11 +166,11 @@ def names_of_code(code: str) -> frozenset[str]:
         text = part["plain"] if part["plain"] is not None else part["double"]
         if text is not None:
             names.update(_INTERPOLATED.findall(part["double"] or ""))
-            shape, title = " ".join(before[-3:]), code[part.end() :].lstrip().startswith(":")
+            shape, title = " ".join(before[-3:]), _COLON.match(code, part.end())
             if "$" not in text and (_BEFORE_NAME if not title else _BEFORE_TITLE).search(shape):
                 names.add(text)
             before.append("")
-        elif not part["none"]:
+        elif not part["none"] and not part["open"]:
             # A bare word after `=` is a value, unless it is called.
             is_value = (
                 before[-1:] in (["="], [">"]) and code[part.end() : part.end() + 1] not in "(["

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.puppet.fault import MAX_ERROR, FailureCause, names_of_code, normalized
+from localpuppet.node.puppet.fault import (
+    MAX_CODE,
+    MAX_ERROR,
+    FailureCause,
+    names_of_code,
+    normalized,
+)
 
 # From runs of Puppet 7.23, each with one error in the manifest.
 CORPUS = json.loads((Path(__file__).parents[2] / "data/puppet-errors.json").read_text())
@@ -157,6 +163,15 @@ def test_names_of_a_manifest_are_code_and_no_values() -> None:
     values = {"comment", "listed", "key", "valued", "dollar", "double", "option", "escaped", "s"}
     assert not names & (values | {"single $dollar", "after", "bare", "it"})
     assert names_of_code(f"{CODE}$x = @(END)\n secret\n END\n") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "unit", ["/*\n", "\n", '"\\\\', "'\n", "( ", "'a': ", 'file { "a": }', "~ /"]
+)
+def test_a_huge_manifest_is_read_in_one_pass(unit: str) -> None:
+    """A quadratic search would take half an hour."""
+    code = "class app { }\n" + unit * ((MAX_CODE - 14) // len(unit))
+    assert "app" in names_of_code(code)
 
 
 @pytest.mark.parametrize(
