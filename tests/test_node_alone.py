@@ -58,7 +58,6 @@ def test_the_first_example_of_the_readme_runs(alone: Installation, node: Node) -
         ("agent", "fleet"),
         ("keys show", "fleet"),
         ("lease migration -- true", "fleet"),
-        ("nodes", "fleet"),
         ("web", "web"),
     ],
 )

@@ -190,6 +190,7 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
     if (name is None) == (path is None):
         raise click.UsageError("name a node, or a fact with --summary")
     inventory = FleetApp(node)
+    inventory.require_bus()
     if name is not None:
         (known,) = run(known_nodes(inventory, [NodeName.parse(name)], short=True))
         _show_facts(node, inventory, known, as_json=as_json)
