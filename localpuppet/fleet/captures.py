@@ -360,7 +360,7 @@ async def collect_captures(
 
 
 def _write(directory: Path, node: NodeName, packed: bytes) -> None:
-    from localpuppet.node.preview.node_capture import write_capture
+    from localpuppet.node.preview.nodes_directory import write_capture
 
     # Written again in localpuppet's own form: no byte of the file is the node's choice but values.
     write_capture(directory, read_capture(node, packed))

@@ -62,7 +62,7 @@ def capture_command(node: NodeApp, directory: Path, selection: NodeSelection, as
 
 def _write_own(node: NodeApp, directory: Path) -> NodeName:
     from localpuppet.base.machine.files import make_private
-    from localpuppet.node.preview.node_capture import write_capture
+    from localpuppet.node.preview.nodes_directory import write_capture
 
     _, capture = FleetApp(node).captures.read()
     make_private(directory)

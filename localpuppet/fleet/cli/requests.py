@@ -274,9 +274,10 @@ async def known_nodes(fleet: FleetApp, words: Sequence[NodeName], *, short: bool
     known = {str(name) for name in fleet.identity.trusted.names()}
     with suppress(LocalpuppetError):
         known.add(fleet.name)
-    if (fleet.state / view.FILE).exists():
-        with closing(fleet.view()) as entries:
-            known |= {node.node for node in entries.nodes()}
+    with suppress(StateError):  # of a view that cannot be read
+        if (fleet.state / view.FILE).exists():
+            with closing(fleet.view()) as entries:
+                known |= {node.node for node in entries.nodes()}
     if known.issuperset(words):
         return [*words]
     with suppress(RefusedError):

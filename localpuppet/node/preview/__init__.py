@@ -2,6 +2,6 @@
 
 values and ports: `compile_request`, `node_capture`, `result`.
 decides: `difference`, `preview_limits`.
-acts: `engine`, `previewing`, `revisions`, `workspace`.
+acts: `engine`, `nodes_directory`, `previewing`, `revisions`, `workspace`.
 private: `cache`, `cache_file`, `read_set`, `release_index`, `stored_results`.
 """

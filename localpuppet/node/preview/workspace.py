@@ -20,7 +20,8 @@ from localpuppet.base.value import Value
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.compile_request import LAYOUT, CompileEngine, layout_digest
-from localpuppet.node.preview.node_capture import CapturedNode, NodesDirectory
+from localpuppet.node.preview.node_capture import CapturedNode
+from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import Preview, PreviewOptions, choose_shard
 from localpuppet.node.preview.release_index import ReleaseIndex, index_roots, tree_states
 from localpuppet.node.preview.result import PreviewResult

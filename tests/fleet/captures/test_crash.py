@@ -10,7 +10,7 @@ import pytest
 
 from localpuppet.fleet.captures import CaptureKeeper, read_capture
 from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.node.preview.node_capture import NodesDirectory
+from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.captures.one_capture import main
 from tests.fleet.captures.test_collecting import LAX, WEB
 from tests.rigs.crash_points import crash_points, run_under_strace

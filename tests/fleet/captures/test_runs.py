@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.node.preview.node_capture import NodeCapture, NodesDirectory
+from localpuppet.node.preview.node_capture import NodeCapture
+from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.exports.test_runs import applied
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member

@@ -15,7 +15,8 @@ from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult
 from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
-from localpuppet.node.preview.node_capture import CapturedNode, NodesDirectory
+from localpuppet.node.preview.node_capture import CapturedNode
+from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import Preview, PreviewOptions
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision

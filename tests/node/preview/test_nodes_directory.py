@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.preview.node_capture import NodesDirectory
+from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.release_index import States, TreeStates
 
 HAND_WRITTEN = """

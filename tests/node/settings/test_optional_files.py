@@ -50,7 +50,7 @@ def test_the_error_of_a_missing_app_names_the_input(node: Node, verb: str) -> No
     node.write("input.yaml", "app: gone/trunk\n")
     done = node.run(verb)
     assert done.code == 2
-    assert f"error: {node.root}/input.yaml: app: gone/trunk does not exist" in done.err
+    assert f"error: {node.root}/input.yaml: gone/trunk: does not exist" in done.err
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])
