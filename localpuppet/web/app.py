@@ -357,7 +357,9 @@ class WebApp:
             clock=clock,
             client=way.rule.client,
             details=partial(
-                part_of_report, find=reports.find, ask=lambda node, run: self.reports.log(node, run)
+                part_of_report,
+                find=reports.find,
+                ask=lambda node, run: self.reports.log(node, run, again=True),
             ),
             metrics=lambda: population(Evaluation(view, answering.records)),
         )

@@ -5,7 +5,8 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 
 acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
   `reported_rollouts`, `rollouts`, `signing_actor`, `view_context`.
-touches the world: `memory`, `nodes`, `run_table`, `audit_table`, `run_queries`.
-private: `action_views`, `actions`, `activity`, `diagrams`, `differences`, `failures`, `finding`,
-  `list_query`, `listing`, `rollout_action_views`, `rollout_actions`, `template_renderer`.
+touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
+private: `action_views`, `actions`, `activity`, `audit_table`, `diagrams`, `differences`,
+  `failures`, `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,
+  `template_renderer`.
 """

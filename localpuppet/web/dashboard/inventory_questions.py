@@ -344,12 +344,17 @@ class Reports:
         """
         return await self._ask_node("report", node, run)
 
-    async def log(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+    async def log(self, node: NodeName, run: RunId, *, again: bool = False) -> Mapping[str, Json]:
         """Return the end of Puppet's log of a run; see `runs.run_replies.log_reply`.
+
+        Args:
+            again: Whether to ask a node that refused or did not reply before.
 
         Raises:
             LocalpuppetError: As `report`.
         """
+        if again:
+            self.forget_problems(node, run)
         return await self._ask_node("log", node, run)
 
     async def _ask_node(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
