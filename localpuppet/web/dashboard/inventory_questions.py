@@ -336,47 +336,46 @@ class Reports:
             tuple[str, NodeName, RunId], asyncio.Future[Mapping[str, Json]]
         ] = BoundedDict(REPORTS)
 
-    async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+    async def report(
+        self, node: NodeName, run: RunId, *, again: bool = False
+    ) -> Mapping[str, Json]:
         """Return the report of a finished run; see `runs.run_replies.report_reply`.
-
-        Raises:
-            LocalpuppetError: The node refuses or does not reply, or the bus is unreachable.
-        """
-        return await self._ask_node("report", node, run)
-
-    async def log(self, node: NodeName, run: RunId, *, again: bool = False) -> Mapping[str, Json]:
-        """Return the end of Puppet's log of a run; see `runs.run_replies.log_reply`.
 
         Args:
             again: Whether to ask a node that refused or did not reply before.
 
         Raises:
+            LocalpuppetError: The node refuses or does not reply, or the bus is unreachable.
+        """
+        return await self._ask_node("report", node, run, again=again)
+
+    async def log(self, node: NodeName, run: RunId, *, again: bool = False) -> Mapping[str, Json]:
+        """Return the end of Puppet's log of a run; see `runs.run_replies.log_reply`.
+
+        Args:
+            again: As for `report`.
+
+        Raises:
             LocalpuppetError: As `report`.
         """
-        if again:
-            self.forget_problems(node, run)
-        return await self._ask_node("log", node, run)
+        return await self._ask_node("log", node, run, again=again)
 
-    async def _ask_node(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+    async def _ask_node(
+        self, action: str, node: NodeName, run: RunId, *, again: bool
+    ) -> Mapping[str, Json]:
         key = action, node, run
-        if key not in self._known:
+        known = self._known.get(key)
+        if known is None or (again and known.done() and known.exception()):
             if self._slots.locked():
                 raise InvalidInputError(
                     "too many reports are being requested", hint="try again in a few seconds"
                 )
-            self._known[key] = asyncio.ensure_future(self._asked(*key))
-        return await asyncio.shield(self._known[key])
+            known = self._known[key] = asyncio.ensure_future(self._asked(*key))
+        return await asyncio.shield(known)
 
     async def _asked(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         async with self._slots:
             return await self._tell(action, node, run)
-
-    def forget_problems(self, node: NodeName, run: RunId) -> None:
-        """Ask a node again that refused or did not reply."""
-        for action in ("report", "log"):
-            known = self._known.get((action, node, run))
-            if known is not None and known.done() and known.exception():
-                del self._known[action, node, run]
 
 
 # Values in a page; a node may say a hundred thousand.

@@ -204,11 +204,10 @@ class Pages:
         asks, reports = request.query_params.get("details", ""), self._parts.reports
         (report, no_report), (log, no_log) = (None, ""), (None, "")
         if asks:
-            if asks == "again":
-                reports.forget_problems(name, run)
+            again = asks == "again"
             (report, no_report), (log, no_log) = await asyncio.gather(
-                _answered(reports.report(name, run), partial(from_record, RunReport)),
-                _answered(reports.log(name, run), RunLogTail.read),
+                _answered(reports.report(name, run, again=again), partial(from_record, RunReport)),
+                _answered(reports.log(name, run, again=again), RunLogTail.read),
             )
         return self._showing.page(
             "run.html",
@@ -225,7 +224,7 @@ class Pages:
             may_ask=known.outcome.bad and row is not None and row.state != UNRESPONSIVE,
             report=report,
             log=log,
-            problems={no_report, no_log} - {""},
+            problems=[*dict.fromkeys(filter(None, (no_report, no_log)))],
         )
 
     def _subject(self, release: str) -> str:
