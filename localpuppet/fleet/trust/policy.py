@@ -356,12 +356,14 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
     allow = policy.allow and action in ANY_ACTION
     name = caller.removeprefix("choria=")
     cure = "" if allow else f" ('localpuppet policy allow {name} {action}' there allows it)"
-    return _decision(allow, f"line {policy.default_line} (default)", caller, action + cure)
+    return _decision(allow, f"line {policy.default_line} (default)", caller, action, cure=cure)
 
 
-def _decision(allow: bool, line: str, caller: str, action: str) -> PolicyDecision:
-    verdict = "allowed" if allow else "denied"
-    return PolicyDecision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")
+def _decision(
+    allow: bool, line: str, caller: str, action: str, *, cure: str = ""
+) -> PolicyDecision:
+    reason = f"{'allowed' if allow else 'denied'} by policy {line}: {caller} {action}{cure}"
+    return PolicyDecision(allowed=allow, reason=reason)
 
 
 Parsed = TypeVar("Parsed")
