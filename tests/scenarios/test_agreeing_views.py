@@ -160,6 +160,9 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
 
     wanted = {name: (STATES[name], OUTCOMES[name]) for name in OUTCOMES}
     wait_until(lambda: seen(nodes()) == wanted, lambda: str(seen(nodes())))
+    # The run before its last one ended alike.
+    newest_run = members["back"].run("status", "--json").json["run"]["id"]
+    wait_until(lambda: nodes()["back"]["last_run"]["run"] == newest_run, lambda: str(nodes()))
     command = nodes()
     page = Page(viewer, "--puppetdb", "127.0.0.1:0")
 
@@ -168,6 +171,7 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         return {short(row["node"]): row for row in rows}
 
     wait_until(lambda: seen(shown()) == wanted, lambda: str(seen(shown())))
+    wait_until(lambda: shown()["back"]["run"] == newest_run, lambda: str(shown()))
     for name, row in shown().items():
         mine = command[name]
         last = mine["last_run"]
