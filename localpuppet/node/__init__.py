@@ -5,5 +5,6 @@ file there is damaged, and so does parsing if a field is missing or has the wron
 
 builds the parts: `app`.
 acts: `candidates`, `settings`.
-packages: `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`.
+packages: `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`,
+  `sealed`.
 """

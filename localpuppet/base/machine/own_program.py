@@ -53,6 +53,7 @@ EXTRAS = {
     "etcd": (*_FLEET, "grpclib"),
     "web": (*_FLEET, "jinja2", "starlette", "uvicorn"),
     "srv": (*_FLEET, "dns"),
+    "sealed": ("pyrage",),
 }
 
 

@@ -1,0 +1,240 @@
+"""The file format age (https://age-encryption.org/v1), through the library pyrage (ADR 64).
+
+This module alone imports pyrage, when it is first needed. Its header parser takes minutes for half
+a megabyte, so nothing reaches it before the header has the one form that `seal` writes: a stanza
+for one recipient and at most one that means nothing ("grease"), within `MAX_HEADER` bytes.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.text import one_line
+
+MAX_PLAINTEXT = 64 * 1024
+MAX_HEADER = 1024
+MAX_IDENTITIES = 16
+MAX_RECIPIENT = 512
+# A nonce, and the tag of the one block that `MAX_PLAINTEXT` bytes fill.
+_MAX_FILE = MAX_HEADER + 16 + MAX_PLAINTEXT + 16
+
+_BODY = rb"(?:[A-Za-z0-9+/]{64}\n){0,12}[A-Za-z0-9+/]{0,63}\n"
+_GREASE = rb"(?:-> [!-~]{0,64}-grease(?: [!-~]{1,64}){0,8}\n" + _BODY + rb")?"
+_X25519 = rb"-> X25519 [A-Za-z0-9+/]{43}\n[A-Za-z0-9+/]{43}\n"
+# A plugin's stanza, for operators: `-> piv-p256 …`. The file says how much CPU a passphrase costs.
+_PLUGIN = rb"-> (?!scrypt |X25519 |ssh-)[!-~]{1,64}(?: [!-~]{1,256}){0,8}\n" + _BODY
+_FORM = rb"age-encryption\.org/v1\n%b%b%b--- [A-Za-z0-9+/]{43}\n"
+_HEADER = _FORM % (_GREASE, _X25519, _GREASE)
+_PLUGIN_HEADER = _FORM % (_GREASE, _PLUGIN, _GREASE)
+
+_CHARACTERS = "[02-9ac-hj-np-z]"
+RECIPIENT = f"age1{_CHARACTERS}{{58}}"
+_PLUGIN_RECIPIENT = rf"age1[a-z0-9.+_-]{{1,64}}1{_CHARACTERS}{{6,400}}\Z"
+_IDENTITY = r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}\Z"
+_PLUGIN_IDENTITY = r"AGE-PLUGIN-[A-Z0-9.+_-]{1,64}-1[02-9AC-HJ-NP-Z]{6,4000}\Z"
+
+
+class NotOpenedError(InvalidInputError):
+    """None of the identities opens a sealed file, or its bytes were changed."""
+
+
+class AgeRecipient(str):
+    """The public key of a holder: `age1…`; of an operator also a plugin's, `age1NAME1…`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "", plugins: bool = False) -> "AgeRecipient":
+        """Return the recipient, whose checksum the library has verified.
+
+        Args:
+            plugins: Accept a plugin's recipient, too: nodes have none.
+
+        Raises:
+            InvalidInputError: The text is another kind of key, or has a typing error.
+        """
+        if text.startswith("ssh-"):
+            raise InvalidInputError(
+                "is an SSH key, which sealed values refuse: a converted key would serve two"
+                " purposes, and each file would name it",
+                where=where,
+                hint="make an age key with 'age-keygen'",
+            )
+        if text.startswith("AGE-"):
+            raise InvalidInputError(
+                "is a secret identity, not a recipient",
+                where=where,
+                hint="'age-keygen -y FILE' prints its recipient; make a new one if others saw it",
+            )
+        is_plugin = not re.fullmatch(RECIPIENT, text) and bool(re.match(_PLUGIN_RECIPIENT, text))
+        if is_plugin and not plugins:
+            raise InvalidInputError(
+                "is a plugin's recipient, which only an operator may have", where=where
+            )
+        library = _library()
+        kind = library.plugin if is_plugin else library.x25519
+        try:
+            kind.Recipient.from_str(text)
+        except library.RecipientError as error:
+            raise InvalidInputError(
+                "is not an age recipient", where=where, hint="copy it whole: age1…"
+            ) from error
+        return cls(text)
+
+    @property
+    def plugin(self) -> str:
+        """The plugin, `yubikey` of `age1yubikey1…`; empty if age itself has this kind of key."""
+        return "" if re.fullmatch(RECIPIENT, self) else self[4:].rpartition("1")[0]
+
+
+class AgeIdentity(str):
+    """A secret that opens sealed files: `AGE-SECRET-KEY-1…`, or how a plugin finds one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "AgeIdentity(…)"
+
+    @classmethod
+    def generate(cls) -> "AgeIdentity":
+        """Return a new secret."""
+        return cls(_library().x25519.Identity.generate())
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "", plugins: bool = False) -> "AgeIdentity":
+        """Return the identity; errors never quote it."""
+        if re.match(_IDENTITY, text):
+            library = _library()
+            try:
+                library.x25519.Identity.from_str(text)
+            except library.IdentityError:
+                pass  # without the cause: its text may have secret characters
+            else:
+                return cls(text)
+        elif plugins and re.match(_PLUGIN_IDENTITY, text):
+            return cls(text)
+        raise InvalidInputError(
+            "is not an age identity", where=where, hint="'age-keygen -o FILE' writes one"
+        )
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether a plugin has the secret."""
+        return self.startswith("AGE-PLUGIN-")
+
+    @property
+    def recipient(self) -> AgeRecipient:
+        """The recipient of an identity that is not a plugin's."""
+        return AgeRecipient(_library().x25519.Identity.from_str(self).to_public())
+
+
+def parse_identities(data: bytes, *, where: str, plugins: bool = False) -> tuple[AgeIdentity, ...]:
+    """Return the identities in a file as `age-keygen` writes it.
+
+    Args:
+        plugins: Accept identities of plugins, too, as an operator's file may have them.
+
+    Raises:
+        InvalidInputError: The file has no identity, too many, or other lines.
+    """
+    text = data.decode("ascii", "replace")
+    lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
+    if not 0 < len(lines) <= MAX_IDENTITIES:
+        raise InvalidInputError(
+            f"has {len(lines)} identities; 1 to {MAX_IDENTITIES} are allowed", where=where
+        )
+    with errors_at(where):
+        return tuple(AgeIdentity.parse(line, plugins=plugins) for line in lines)
+
+
+def seal(plaintext: bytes, recipient: str) -> bytes:
+    """Return a binary age file that only the recipient's identity opens.
+
+    Raises:
+        InvalidInputError: The plaintext is too large, or a plugin failed.
+    """
+    if len(plaintext) > MAX_PLAINTEXT:
+        raise InvalidInputError(
+            f"is too large to seal: {len(plaintext)} bytes, the limit is {MAX_PLAINTEXT}"
+        )
+    library = _library()
+    known = AgeRecipient(recipient)
+    try:
+        if known.plugin:
+            kind = library.plugin.Recipient.from_str(recipient)
+            to = library.plugin.RecipientPluginV1(known.plugin, [kind], [], _PluginQuestions())
+        else:
+            to = library.x25519.Recipient.from_str(recipient)
+        sealed: bytes = library.encrypt(plaintext, [to])
+    except (library.RecipientError, library.EncryptError, OSError) as error:
+        raise InvalidInputError(f"cannot seal to {recipient[:80]}: {error}") from error
+    check_form(sealed, plugins=bool(known.plugin))
+    return sealed
+
+
+def check_form(sealed: bytes, *, plugins: bool = False) -> None:
+    """Check the size and the header of an age file, without opening it.
+
+    Raises:
+        InvalidInputError: It has another form than `seal` writes.
+    """
+    if len(sealed) > _MAX_FILE:
+        raise InvalidInputError(
+            f"is too large: {len(sealed)} bytes of age, the limit is {_MAX_FILE}"
+        )
+    head = sealed[:MAX_HEADER]
+    if not re.match(_HEADER, head) and not (plugins and re.match(_PLUGIN_HEADER, head)):
+        raise InvalidInputError(
+            f"is not an age file for one recipient, with a header of at most {MAX_HEADER} bytes"
+        )
+
+
+def open_sealed(sealed: bytes, identities: Sequence[AgeIdentity]) -> bytes:
+    """Return the plaintext of an age file.
+
+    Raises:
+        InvalidInputError: The file has another form than `seal` writes.
+        NotOpenedError: No identity opens it, or its bytes were changed.
+    """
+    plugins = any(identity.is_plugin for identity in identities)
+    check_form(sealed, plugins=plugins)
+    library = _library()
+    try:
+        plaintext: bytes = library.decrypt(sealed, [_loaded(one) for one in identities])
+    except (library.DecryptError, library.IdentityError) as error:
+        raise NotOpenedError("none of the identities opens it, or its bytes changed") from error
+    return plaintext
+
+
+def _loaded(identity: AgeIdentity) -> object:
+    library = _library()
+    if not identity.is_plugin:
+        return library.x25519.Identity.from_str(identity)
+    plugin = library.plugin.Identity.from_str(identity)
+    return library.plugin.IdentityPluginV1(plugin.plugin(), [plugin], _PluginQuestions())
+
+
+class _PluginQuestions:
+    """What a plugin may show to the operator or ask them, as age's own program does."""
+
+    def display_message(self, message: str) -> None:
+        click.echo(one_line(message), err=True)
+
+    def confirm(self, message: str, yes_string: str, no_string: str | None) -> bool | None:
+        del no_string
+        return click.confirm(f"{one_line(message)} ({one_line(yes_string)}?)", err=True)
+
+    def request_public_string(self, description: str) -> str | None:
+        return str(click.prompt(one_line(description), err=True))
+
+    def request_passphrase(self, description: str) -> str | None:
+        return str(click.prompt(one_line(description), hide_input=True, err=True))
+
+
+def _library() -> Any:  # noqa: ANN401 - the library has no types
+    import pyrage
+
+    return pyrage

@@ -1,0 +1,157 @@
+"""The directory `sealed` of a release or a work tree: its groups and values.
+
+A run reads one value and its group; an author reads all. Both read a file only when asked, and
+each file within its limit. `PREFIX` is where it is below a release's root.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import input_errors
+from localpuppet.node.sealed.group_file import MAX_GROUP_FILE, SealedGroup
+from localpuppet.node.sealed.value_file import SealedValue, parse_group_name, parse_path
+
+PREFIX = "sealed"
+MAX_VALUES = 20_000
+MAX_GROUPS = 1_000
+_SUFFIX = ".yaml"
+
+
+class SealedTree:
+    """The groups and values of a release.
+
+    Args:
+        read: Returns the bytes of a file below `sealed`, or `None` if there is no such file.
+        names: Returns the files below `sealed`: `groups/role=db.yaml`.
+    """
+
+    def __init__(
+        self, read: Callable[[str], bytes | None], names: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._read = read
+        self._names = cache(names)
+        self._groups: dict[str, SealedGroup | None] = {}
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, bytes]) -> "SealedTree":
+        """Return the tree of files that are in memory, by their path below `sealed`."""
+        return cls(files.get, lambda: tuple(sorted(files)))
+
+    @classmethod
+    def on_disk(cls, root: Path) -> "SealedTree":
+        """Return the tree of a release.
+
+        Args:
+            root: The directory that contains `sealed`, or could.
+        """
+        directory = root / PREFIX
+        return cls(lambda name: _read(directory / name), lambda: tuple(_files(directory)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the release has no sealed values, and no groups."""
+        return not self._names()
+
+    def group(self, name: str) -> SealedGroup | None:
+        """Return a group; `None` if there is no file of this name."""
+        if name not in self._groups:
+            data = self._read(f"groups/{parse_group_name(name)}{_SUFFIX}")
+            self._groups[name] = None if data is None else SealedGroup.parse(data, name=name)
+        return self._groups[name]
+
+    def value(self, path: str) -> SealedValue | None:
+        """Return the value at `LEVEL/KEY`; `None` if it has no file."""
+        data = self._read(f"values/{parse_path(path)}{_SUFFIX}")
+        return None if data is None else SealedValue.parse(data, path=path)
+
+    def group_of(self, value: SealedValue) -> SealedGroup:
+        """Return the group of a value.
+
+        Raises:
+            InvalidInputError: It has no file, or its identity has another serial.
+        """
+        where = f"sealed/values/{value.path}{_SUFFIX}"
+        group = self.group(value.group)
+        if group is None:
+            raise InvalidInputError(f"names the group {value.group}, which is missing", where=where)
+        if group.serial != value.serial:
+            raise InvalidInputError(
+                f"is sealed for serial {value.serial} of {group.name}, which has serial"
+                f" {group.serial}",
+                where=where,
+                hint="change this secret with 'localpuppet sealed set': a removed member may have"
+                " it",
+            )
+        return group
+
+    def group_names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        return self._below("groups/", parse_group_name, MAX_GROUPS)
+
+    def paths(self) -> list[str]:
+        """Return `LEVEL/KEY` of all values, sorted."""
+        return self._below("values/", parse_path, MAX_VALUES)
+
+    def groups(self) -> Iterator[SealedGroup]:
+        """Yield all groups, sorted by name."""
+        yield from filter(None, map(self.group, self.group_names()))
+
+    def values(self) -> Iterator[SealedValue]:
+        """Yield all values, sorted by path."""
+        yield from filter(None, map(self.value, self.paths()))
+
+    def refuse_others(self) -> None:
+        """Reject files that are neither a group nor a value, such as plaintext left by an editor.
+
+        Raises:
+            InvalidInputError: There is one, or there are too many files.
+        """
+        known = len(self.group_names()) + len(self.paths())
+        if known != len(self._names()):
+            other = next(
+                name
+                for name in self._names()
+                if not name.startswith(("groups/", "values/")) or not name.endswith(_SUFFIX)
+            )
+            raise InvalidInputError(
+                "is neither a group nor a value: remove it", where=f"{PREFIX}/{other}"
+            )
+
+    def _below(self, folder: str, parse: Callable[..., str], most: int) -> list[str]:
+        names = [
+            parse(name[len(folder) : -len(_SUFFIX)], where=f"{PREFIX}/{name}")
+            for name in self._names()
+            if name.startswith(folder) and name.endswith(_SUFFIX)
+        ]
+        if len(names) > most:
+            raise InvalidInputError(
+                f"has {len(names)} files, the limit is {most}", where=f"{PREFIX}/{folder}"
+            )
+        return sorted(names)
+
+
+def _read(path: Path) -> bytes | None:
+    """Return the bytes of a file, up to the limit of a group; links are not followed."""
+    with input_errors(path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise InvalidInputError("is not a regular file", where=str(path))
+            return file.read(MAX_GROUP_FILE + 1)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """Yield what is not a directory below a directory, sorted."""
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        inside = Path(folder)
+        linked = [name for name in folders if (inside / name).is_symlink()]
+        for name in sorted([*names, *linked]):
+            yield str((inside / name).relative_to(directory))
