@@ -9,6 +9,8 @@
   templates, types and parameters, and if the manifest at the place of the error has it as code, or
   as a literal where Puppet expects a name. So no value can pass as a name: an interpolated text and
   what a string, a comment or a heredoc contains are no code.
+- Two messages lack that place: the key of a failed `lookup` stays if a manifest of the release has
+  the call with this literal, and the name of a class if the ENC has it.
 - The title of a resource stays only if it is a plain name or path.
 - A program's output before its error, and the journal of a service, are ignored: they differ
   between nodes, and the error comes last.
@@ -18,6 +20,8 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -125,7 +129,7 @@ _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 # Messages that have names, and where. A reference is a resource; a code is an exit code.
 _FORMS = re.compile(
-    r"Could not find class (::[\w:]+)(?= for )"
+    r"Could not find class ((?:::)?\w[\w:]*)(?= for )|find a value for the name ('\w[\w:.-]*')"
     r"|Unknown (?:function|variable|resource type): ('[\w:]+')"
     r"|Resource type not found: ([\w:]+)|Could not find template ('[\w./-]+')"
     r"|Cannot reassign variable ('\$[\w:]+')|parameter(?: named)? ('\w+')"
@@ -134,9 +138,13 @@ _FORMS = re.compile(
     r"|(?<![\w'\"])(?P<reference>'?[A-Z]\w*(?:::[A-Z]\w*)*\[[\w.:/-]+\]'?)(?=[\s,:;]|$)",
     re.ASCII,
 )
+# What Puppet says of a lookup; a place after it is of the class that has it included.
+_LOOKUP = re.compile(r"Function lookup\(\) did not find a value for the name '(\w[\w:.-]*)'")
 _CLASS = re.compile(r"class\[(\w+)((?:::\w+)*)\]")
 _KEPT = re.compile(r"\0(\d+)\0([.,:;?!]*)")
 MAX_CODE = 1024 * 1024
+# Manifests of a release that are searched for the key of a lookup.
+MAX_MANIFESTS = 10_000
 # The parts of a manifest; a comment and a regular expression may contain a quote. What has no end
 # is the last part: each character is looked at a limited number of times.
 _PARTS = re.compile(
@@ -149,7 +157,8 @@ _PARTS = re.compile(
 _INTERPOLATED = re.compile(r"(?<!\\)\$\{?([\w:]+)")
 # What precedes a literal that is a name, and the title of a resource.
 _BEFORE_NAME = re.compile(
-    r"(?:\A| )(?:include|contain|require|class {|(?:template|epp) \(|source = >|[A-Z][\w:]* \[)"
+    r"(?:\A| )(?:include|contain|require|class {|(?:template|epp|lookup|hiera(?:_\w+)?) \("
+    r"|source = >|[A-Z][\w:]* \[)"
     r"(?: \()?\Z"
 )
 _COLON = re.compile(r"\s*:")
@@ -196,14 +205,35 @@ def _names_at(file: str, directories: Mapping[str, str]) -> frozenset[str]:
     return frozenset()
 
 
-def _with_names(text: str, file: str, directories: Mapping[str, str]) -> tuple[str, Sequence[str]]:
+def _is_looked_up(key: str, directories: Mapping[str, str]) -> bool:
+    """Return whether a manifest of a release looks up a key as a literal."""
+    call = re.compile(rf"\b(?:lookup|hiera(?:_\w+)?)\s*\(\s*['\"]{re.escape(key)}['\"]")
+    for directory in directories:
+        for path in islice(Path(directory).rglob("*.pp"), MAX_MANIFESTS):
+            with suppress(InvalidInputError, UnicodeDecodeError):
+                code = read_user_file(path, limit=MAX_CODE).decode()
+                if call.search(code) and key in names_of_code(code):
+                    return True
+    return False
+
+
+def _with_names(
+    text: str, file: str, directories: Mapping[str, str], classes: Collection[str]
+) -> tuple[str, Sequence[str]]:
     """Return a message with a mark for each name that may stay, and these names."""
     kept: list[str] = []
-    names = set(_names_at(file, directories))
+    names = {*_names_at(file, directories), *(() if file else classes)}
+    looked_up = _LOOKUP.fullmatch(without_prologue(text).strip())
+    if looked_up and _is_looked_up(looked_up[1], directories):
+        names.add(looked_up[1])
     for module, rest in _CLASS.findall(text.lower()):  # its parameters are in its own manifest
         modules = file.partition("/manifests/")[0].rpartition("/")[0]
         inner = f"{module}/manifests{rest.replace('::', '/') or '/init'}.pp"
-        names |= _names_at(f"{modules}/{inner}" if modules else inner, directories)
+        starts = {modules and f"{modules}/"}
+        if not file:  # an ENC names the class
+            starts |= {"modules/", *(at.removesuffix(f"{module}/") for at in directories.values())}
+        for start in starts:
+            names |= _names_at(f"{start}{inner}", directories)
 
     def mark(match: re.Match[str]) -> str:
         word, (start, end) = match[match.lastindex or 0], match.span(match.lastindex or 0)
@@ -245,17 +275,21 @@ class FailureCause(JsonRecord):
 
     @classmethod
     def of_message(
-        cls, message: str, directories: Mapping[str, str] = _NO_DIRECTORIES
+        cls,
+        message: str,
+        directories: Mapping[str, str] = _NO_DIRECTORIES,
+        classes: Collection[str] = (),
     ) -> "FailureCause | None":
         """Return the failure cause in a message of Puppet; `None` for an empty one.
 
         Args:
             directories: Directories of the release, see `command_line.file_name`.
+            classes: The classes of the ENC: names of code, too, in a message without a place.
         """
         if not message.strip():
             return None
         place, file = _found_at(message[:MAX_READ])
-        return cls(error=normalized(message, file, directories), place=place)
+        return cls(error=normalized(message, file, directories, classes), place=place)
 
     @classmethod
     def of_resource(
@@ -278,16 +312,20 @@ class FailureCause(JsonRecord):
 
 
 def normalized(
-    message: str, file: str = "", directories: Mapping[str, str] = _NO_DIRECTORIES
+    message: str,
+    file: str = "",
+    directories: Mapping[str, str] = _NO_DIRECTORIES,
+    classes: Collection[str] = (),
 ) -> str:
     """Return a message reduced to the words of Puppet's own messages, and names of a manifest.
 
     Args:
         file: The path of the manifest, or empty.
+        classes: See `FailureCause.of_message`.
     """
     relevant = _without_chatter(message[:MAX_CHATTER])
     text = _NODE.sub("", joined(relevant[:MAX_READ]).rstrip())
-    text, kept = _with_names(_WHERE.sub("", text), file, directories)
+    text, kept = _with_names(_WHERE.sub("", text), file, directories, classes)
     tokens = [_token(token) for token in _QUOTED.sub(LEFT_OUT, text).split()]
     line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
     line = without_prologue(line).replace(":;", ":").strip(" ;:,.")

@@ -373,6 +373,7 @@ class Supervisor:
                 report_problem=problem,
                 first_error=log.first_error,
                 directories=directories,
+                classes=tuple(request.node_document["classes"]),
             )
             verdict = decide(ending)
             if log.cut:

@@ -38,6 +38,7 @@ class PuppetEnd(Value):
         report: Its report of this run; `None` if it left none.
         first_error: The first error that Puppet printed, or empty.
         directories: Directories of the release, see `command_line.file_name`.
+        classes: The classes of the node document.
         failure_cause: Why Puppet was not started, in words that may leave the node.
     """
 
@@ -48,6 +49,7 @@ class PuppetEnd(Value):
     report_problem: str = ""
     first_error: str = ""
     directories: Mapping[str, str] = MappingProxyType({})
+    classes: tuple[str, ...] = ()
     failure_cause: FailureCause | None = None
 
 
@@ -117,7 +119,7 @@ def finish(
     """
     report = ending.report
     cause = ending.failure_cause or (report.failure_cause if report else None)
-    cause = cause or FailureCause.of_message(ending.first_error, ending.directories)
+    cause = cause or FailureCause.of_message(ending.first_error, ending.directories, ending.classes)
     has_failed = verdict.outcome is Outcome.FAILED
     return replace(
         status,

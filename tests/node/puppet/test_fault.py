@@ -165,6 +165,31 @@ def test_names_of_a_manifest_are_code_and_no_values() -> None:
     assert names_of_code(f"{CODE}$x = @(END)\n secret\n END\n") == frozenset()
 
 
+def test_names_in_messages_without_a_place_are_of_the_release_or_the_enc(tmp_path: Path) -> None:
+    """Puppet names no file for a failed lookup, and none for a class that only the ENC includes."""
+    (tmp_path / "own/site/manifests").mkdir(parents=True)
+    (tmp_path / "ntp/manifests").mkdir(parents=True)
+    code = "class site { lookup('db::port') hiera_hash( \"db::host\" ) $x = 'hunter2' }"
+    (tmp_path / "own/site/manifests/init.pp").write_text(code)
+    (tmp_path / "ntp/manifests/init.pp").write_text("class ntp(Integer $drift) { }")
+    trees = {str(tmp_path / "own"): "", str(tmp_path / "ntp"): "modules/ntp/"}
+
+    def error(message: str) -> str:
+        cause = FailureCause.of_message(message, trees, ["ntp::server", "site"])
+        return "" if cause is None else cause.error
+
+    lookup = "Function lookup() did not find a value for the name '{}'"
+    for key in ("db::port", "db::host"):
+        assert error(lookup.format(key)) == lookup.format(key)
+    for hidden in ("hunter2", "db::{password}", "absent::key"):
+        assert error(lookup.format(hidden)) == lookup.format("…").replace("'", "")
+    missing = "Could not find class {} for web01 on node web01"
+    assert error(missing.format("ntp::server")) == "Could not find class ntp::server for …"
+    assert error(missing.format("hunter2")) == "Could not find class … for …"
+    wrong = "Class[Ntp]: parameter 'drift' expects an Integer value, got String on node web01"
+    assert error(wrong).startswith("Class[Ntp]: parameter 'drift' expects an Integer value")
+
+
 @pytest.mark.parametrize(
     "unit", ["/*\n", "\n", '"\\\\', "'\n", "( ", "'a': ", 'file { "a": }', "~ /"]
 )

@@ -1,5 +1,6 @@
 """The first error of a real Puppet is the cause of a failed run."""
 
+import json
 from typing import Any
 
 import pytest
@@ -91,6 +92,21 @@ CAUSES = {
         "Unknown variable: 'hunter2'",
         "Unknown variable: …",
     ),
+    "lookup": (
+        "$pw = 'hunter2'\nnotice(lookup('app::no_such'))",
+        "did not find a value for the name 'app::no_such'",
+        "Function lookup() did not find a value for the name 'app::no_such'",
+    ),
+    "interpolated lookup": (
+        "$pw = 'hunter2'\nnotice(lookup(\"app::${pw}\"))",
+        "did not find a value for the name 'app::hunter2'",
+        "Function lookup() did not find a value for the name …",
+    ),
+    "words of a lookup in a string": (
+        "$pw = 'hunter2'\nfail(\"Function lookup() did not find a value for the name '${pw}'\")",
+        "did not find a value for the name 'hunter2'",
+        "Function lookup() did not find a value for the name …",
+    ),
     "resource": (
         "exec { '/bin/false': } -> exec { '/bin/no-such': }",
         "Exec[/bin/false] (app/manifests/init.pp:2)",
@@ -117,6 +133,15 @@ def test_the_first_error_is_the_cause(node: Node, name: str) -> None:
     assert "hunter2" not in str(status["failure_cause"])
     for verb in ("status", "history", "report", "why"):
         assert error in node.run(verb).out, verb
+
+
+def test_a_class_that_only_the_enc_names_is_named(node: Node) -> None:
+    node.app("notice('x')")
+    given = {"app": "app/trunk", "classes": {"no_such::thing": {}, "app": None}}
+    node.write("input.yaml", json.dumps(given))
+    assert node.run("apply").code == 1
+    error = node.status()["failure_cause"]["error"]
+    assert error == "Could not find class no_such::thing for …"
 
 
 def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) -> None:
