@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.kept_catalogs import NodeCatalog
     from localpuppet.node.app import NodeApp
-    from localpuppet.web.access.rules import AccessRule, Ends
+    from localpuppet.web.access.rules import AccessRule, Ends, Visitor
     from localpuppet.web.access.serving import ListenAddress
     from localpuppet.web.access.tls import Tls
     from localpuppet.web.dashboard.fleet_feed import FleetFeeder
@@ -96,11 +96,14 @@ class DashboardAccess(Value):
     Attributes:
         entrance: The same rules with a link; `None` over TLS.
         tls: The TLS settings; `None` on loopback.
+        reads_code: Returns whether a visitor with access may read releases; all on loopback, where
+            the visitor started the dashboard.
     """
 
     door: "AccessRule"
     entrance: LoopbackDoor | None = None
     tls: "Tls | None" = None
+    reads_code: "Callable[[Visitor], bool]" = lambda _: True
 
     def link(self) -> str:
         """Return a one-time link; empty over TLS."""
@@ -313,6 +316,7 @@ class WebApp:
             log=self.log,
             draw=draw_svg,
             entrance=way.entrance,
+            reads_code=way.reads_code,
             actor=SigningActor(self.fleet, store, journals) if actions else None,
         )
         group.create_task(parts.rollouts.watch(heard.stir, leave))
@@ -416,8 +420,21 @@ class WebApp:
                     where="--listen",
                     hint="omit --actions or --listen",
                 )
+            from localpuppet.base.machine.files import ReloadedFiles
+
             door, tls = self._over_tls("web.people", lambda web: web.people, METHODS, LISTEN)
-            return lambda port: DashboardAccess(door=door(port), tls=tls)
+            readers = ReloadedFiles(
+                [self.node.settings.root / FILE],
+                lambda: self.node.again().section(web_settings).release_readers,
+            )
+
+            def over_tls(port: int) -> DashboardAccess:
+                rule = door(port)
+                return DashboardAccess(
+                    door=rule, tls=tls, reads_code=lambda one: rule.client(one) in readers()
+                )
+
+            return over_tls
 
         def on_loopback(port: int) -> DashboardAccess:
             name = ""

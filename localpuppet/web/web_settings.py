@@ -2,6 +2,7 @@
 
 web:
 people: [alice, bob]                     # people with a certificate of identity.ca
+release_readers: [alice]                 # those of them who may read the code of releases
 certificate: ssl/fleet.example.com.pem   # of the dashboard; default: identity.certificate
 key: ssl/fleet.example.com.key
 puppetdb:
@@ -28,11 +29,13 @@ class WebSettings(JsonRecord):
     """The people with access over TLS, and the dashboard's certificate.
 
     Attributes:
+        release_readers: Those who may also read the code of releases.
         certificate: The dashboard's certificate; `None` for the identity's.
         key: The key of that certificate; `None` as well.
     """
 
     people: frozenset[SignerName]
+    release_readers: frozenset[SignerName]
     certificate: Path | None = None
     key: Path | None = None
     puppetdb: ApiReaders

@@ -344,6 +344,7 @@ class Site:
             reports=Reports(self._tell),
             live=Live(self.fleet.changes, leave),
             door=way.door,
+            reads_code=way.reads_code,
             entrance=way.entrance,
             clock=self.clock,
             log=self.log,

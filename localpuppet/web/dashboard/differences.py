@@ -1,7 +1,8 @@
 """The view of the differences between two staged releases, and the same as a file."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from urllib.parse import urlencode
 
@@ -13,11 +14,13 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import shortened
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
 from localpuppet.web.dashboard.listing import TableForm
 from localpuppet.web.dashboard.releases import ReleaseRow, StagedReleases, staged_row
+from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 
 REMOVED, ADDED, CHANGED = "removed", "added", "changed"
@@ -25,8 +28,9 @@ FILES = "files"
 # Lines of a file's diff that are shown, and characters of a line.
 MOST_LINES = 1000
 MAX_LINE = 500
-# Lines before and after an error, and lines of a diff beside it.
+# Lines before and after an error, and lines of the hunk beside it.
 AROUND, MOST_AT_ONCE = 3, 60
+_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 # Diffs that are open at first.
 MOST_OPEN = 10
 _STYLES = {"+": ADDED, "-": REMOVED, "@": "place"}
@@ -60,6 +64,20 @@ class FileDiff:
     lines: tuple[tuple[str, str], ...] = ()
     left_out: int = 0
     note: str = ""
+
+    def nearest(self, line: int) -> "FileDiff":
+        """Return the hunk nearest to a line of the new file, at most `MOST_AT_ONCE` lines."""
+        hunks: list[list[tuple[str, str]]] = []
+        for style, text in self.lines:
+            hunks += [[]] if style == _STYLES["@"] else []
+            hunks[-1].append((style, text))
+
+        def distance(hunk: list[tuple[str, str]]) -> int:
+            first, count = (int(number or 1) for number in _HUNK.findall(hunk[0][1])[0])
+            return max(first - line, line - first - count + 1, 0)
+
+        near = min(hunks, key=distance)[:MOST_AT_ONCE]
+        return replace(self, lines=tuple(near), left_out=len(hunks) - 1)
 
     @classmethod
     def of(cls, name: str, text: str) -> "FileDiff":
@@ -140,25 +158,27 @@ class DifferenceViews:
     """The views of differences.
 
     Attributes:
-        with_text: Whether files are shown as text: not to people who may not read releases.
+        reads_code: Returns whether a visitor may read releases: then files are shown as text.
     """
 
     staged: StagedReleases
     fleet: Fleet
     showing: TemplateRenderer
     _: KW_ONLY
-    with_text: bool = False
+    reads_code: Callable[[Visitor], bool] = lambda _: False
     _turn: asyncio.Semaphore = field(default_factory=asyncio.Semaphore, init=False)
 
     async def page(self, request: Request) -> Response:
         """Show the differences of two releases, or the releases to choose from."""
         asked = DifferenceQuery.parse(request.query_params)
         page: ListPage[ChangeRow] = ListPage.of((), asked.page)
+        reads = self.reads_code(Visitor.of(request.scope))
         diffs: Sequence[FileDiff] = ()
         problem = ""
         try:
             page = ListPage.of(await self._rows(asked), asked.page)
-            diffs = await self._diffs(asked, [row.name for row in page.rows if row.of == FILES])
+            names = [row.name for row in page.rows if row.of == FILES]
+            diffs = await self._diffs(asked, names) if reads else ()
         except LocalpuppetError as error:
             problem = str(error)
         known = await asyncio.to_thread(self.staged.all)
@@ -175,36 +195,35 @@ class DifferenceViews:
             page=page,
             diffs=diffs,
             most_open=MOST_OPEN,
-            with_text=self.with_text,
+            with_text=reads,
             problem=problem,
         )
 
     async def code(
-        self, release: str, place: str, worked: str
+        self, request: Request, failed: RunRow, worked: str, broke: str
     ) -> tuple[Sequence[tuple[int, str]], FileDiff | None]:
-        """Return the lines of a manifest around a place, and how it differs from another release.
+        """Return the lines of a manifest around an error, and what changed there when it appeared.
 
         Args:
-            release: The staged release with the error.
-            place: File and line, from a node.
             worked: The last good release, or empty.
+            broke: The first release that failed after it, or empty.
         """
-        file, _, line = place.rpartition(":")
+        file, _, line = failed.place.rpartition(":")
         lines: Sequence[tuple[int, str]] = ()
-        if not (self.with_text and line.isdecimal() and release):
+        if not (line.isdecimal() and failed.release and self.reads_code(Visitor.of(request.scope))):
             return (), None
         try:
-            broke = ReleasePath.parse(release, where="release")
-            name, text = await asyncio.to_thread(self.staged.manifest, broke, file)
-            first = max(int(line[:9]) - AROUND, 1)
-            shown = text.splitlines()[first - 1 : first + 2 * AROUND]
-            lines = [(first + at, shortened(one, MAX_LINE)) for at, one in enumerate(shown)]
-            if not name or worked in ("", release):
+            release = ReleasePath.parse(failed.release, where="release")
+            name, text = await asyncio.to_thread(self.staged.manifest, release, file)
+            begin = max(int(line[:9]) - AROUND, 1)
+            shown = text.splitlines()[begin - 1 : begin + 2 * AROUND]
+            lines = [(begin + at, shortened(one, MAX_LINE)) for at, one in enumerate(shown)]
+            if not (name and worked and broke) or worked == broke:
                 return lines, None
-            before = ReleasePath.parse(worked, where="release")
-            texts = await asyncio.to_thread(self.staged.texts, before, broke, [name])
+            first, second = (ReleasePath.parse(one, where="release") for one in (worked, broke))
+            texts = await asyncio.to_thread(self.staged.texts, first, second, [name])
             diff = FileDiff.of(name, texts.get(name, ""))
-            return lines, replace(diff, lines=diff.lines[:MOST_AT_ONCE])
+            return lines, diff.nearest(int(line[:9])) if diff.lines else diff
         except (LocalpuppetError, OSError, ValueError):  # a node may send any place
             return lines, None
 
@@ -230,7 +249,7 @@ class DifferenceViews:
         return changes(rows)
 
     async def _diffs(self, asked: DifferenceQuery, names: Sequence[str]) -> list[FileDiff]:
-        if not self.with_text or asked.before is None or asked.after is None:
+        if asked.before is None or asked.after is None:
             return []
         async with self._turn:
             diffs = await asyncio.to_thread(self.staged.texts, asked.before, asked.after, names)

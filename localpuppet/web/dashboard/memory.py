@@ -45,7 +45,7 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 11
+_VERSION = 12
 _TABLES = (
     run_table.TABLES
     + reported_rollouts.TABLES
@@ -61,9 +61,14 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) ST
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
-# Rows of nodes have another form since formats 10 and 11; the bus and the history have them.
+# Rows of nodes have another form since formats 10 and 11; the bus and the history have them. Since
+# format 12, runs have the place of their first error.
 _NO_ROWS = "DROP TABLE nodes; UPDATE state SET last_updated = NULL;"
-_CONVERSIONS = {9: run_table.CONVERSION + _NO_ROWS, 10: _NO_ROWS}
+_CONVERSIONS = {
+    9: run_table.CONVERSION + _NO_ROWS,
+    10: run_table.PLACES + _NO_ROWS,
+    11: run_table.PLACES,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

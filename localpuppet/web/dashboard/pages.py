@@ -49,6 +49,7 @@ from localpuppet.web.dashboard.rollouts import (
     reported_runs,
 )
 from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import GOOD_KINDS
 from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -94,9 +95,9 @@ class Pages:
             self.entering = LoginView(parts.entrance, self._showing)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
-        # On loopback the visitor started the dashboard, and can read the releases themselves.
-        local = parts.entrance is not None
-        self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing, with_text=local)
+        self.differing = DifferenceViews(
+            parts.staged, parts.fleet, self._showing, reads_code=parts.reads_code
+        )
         self.finding = FindViews(parts, self._showing)
         self.history = HistoryViews(parts, self._showing, self._together)
         self.lists = NodeLists(parts, self._showing, self._together)
@@ -184,22 +185,18 @@ class Pages:
         """
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
-        known: RunRow | None = await asyncio.to_thread(
-            self._parts.memory.read, run_queries.of_id, run, name
-        )
-        row = await asyncio.to_thread(self._parts.memory.read, of_name, name)
+        read = self._parts.memory.read
+        known: RunRow | None = await asyncio.to_thread(read, run_queries.of_id, run, name)
+        row = await asyncio.to_thread(read, of_name, name)
         if known is None and row is not None and row.last is not None and row.run == run:
             known = RunRow.of_end(name, row.last)  # its summary is still on its way
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
         last = row if row is not None and row.run == run else None
-        read = self._parts.memory.read
-        worked = await asyncio.to_thread(read, run_queries.last_good, [name] * known.outcome.bad)
-        good = worked.get(name)
-        if good is not None and good.finished_at > known.finished_at:
-            good = None
-        place = last.place if last is not None and known.outcome.bad else ""
-        lines, diff = await self.differing.code(known.release, place, good.release if good else "")
+        good, broke = await asyncio.to_thread(read, _around_failure, known)
+        lines, diff = await self.differing.code(
+            request, known, good.release if good else "", broke.release if broke else ""
+        )
         similar = ListQuery(failure_cause="" if last is None else last.failure_cause)
         asks, reports = request.query_params.get("details", ""), self._parts.reports
         (report, no_report), (log, no_log) = (None, ""), (None, "")
@@ -214,6 +211,7 @@ class Pages:
             known=known,
             last=last,
             good=good,
+            broke=broke.release if broke else known.release,
             lines=lines,
             diff=diff,
             similar=await self.lists.listed(similar) if similar.failure_cause else (),
@@ -315,6 +313,16 @@ def _summary(
         failures.listed(connection, worst, names),
         tallies(connection, names),
     )
+
+
+def _around_failure(connection: Connection, failed: RunRow) -> tuple[RunRow | None, RunRow | None]:
+    """Return the last good run before a failed one, and the first failed run after that."""
+    if not failed.outcome.bad:
+        return None, None
+    before, kinds = RunId(failed.run), GOOD_KINDS
+    runs = run_queries.of_node(connection, failed.node, limit=1, before=before, kinds=kinds)
+    broke = run_queries.first_bad(connection, runs)
+    return next(iter(runs), None), broke.get(failed.node)
 
 
 def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:

@@ -41,7 +41,7 @@ class ReleaseRow:
         tag: The staged tag with its commit, or empty.
         staged: The digest of the staged release, or empty.
         signed: Its signers; empty if no signature is required.
-        subject: The first line of its tag message; empty if not requested.
+        subject: The first line of its tag message, with the author; empty if not requested.
         previous: The staged release before it, or empty.
         has_older: Whether nodes ran an older tag of its source last.
     """
@@ -243,14 +243,16 @@ class StagedReleases:
             return UNTOLD
 
     def subject(self, staged: StagedRelease) -> str:
-        """Return the first line of a release's tag message; empty if unknown."""
+        """Return the first line of a release's tag message and its author; empty if unknown."""
         pin = staged.pin
         try:
             with self._turn:
                 tag_object = self.repository.tag(pin.url, pin.tag)
         except LocalpuppetError:
             return ""
-        return tag_object.subject if tag_object.id == pin.tag_object else ""
+        if tag_object.id != pin.tag_object:
+            return ""
+        return " by ".join(filter(None, (tag_object.subject, tag_object.author)))
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases: `dependencies`, `files`.

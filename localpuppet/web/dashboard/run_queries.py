@@ -32,10 +32,11 @@ MOST_DRIFTING = 10_000
 # Runs with their texts; `{}` is a table of runs.
 FOUND = """
 SELECT node.text, runs.day, moment, at, outcome, release, reason.text, cause.text, seconds, more,
-    commit_id, environment, noop, corrective, refusal, counts.text FROM {} AS runs
+    commit_id, environment, noop, corrective, refusal, counts.text, place.text FROM {} AS runs
 JOIN texts AS node ON node.id = runs.node JOIN profiles ON profiles.id = runs.profile
 JOIN texts AS reason ON reason.id = runs.reason JOIN texts AS cause ON cause.id = runs.cause
 LEFT JOIN texts AS counts ON counts.id = runs.counts
+LEFT JOIN texts AS place ON place.id = runs.place
 """
 _ALL = FOUND.format("runs")
 
@@ -344,7 +345,7 @@ def _declared(text: str) -> tuple[str, str, int | None, str]:
 def result_of(row: _Found) -> RunRow:
     """Return a run of a row of `FOUND`."""
     node, day, moment, at, outcome, release, reason, cause, seconds, more, *rest = row
-    commit, environment, noop, corrective, refusal, counts = rest
+    commit, environment, noop, corrective, refusal, counts, place = rest
     return RunRow(
         node=node,
         run=run_of(day, moment),
@@ -352,6 +353,7 @@ def result_of(row: _Found) -> RunRow:
         outcome=Kind(outcome),
         release=release,
         reason=reason,
+        place=place or "",
         cause=cause,
         seconds=seconds,
         more=more,

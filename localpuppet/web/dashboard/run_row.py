@@ -24,6 +24,7 @@ class RunRow:
     Attributes:
         finished_at: Seconds since 1970, UTC.
         reason: The first error or the reason, one line, or empty.
+        place: File and line of the first error, or empty.
         failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
         cause: What led to the run, or empty.
         seconds: Its duration; `None` without a run summary.
@@ -43,6 +44,7 @@ class RunRow:
     outcome: Kind
     release: str
     reason: str
+    place: str = ""
     failure_cause: str = ""
     cause: str = ""
     seconds: int | None = None
@@ -65,6 +67,7 @@ class RunRow:
             outcome=end.kind,
             release=end.release,
             reason=end.shown_cause.error or end.reason,
+            place=end.shown_cause.place,
             failure_cause=end.failure_key,
             **more,
         )

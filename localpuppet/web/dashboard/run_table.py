@@ -91,7 +91,7 @@ CREATE TABLE IF NOT EXISTS runs (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at INTEGER NOT NULL,
     profile INTEGER NOT NULL, counts INTEGER, reason INTEGER NOT NULL,
     cause INTEGER NOT NULL, seconds INTEGER, more INTEGER NOT NULL,
-    PRIMARY KEY (day, node, moment)
+    place INTEGER, PRIMARY KEY (day, node, moment)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_over_midnight ON runs (day, node) WHERE moment < 0;
 CREATE TABLE IF NOT EXISTS tallies (
@@ -123,6 +123,8 @@ CREATE TABLE IF NOT EXISTS resources (
 CREATE INDEX IF NOT EXISTS resources_corrected ON resources (day, node, resource, moment)
     WHERE result & 1;
 """  # noqa: S608
+# A statement that gives the runs of format 11 the column of their place.
+PLACES = "ALTER TABLE runs ADD COLUMN place INTEGER;"
 # Statements that file runs of format 9 by the day of their end, not by that of their request.
 CONVERSION = f"""
 DROP INDEX long_runs; DROP TRIGGER run_added; DROP TRIGGER run_deleted; DROP TABLE run_changes;
@@ -139,6 +141,7 @@ DELETE FROM latest;
 INSERT INTO latest SELECT node, runs.day, moment, max(runs.day * 86400000 + at)
     FROM runs JOIN profiles ON id = profile WHERE {IS_COUNTED}
     GROUP BY node;
+{PLACES}
 """  # noqa: S608
 # Results of resources, as the table has them: twice the number, and 1 more for drift.
 RESULTS = (
@@ -218,7 +221,7 @@ class RunTableWriter:
         texts = [number(text, day) for text in (result.reason, result.cause)]
         at = min(max(0, round((result.finished_at - day * DAY) * MILLI)), LAST)
         self.connection.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *key,
                 at,
@@ -227,6 +230,7 @@ class RunTableWriter:
                 *texts,
                 result.seconds,
                 result.more,
+                number(result.place, day) if result.place else None,
             ),
         )
         if known is not None or oldest is None:

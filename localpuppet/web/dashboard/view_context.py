@@ -1,6 +1,6 @@
 """The data and services that the wiring gives to the dashboard's views."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.access.rules import AccessRule
+from localpuppet.web.access.rules import AccessRule, Visitor
 from localpuppet.web.dashboard.actions import ActionOutcome, NodeAction
 from localpuppet.web.dashboard.diagrams import Draw
 from localpuppet.web.dashboard.fleet import Fleet
@@ -69,6 +69,7 @@ class ViewContext:
         live: Sends changes to browsers.
         entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
             TLS, which has no actions.
+        reads_code: Returns whether a visitor with access may read releases.
         actor: Sends actions to nodes; `None` for a dashboard without actions.
         patience: Seconds that a node's view waits for its links; `None` for no limit.
         form_patience: Seconds within which a form must arrive.
@@ -85,6 +86,7 @@ class ViewContext:
     clock: Clock
     log: Log
     draw: Draw
+    reads_code: Callable[[Visitor], bool]
     entrance: LoopbackDoor | None = None
     actor: Actor | None = None
     patience: float | None = PATIENCE

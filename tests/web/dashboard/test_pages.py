@@ -131,6 +131,12 @@ def test_a_failed_run_shows_the_code_at_its_error_and_what_changed_there(
     for one in ("line 4 ", "line 10 ", "+new", "-old", "web02</a>", "all 2 with this failure"):
         assert one in page, one
     assert not any(one in page for one in ("line 3 ", "line 11 ", "<script>alert"))
+    # A later release fails, too: the earlier run keeps its place, and the first one broke the node.
+    site.tell(status("web01", now + 60, last_run={**failed, "release": "web/tags/r10"}))
+    assert "line 4 " in text(visitor, url)
+    later = text(visitor, f"/nodes/web01/runs/{run_id(now + 60)}")
+    assert "line 4 " in later
+    assert "from web/<wbr>tags/<wbr>r7 to web/<wbr>tags/<wbr>r9" in later
     site.manifests.clear()
     assert "+new" not in text(visitor, url)
     site.leave("web01")

@@ -5,7 +5,9 @@ import json
 import re
 import threading
 from dataclasses import replace
+from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -16,11 +18,17 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.verification import TagMemory
-from localpuppet.web.dashboard.differences import MOST_LINES, ChangeRow, DifferenceViews, changes
+from localpuppet.web.dashboard.differences import (
+    MOST_LINES,
+    ChangeRow,
+    DifferenceViews,
+    FileDiff,
+    changes,
+)
 from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, StagedReleases
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.rigs.staged import R1, R2, ReleaseSite, url
-from tests.web.make import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
+from tests.web.make import DIFFERENCE, EVIL, PlayedReleases, Site, staged, summary, text
 
 
 class Signed:
@@ -200,19 +208,34 @@ def test_differing_files_are_shown_as_text(two: Site, visitor: TestClient) -> No
     assert "web/b.pp not shown: a binary file" in words(page)
 
 
-def test_people_over_tls_see_no_text_of_files(two: Site) -> None:
+def test_people_over_tls_who_may_not_read_releases_see_no_text_of_files(two: Site) -> None:
     two.texts = {"web/b.pp": "--- a\n+++ b\n@@ -1 +0,0 @@\n-password: sesame"}
     views = DifferenceViews(PlayedReleases(two), two.fleet, TemplateRenderer(two.fleet, two.clock))
     page = bytes(asyncio.run(views.page(_request())).body).decode()
     assert "web/b.pp" in words(page)
     assert "sesame" not in page
-    assert "Files are shown as text on loopback only." in page
+    assert "web.release_readers does not list you" in words(page)
     two.manifests = {"web/b.pp": "sesame"}
-    assert asyncio.run(views.code("web/tags/r7", "web/b.pp:1", "web/tags/r6")) == ((), None)
-    views.with_text = True
-    assert asyncio.run(views.code("web/tags/r7", "web/b.pp:1", ""))[0] == [(1, "sesame")]
+
+    def code(place: str, worked: str = "") -> Any:
+        failed = summary("web01", two.now(), place=place)
+        return asyncio.run(views.code(_request(), failed, worked, "web/tags/r7"))
+
+    assert code("web/b.pp:1", "web/tags/r6") == ((), None)
+    views.reads_code = lambda _: True
+    assert code("web/b.pp:1")[0] == [(1, "sesame")]
     for place in ("web/b.pp", "web/b.pp:x", "web/b.pp:99999999999999", "a\0.pp:1", "a.pp:0"):
-        assert asyncio.run(views.code("web/tags/r7", place, "not a release"))[1] is None
+        assert code(place, "not a release")[1] is None
+
+
+def test_beside_an_error_is_the_nearest_change_of_its_file() -> None:
+    before = [f"line {number}" for number in range(1, 101)]
+    after = [*before[:10], "new 1", *before[10:50], "new 2", *before[50:90], "new 3", *before[90:]]
+    diff = FileDiff.of("x", "\n".join(unified_diff(before, after, "a", "b", lineterm="")))
+    for line, new in ((1, 1), (11, 1), (30, 1), (33, 2), (52, 2), (75, 3), (10**9, 3)):
+        near = diff.nearest(line)
+        assert [text for style, text in near.lines if style == "added"] == [f"+new {new}"]
+        assert near.left_out == 2
 
 
 def test_each_release_links_to_the_comparison_with_the_previous_one(

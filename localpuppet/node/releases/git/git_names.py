@@ -164,6 +164,7 @@ class TagObject(Value):
         tagged_at: The time in the tag object, in seconds since 1970; `None` without one.
         subject: The first line of its message, or of the commit's for a lightweight tag; cut after
             `MAX_TAG_SUBJECT` characters.
+        author: The name of its tagger, or of the commit's author for a lightweight tag; cut alike.
     """
 
     id: str
@@ -173,6 +174,7 @@ class TagObject(Value):
     sources: tuple[str, ...] = ()
     tagged_at: int | None = None
     subject: str = ""
+    author: str = ""
 
 
 def judge(
@@ -223,6 +225,7 @@ def judge(
         sources=sources,
         tagged_at=tagged_at,
         subject=_subject(git_object[2] if git_object else b""),
+        author=_author(git_object[2] if git_object else b""),
     )
 
 
@@ -272,6 +275,17 @@ def _subject(body: bytes) -> str:
     first = body.partition(b"\n\n")[2].lstrip().partition(b"\n")[0]
     line = one_line(first[: 4 * MAX_TAG_SUBJECT].decode("utf-8", "replace"))
     return "" if line.startswith("-----BEGIN ") else line[:MAX_TAG_SUBJECT]
+
+
+def _author(body: bytes) -> str:
+    """Return the name in an object's line `tagger NAME <MAIL> …`, or `author NAME <MAIL> …`."""
+    for line in body.partition(b"\n\n")[0].split(b"\n"):
+        if line.startswith((b"tagger ", b"author ")):
+            name = line[7:].partition(b"<")[0].strip()
+            return one_line(name[: 4 * MAX_TAG_SUBJECT].decode("utf-8", "replace"))[
+                :MAX_TAG_SUBJECT
+            ]
+    return ""
 
 
 def _sources(message: bytes) -> tuple[str, ...]:
