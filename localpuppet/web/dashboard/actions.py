@@ -51,7 +51,7 @@ _LABELS = {
     Action.TRIGGER: "Trigger a run",
     Action.NOOP: "Noop run",
     Action.HOLD: "Put on hold",
-    Action.ENABLE: "End my hold",
+    Action.ENABLE: "End own hold",
 }
 _WILL = {
     Action.TRIGGER: (

@@ -1,12 +1,16 @@
-"""The table of audit records in the dashboard's memory.
+"""The table of audit records in the dashboard's memory, and the intents behind the records.
 
+- An intent is what a caller did at once: all requests of a rollout, or equal requests to nodes with
+  less than `GAP` seconds between two of them, and what the dashboard recorded when it sent them.
 - The newest records of each node are kept, and of all nodes together, so a node that publishes
   ever new records displaces only its own.
 - A record with a known identity replaces the earlier one.
 - Every function takes a connection in a transaction.
 """
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +18,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
+from localpuppet.web.dashboard.actions import NEEDS, SENT, Action
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 
+# Seconds between two requests of an intent, and requests of it that a page has, the newest.
+GAP, MOST_SHOWN = 60.0, 60
 MOST_OF_ONE = 5_000
 MOST = 300_000
 TABLES = """
@@ -29,7 +36,11 @@ CREATE INDEX IF NOT EXISTS audit_by_caller ON audit (caller, at);
 """
 
 _COLUMNS = "node, at, request, caller, action, subject, decision, reason, times"
+_Row = tuple[Any, ...]
 _TEXTS = ("caller", "node", "action", "decision", "text")
+_ROLLOUT = re.compile(r"rollout (\d{8}T\d{6}Z-[0-9a-f]{4})\b")
+# The words of the buttons by the action of a policy; `runonce` without noop has no button.
+LABELS = {NEEDS[action]: action.label for action in Action} | {"runonce": "Run once"}
 # Subjects of requests that are part of a rollout: they begin with its id.
 _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 
@@ -49,6 +60,60 @@ class NodeAuditRecord:
             return str(RolloutId.parse(words[1])) if words[:1] == ["rollout"] else ""
         except (IndexError, InvalidInputError):  # a node publishes any text
             return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a caller did.
+
+    Attributes:
+        at: When it began, seconds since 1970.
+        label: The word of its button.
+        subject: What it was about, or empty.
+        rollout: The id of its rollout, or empty.
+        nodes: The names of the nodes, sorted.
+        decisions: Numbers of requests by decision.
+        records: The newest requests.
+        state: The state of its rollout, if this machine knows it; else empty.
+        course: Decisions about its rollout: times, and texts with their authors.
+    """
+
+    at: float
+    caller: str
+    label: str
+    subject: str
+    rollout: str
+    nodes: Sequence[str]
+    decisions: Sequence[tuple[str, int]]
+    records: Sequence[NodeAuditRecord]
+    state: str = ""
+    course: Sequence[tuple[float, str]] = ()
+
+    @property
+    def total(self) -> int:
+        """Return the number of requests."""
+        return sum(count for _, count in self.decisions)
+
+    @classmethod
+    def of(cls, rows: "Sequence[_Row]") -> "Intent":
+        """Return the intent of rows of the table, the newest first."""
+        records = [_record(*row) for row in rows[:MOST_SHOWN]]
+        told = next((row for row in rows if row[4] != SENT), rows[0])
+        caller, action, subject = told[3:6]
+        action, rollout = _key(action, subject)
+        label = LABELS.get(action, action)
+        if action == NEEDS[Action.NOOP] and subject.startswith("noop"):
+            label, subject = Action.NOOP.label, subject.removeprefix("noop").lstrip(", ")
+        return cls(
+            at=rows[-1][1],
+            caller=caller,
+            label="Start a rollout" if rollout else label,
+            subject="" if rollout else subject,
+            rollout=rollout,
+            nodes=sorted({row[0] for row in rows if row[4] != SENT}),
+            decisions=sorted(Counter(row[6] for row in rows).items()),
+            records=records,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +159,51 @@ def listed(
     Args:
         limit: Maximum number of all pages, the newest.
     """
+    order = "at DESC, node" if asked.down else "at, node DESC"
+    found, values = _newest(wanted, limit)
+    select = f"SELECT *, count(*) OVER () FROM ({found}) ORDER BY {order}"  # noqa: S608
+    return ListPage.read(connection, select, values, asked, _record)
+
+
+def intents(
+    connection: Connection, asked: ListQuery, wanted: AuditFilter, *, limit: int
+) -> ListPage[Intent]:
+    """Return a page of intents, the newest or the oldest first; see `listed`."""
+    latest: dict[tuple[str, str, str], list[_Row]] = {}
+    groups: list[list[_Row]] = []
+    for row in connection.execute(*_newest(wanted, limit)):
+        key = row[3], *_key(*row[4:6])
+        group = latest.get(key)
+        if group is None or not (key[2] or _is_same(group, row)):
+            group = latest[key] = []
+            groups.append(group)
+        group.append(row)
+    groups.sort(key=lambda group: group[-1][1], reverse=asked.down)
+    page = ListPage.of(groups, asked.page)
+    return ListPage(rows=[*map(Intent.of, page.rows)], total=page.total, page=page.page)
+
+
+def _is_same(group: "list[_Row]", row: "_Row") -> bool:
+    """Return whether a request belongs to an intent with the same caller and action."""
+    first, both = group[0], (group[0], row)
+    texts = [one[5] if one[4] == SENT else one[5].partition(", for ")[0] for one in both]
+    sent = SENT in (first[4], row[4]) and (texts[0] in texts[1] or texts[1] in texts[0])
+    return group[-1][1] - row[1] <= GAP and (sent or first[5] == row[5])
+
+
+def _key(action: str, subject: str) -> tuple[str, str]:
+    """Return the action of a policy and the rollout of a record; both may be empty."""
+    in_rollout = _ROLLOUT.search(subject) if action == SENT else _ROLLOUT.match(subject)
+    if in_rollout is not None:
+        return "", in_rollout[1]
+    if action == SENT:
+        word = subject.partition(":")[0].partition(" ")[0]
+        return next((NEEDS[one] for one in Action if one == word), SENT), ""
+    return action, ""
+
+
+def _newest(wanted: AuditFilter, limit: int) -> tuple[str, dict[str, Any]]:
+    """Return the SELECT of the newest records that match, with its values."""
     filters = {
         "caller = :caller": wanted.caller,
         "node = :node": wanted.node,
@@ -103,13 +213,8 @@ def listed(
         f"subject NOT GLOB '{_OF_ROLLOUT}'": wanted.is_single,
     }
     some = " AND ".join(text for text, value in filters.items() if value) or "1"
-    order = "at DESC, node" if asked.down else "at, node DESC"
-    select = (
-        f"SELECT *, count(*) OVER () FROM (SELECT {_COLUMNS} FROM audit WHERE {some}"  # noqa: S608
-        f" ORDER BY at DESC, node LIMIT :limit) ORDER BY {order}"
-    )
-    values = {"limit": limit, **{key: getattr(wanted, key) for key in _TEXTS}}
-    return ListPage.read(connection, select, values, asked, _record)
+    select = f"SELECT {_COLUMNS} FROM audit WHERE {some} ORDER BY at DESC, node LIMIT :limit"  # noqa: S608
+    return select, {"limit": limit, **{key: getattr(wanted, key) for key in _TEXTS}}
 
 
 def _record(node: str, *values: Any) -> NodeAuditRecord:  # noqa: ANN401 - of the columns

@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -25,7 +25,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import activity, audit_table, failures, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
-from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
+from localpuppet.web.dashboard.audit_table import AuditFilter, Intent, NodeAuditRecord
 from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
 from localpuppet.web.dashboard.live import SharedAnswers
@@ -233,6 +233,13 @@ def _neutral_part(part: str) -> str:
     return f"'{part}" if next(visible, "") in _FORMULA else part
 
 
+def _with_rollout(intent: Intent, known: RolloutRow | None) -> Intent:
+    if known is None:
+        return intent
+    subject = " → ".join(filter(None, (known.release, known.title)))
+    return replace(intent, subject=subject, state=known.state, course=known.decisions)
+
+
 # Runs of a list, the newest that match.
 MOST_RUNS = 5_000
 # Audit records of a list or a file: the newest that match.
@@ -354,7 +361,15 @@ class NodeLists:
             is_single=bool(asked.rollouts),
             text=asked.name,
         )
-        return self._kept.memory.read(audit_table.listed, asked, wanted, limit=MOST_RECORDS)
+        # A file has every record; a page has intents, and for each rollout what is known of it.
+        read = self._kept.memory.read
+        if asked.page is None:
+            return read(audit_table.listed, asked, wanted, limit=MOST_RECORDS)
+        page = read(audit_table.intents, asked, wanted, limit=MOST_RECORDS)
+        if not any(intent.rollout for intent in page.rows):
+            return page
+        known = {row.id: row for row in self._kept.rollouts.rows()}
+        return replace(page, rows=[_with_rollout(row, known.get(row.rollout)) for row in page.rows])
 
     def _drift(self, asked: ListQuery, names: Names) -> ListPage[Any]:
         today = day_of(self._now())

@@ -69,6 +69,7 @@ class RolloutRow:
         noop: Whether it changes nothing.
         release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
+        decisions: Decisions about it, see `decisions_of`; those of a journal here.
         source: `NODES` if only nodes report it; else empty.
     """
 
@@ -83,6 +84,7 @@ class RolloutRow:
     counts: tuple[tuple[str, int], ...] = ()
     epoch: int = 0
     release: str = ""
+    decisions: Sequence[tuple[float, str]] = ()
     source: str = ""
     reported: tuple[float, float] | None = None
 
@@ -381,7 +383,8 @@ class Rollouts:
             known = self._known.get(rollout)
             if known is not None and known[0] == stamp and known[1].finished_at is not None:
                 return known[1]
-            row = RolloutRow.of(_report(journal).summary())
+            report = _report(journal)
+            row = replace(RolloutRow.of(report.summary()), decisions=decisions_of(report))
         except LocalpuppetError as error:
             return RolloutRow(id=str(rollout), state=DAMAGED, reason=str(error))
         self._known[rollout] = stamp, row

@@ -26,6 +26,7 @@ from localpuppet.fleet.inventory.run_end import PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.rollout_view import tone_of
 from localpuppet.web.dashboard.actions import SENT, Action
+from localpuppet.web.dashboard.audit_table import LABELS
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.list_query import CONCERNS
 
@@ -64,7 +65,9 @@ class TemplateRenderer:
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS, results=PARTS)
         self._templates.globals.update(
-            audit_actions=(*REQUESTS, "trigger", SENT), audit_decisions=tuple(AuditDecision)
+            audit_actions=(*REQUESTS, "trigger", SENT),
+            audit_decisions=tuple(AuditDecision),
+            audit_labels=LABELS,
         )
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401

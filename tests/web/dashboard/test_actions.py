@@ -331,7 +331,7 @@ def test_selected_nodes_are_frozen_as_names(
     # The end of the holds takes exactly the nodes that accepted; both are confirmed first.
     assert re.search(r'do/enable"><input type="hidden" name="node" value="a2"><button>End', came)
     assert re.search(r'do/hold"><input type="hidden" name="node" value="a1"><button>Try', came)
-    assert "End my hold: a2?" in sent(visitor, "/nodes/do/enable", node="a2")
+    assert "End own hold: a2?" in sent(visitor, "/nodes/do/enable", node="a2")
     assert len(actor.deeds) == 1
     assert "2 nodes (a1, a2): hold (for 2h: disk): 1 refused, 1 accepted" in site.log.lines[-1][1]
 

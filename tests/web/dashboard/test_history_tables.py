@@ -23,7 +23,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity, audit_table, run_queries, run_table
 from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
-from localpuppet.web.dashboard.list_query import DRIFT, RUNS, ListQuery
+from localpuppet.web.dashboard.list_query import AUDIT, DRIFT, RUNS, ListQuery
 from localpuppet.web.dashboard.run_queries import RunFilter
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.run_table import RunTableWriter, parts_of, run_of
@@ -476,6 +476,41 @@ def test_requests_come_newest_first_and_by_caller_or_node(log: sqlite3.Connectio
     assert audit(log, AuditFilter(action="deploy"), limit=9) == []
     assert audit(log, AuditFilter(text="tags/r1"), limit=1) == found[:1]
     assert audit(log, AuditFilter(text="tags/_1"), limit=1) == []
+
+
+def test_requests_of_one_intent_are_one_row(log: sqlite3.Connection) -> None:
+    def asks(node: str, ago: float, subject: str, **more: Any) -> None:
+        more = {"caller": "choria=alice", "action": "disable", **more}
+        audit_table.write(log, node, [record(NOW - ago, subject=subject, **more)])
+
+    rollout = "rollout 20261122T110000Z-0a1b"
+    for number in range(8):
+        node, step = f"web{number:02}", {"action": "runonce", "decision": AuditDecision.REFUSED}
+        asks(node, 400 - number, f"{rollout}, for 5m")
+        asks(node, 300 - 40 * number, f"{rollout} step 1", **(step if number == 3 else {}))
+        asks(node, 90 + number, "disk is full, for 2h")
+    asks("desk", 89, "hold (for 2h: disk is full): 8 accepted; 8 nodes (web00)", action="send")
+    asks("desk", 11, f"start a rollout: A process has started {rollout}.; 8 nodes", action="send")
+    asks("web00", 80, "another reason")
+    asks("web00", 5000, "disk is full, for 2h")
+    asks("web01", 6000, "noop, tag nginx", action="runonce")
+    asks("web02", 10, f"{rollout} step 1", caller="choria=eve")
+    asked = ListQuery.parse({}, AUDIT)
+    page = audit_table.intents(log, asked, ALL, limit=999)
+    found = [(one.caller, one.label, one.subject, len(one.nodes), one.total) for one in page.rows]
+    mine = "choria=alice"
+    assert found == [
+        ("choria=eve", "Start a rollout", "", 1, 1),
+        (mine, "Put on hold", "another reason", 1, 1),
+        (mine, "Put on hold", "disk is full, for 2h", 8, 9),
+        (mine, "Start a rollout", "", 8, 17),
+        (mine, "Put on hold", "disk is full, for 2h", 1, 1),
+        (mine, "Noop run", "tag nginx", 1, 1),
+    ]
+    assert dict(page.rows[3].decisions) == {"accepted": 16, "refused": 1}
+    assert (page.total, page.rows[3].at) == (6, NOW - 400)
+    oldest_first = audit_table.intents(log, asked.by("at"), ALL, limit=999)
+    assert [one.at for one in oldest_first.rows] == sorted(one.at for one in page.rows)
 
 
 def test_a_record_names_the_rollout_of_its_request(log: sqlite3.Connection) -> None:

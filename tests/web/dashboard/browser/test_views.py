@@ -416,8 +416,8 @@ def test_rows_are_selected_held_and_released(
             ["app01", "accepted"],
         ]
         button("End these holds")
-        shown("End my hold: app01?")
-        button("End my hold")
+        shown("End own hold: app01?")
+        button("End own hold")
         shown("1 accepted</p>")
         assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
             ("hold (for 2h: disk is full)", ("app01", "app02", "app30")),
