@@ -17,12 +17,12 @@
 """
 
 import asyncio
-import json
 import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import (
     BusyError,
@@ -31,27 +31,26 @@ from localpuppet.base.errors import (
     LocalpuppetError,
     UnavailableError,
 )
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.formats.schema_number import check_schema
-from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.strict_json import compact, loads
 from localpuppet.base.formats.text import shortened
-from localpuppet.base.formats.times import checked_time
+from localpuppet.base.formats.times import TimeText
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.bus_limits import MAX_CHECKPOINT, MAX_EPOCH, MAX_PACKED_CHECKPOINT
 from localpuppet.fleet.bus.key_value import Change, FullError, KeyValue, KeyValueEntry, RefusedError
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
-from localpuppet.rollout.events import Event, RolloutBegan, RolloutEnding, from_dict, to_dict
+from localpuppet.rollout.events import RolloutEnding, TimedEvent
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.rollout.state import ProgressState, RolloutState, word_of_ending
 
-SCHEMA = 1
 # Characters of a title and of a reason in a summary.
 MAX_TEXT = 200
 _WHERE = "rollout checkpoint"
-_COUNTED = frozenset(ProgressState)
+_Text = Annotated[str, partial(shortened, most=MAX_TEXT)]
 
 
 class Summary(Value):
@@ -64,14 +63,15 @@ class Summary(Value):
         release: The release that it delivered, or empty.
     """
 
-    title: str
+    IS_OPEN: ClassVar = True
+    title: _Text
     ending: RolloutEnding
-    reason: str
-    started_at: str
-    finished_at: str
+    reason: _Text
+    started_at: TimeText
+    finished_at: TimeText
     noop: bool
-    counts: Mapping[str, int]
-    release: str
+    counts: Mapping[Annotated[str, ProgressState], Annotated[int, AllowedRange(minimum=0)]]
+    release: _Text
 
     @classmethod
     def of(cls, report: RolloutReport) -> "Summary | None":
@@ -88,27 +88,6 @@ class Summary(Value):
             noop=report.state.began.options.noop,
             counts=report.counts(),
             release=report.release,
-        )
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Summary":
-        """Return a summary from its JSON form; unknown fields are ignored."""
-        counts = cast("Mapping[str, Any]", raw["counts"])
-        if not isinstance(counts, dict) or not _COUNTED.issuperset(counts):
-            raise ValueError("counts")
-        if any(type(count) is not int or count < 0 for count in counts.values()):
-            raise ValueError("counts")
-        if type(raw["noop"]) is not bool:
-            raise ValueError("noop")
-        return cls(
-            title=shortened(raw["title"], MAX_TEXT),
-            ending=RolloutEnding(raw["ending"]),
-            reason=shortened(raw["reason"], MAX_TEXT),
-            started_at=checked_time(raw["started_at"]),
-            finished_at=checked_time(raw["finished_at"]),
-            noop=raw["noop"],
-            counts=dict(counts),
-            release=shortened(raw["release"], MAX_TEXT),
         )
 
     def to_dict(self, rollout: RolloutId, epoch: int) -> dict[str, Any]:
@@ -139,7 +118,7 @@ class Summary(Value):
         return set(self.counts) == {ProgressState.DONE}
 
 
-class RolloutCheckpoint(Value):
+class RolloutCheckpoint(JsonRecord):
     """A rollout checkpoint.
 
     Attributes:
@@ -149,9 +128,11 @@ class RolloutCheckpoint(Value):
         summary: The end of the rollout; `None` before that.
     """
 
+    SCHEMA: ClassVar = 1
+    IS_OPEN: ClassVar = True
     rollout: RolloutId
-    epoch: int
-    events: tuple[tuple[str, Event], ...]
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH - 1)]
+    events: tuple[TimedEvent, ...]
     over: bool = False
     summary: Summary | None = None
 
@@ -173,16 +154,8 @@ class RolloutCheckpoint(Value):
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign."""
-        for events in (self.events, ()):
-            raw = {
-                "schema": SCHEMA,
-                "rollout": self.rollout,
-                "epoch": self.epoch,
-                "over": self.over,
-                "summary": None if self.summary is None else asdict(self.summary),
-                "events": [[at, to_dict(event)] for at, event in events],
-            }
-            data = json.dumps(raw, separators=(",", ":")).encode()
+        for checkpoint in (self, replace(self, events=())):
+            data = compact(checkpoint.to_dict()).encode()
             packed = zlib.compress(data)
             if len(data) <= MAX_CHECKPOINT and len(packed) <= MAX_PACKED_CHECKPOINT:
                 break
@@ -196,52 +169,28 @@ class RolloutCheckpoint(Value):
             InvalidInputError: The bytes are not a checkpoint of this version and caller, or their
                 events contradict each other.
         """
-        raw = _inflated(payload)
+        if len(payload) > MAX_PACKED_CHECKPOINT:
+            raise InvalidInputError(f"is larger than {MAX_PACKED_CHECKPOINT} bytes", where=_WHERE)
         try:
-            check_schema(raw, SCHEMA)
-            if type(raw["epoch"]) is not int or not 1 <= raw["epoch"] < MAX_EPOCH:
-                raise ValueError("epoch")
-            summary = raw["summary"]
-            if type(raw["over"]) is not bool or (summary is not None and not raw["over"]):
+            data = unpacked(payload, most=MAX_CHECKPOINT)
+        except ValueError as error:
+            problem = "is malformed: not one whole zlib stream, or too large"
+            raise InvalidInputError(problem, where=_WHERE) from error
+        try:
+            head = from_record(cls, loads(data))
+            if head.summary is not None and not head.over:
                 raise ValueError("over")
-            head = cls(
-                rollout=RolloutId.parse(raw["rollout"]),
-                epoch=raw["epoch"],
-                over=raw["over"],
-                summary=None if summary is None else Summary.from_dict(summary),
-                events=tuple((checked_time(at), from_dict(event)) for at, event in raw["events"]),
-            )
-            if head.events:  # they may tell what cannot have happened
-                report = RolloutReport.of(head.events, taken=True)
-                if report.state.epoch > head.epoch:
-                    raise ValueError("epoch of an event")
+            if not head.events:
+                return head
+            # They may tell what cannot have happened.
+            state = RolloutReport.of(head.events, taken=True).state
+            if state.epoch > head.epoch:
+                raise ValueError("epoch of an event")
         except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
             raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
-        if head.events:
-            first = head.events[0][1]
-            if not isinstance(first, RolloutBegan) or (first.id, first.caller) != (
-                head.rollout,
-                caller,
-            ):
-                raise InvalidInputError(f"is not of a rollout of {caller}", where=_WHERE)
+        if (state.began.id, state.began.caller) != (head.rollout, caller):
+            raise InvalidInputError(f"is not of a rollout of {caller}", where=_WHERE)
         return head
-
-
-def _inflated(payload: bytes) -> Mapping[str, Any]:
-    if len(payload) > MAX_PACKED_CHECKPOINT:
-        raise InvalidInputError(f"is larger than {MAX_PACKED_CHECKPOINT} bytes", where=_WHERE)
-    try:
-        data = unpacked(payload, most=MAX_CHECKPOINT)
-    except ValueError as error:
-        problem = "is malformed: not one whole zlib stream, or too large"
-        raise InvalidInputError(problem, where=_WHERE) from error
-    try:
-        raw = loads(data)
-    except ValueError as error:
-        raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
-    if not isinstance(raw, dict):
-        raise InvalidInputError("is malformed: not a mapping", where=_WHERE)
-    return raw
 
 
 # Seconds; nodes remember their runs of a rollout for the same time.

@@ -44,6 +44,7 @@ from localpuppet.rollout.events import (
     RolloutEnding,
     RolloutPaused,
     RolloutStopped,
+    TimedEvent,
     to_dict,
 )
 from localpuppet.rollout.journal import JournalReader, JournalWriter
@@ -186,7 +187,7 @@ _KNOWN = {str(command): command for command in RolloutCommand}
 Take = Callable[[SentCommand], str]
 
 
-def digest_of(events: Sequence[tuple[str, Event]]) -> str:
+def digest_of(events: Sequence[TimedEvent]) -> str:
     """Return the digest of events in a journal: `sha256:` and hexadecimal digits."""
     text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -244,9 +245,7 @@ class SignedCommand(Message):
         )
 
 
-def stale(
-    spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]
-) -> str:
+def stale(spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[TimedEvent]) -> str:
     """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
     if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
         return problem

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import from_record, register_form, to_record
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.times import checked_time
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.node.enc.document import Classes, EncData
@@ -319,6 +320,8 @@ Event = (
 )
 
 
+TimedEvent = tuple[str, Event]  # with the time of its writing, ISO 8601
+
 # The value of `event`; independent of the class names, which may change.
 _KINDS: Mapping[type[Event], str] = {
     RolloutBegan: "rollout_began",
@@ -365,6 +368,11 @@ def from_dict(raw: Mapping[str, Any]) -> Event:
     return event
 
 
+def _read_timed(raw: list[Any]) -> TimedEvent:
+    at, event = raw
+    return checked_time(at), from_dict(event)
+
+
 def _read_checks(raw: list[Any]) -> dict[NodeRun, tuple[Check, ...]]:
     return {
         from_record(NodeRun, node_run): tuple(parse_check(check, "checks") for check in checks)
@@ -378,6 +386,7 @@ def _write_checks(checks: Mapping[NodeRun, tuple[Check, ...]]) -> list[Any]:
 
 # Forms with rules or limits of their own.
 register_form(Amount, read=lambda raw: Amount.parse(raw, what="amount", minimum=0), write=str)
+register_form(TimedEvent, read=_read_timed, write=lambda timed: [timed[0], to_dict(timed[1])])
 register_form(Check, read=lambda raw: parse_check(raw, "checks"), write=to_json)
 register_form(Mapping[NodeRun, tuple[Check, ...]], read=_read_checks, write=_write_checks)
 register_form(Classes, read=lambda raw: EncData.from_dict({"classes": raw}).classes)

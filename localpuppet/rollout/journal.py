@@ -20,7 +20,15 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.files import list_names, make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
 from localpuppet.base.machine.sqlite import Database, Format, sqlite3
-from localpuppet.rollout.events import REPEATED, Event, NodeResult, RolloutBegan, from_dict, to_dict
+from localpuppet.rollout.events import (
+    REPEATED,
+    Event,
+    NodeResult,
+    RolloutBegan,
+    TimedEvent,
+    from_dict,
+    to_dict,
+)
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.state import RolloutState
 
@@ -56,7 +64,7 @@ class JournalReader:
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def events(self) -> list[tuple[str, Event]]:
+    def events(self) -> list[TimedEvent]:
         """Return the events with their times, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
@@ -135,7 +143,7 @@ class JournalWriter(JournalReader):
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 
-    def replace(self, events: Sequence[tuple[str, Event]]) -> None:
+    def replace(self, events: Sequence[TimedEvent]) -> None:
         """Replace all events by those of a checkpoint; create the file if it does not exist."""
         if self._database.make(partial(_insert, events)):
             return
@@ -203,7 +211,7 @@ def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
     return began
 
 
-def _insert(events: Sequence[tuple[str, Event]], connection: sqlite3.Connection) -> None:
+def _insert(events: Sequence[TimedEvent], connection: sqlite3.Connection) -> None:
     connection.executemany(
         "INSERT INTO events (at, event) VALUES (?, ?)",
         [(at, json.dumps(to_dict(event))) for at, event in events],

@@ -35,6 +35,7 @@ from localpuppet.rollout.events import (
     RolloutResumed,
     RolloutStopped,
     RolloutTakenOver,
+    TimedEvent,
 )
 from localpuppet.rollout.state import (
     ProgressState,
@@ -83,7 +84,7 @@ class RolloutReport(Value):
     decisions: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "RolloutReport":
+    def of(cls, events: Sequence[TimedEvent], *, taken: bool) -> "RolloutReport":
         """Return the report of a rollout.
 
         Args:
