@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
@@ -531,16 +530,16 @@ def site_server(
         default: The server, `HOST:PORT`, for a service without SRV records.
     """
     own = FleetApp(node).peers.identity
-    shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
+    if certificate is None:
+        certificate, key = own.certificate, own.key
     return ServiceFetch(
         lambda seconds: Https(
             ca=ca or own.ca or node.settings.https_ca,
             timeout=seconds,
-            certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+            certificate=None if certificate is None or key is None else (certificate, key),
         ),
         look_up=look_up,
         timeout=node.settings.timeouts.https,
         now=node.clock.monotonic,
-        draw=secrets.randbelow,
         default=default,
     )

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
@@ -27,7 +28,6 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
-from localpuppet.base.value import Value
 from localpuppet.node.enc.input import Fetch
 from localpuppet.rollout.site import MAX_COMPONENTS, EnvironmentSite
 
@@ -139,46 +139,14 @@ DEFAULT = "puppet:8140"
 SERVICE_MOST = 8  # servers to try
 
 
-class Record(Value):
-    """An SRV record."""
-
-    priority: int
-    weight: int
-    port: int
-    target: NodeName
-
-
-def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Record]:
-    """Return records in the order in which to try them.
-
-    Args:
-        draw: Returns a random number from 0 up to but excluding its argument.
-    """
-    ordered: list[Record] = []
-    left = sorted(records, key=lambda item: (item.priority, item.weight, item.target, item.port))
-    while left:
-        first = [item for item in left if item.priority == left[0].priority]
-        mark = draw(sum(item.weight for item in first) + 1)
-        total = 0
-        for record in first:
-            total += record.weight
-            if total >= mark:
-                ordered.append(record)
-                left.remove(record)
-                break
-    return ordered
-
-
-def site_url(source: str, node: Callable[[], NodeName]) -> str:
-    """Return the URL for `srv:ENVIRONMENT`; other sources unchanged.
+def site_url(source: str, node: NodeName) -> str:
+    """Return the URL for `srv:ENVIRONMENT`.
 
     Raises:
         InvalidInputError: The environment is not valid, or this node's name has no domain.
     """
-    if not source.startswith(OWN):
-        return source
     environment = EnvironmentName.parse(source.removeprefix(OWN), where=OWN)
-    _, _, domain = node().partition(".")
+    _, _, domain = node.partition(".")
     if not domain:
         raise InvalidInputError(
             "this node's name has no domain",
@@ -193,20 +161,17 @@ class ServiceFetch:
     """Fetches URLs from the servers of a service; other URLs directly.
 
     Attributes:
-        look_up: Returns the SRV records of a service; empty if there are none. It raises
-            `UnavailableError` if no name server answers.
+        look_up: See `look_up`.
         timeout: Seconds for all attempts.
         now: Returns monotonic seconds.
-        draw: See `in_order`.
         default: The server, `HOST:PORT`, for a service without records; empty for none.
     """
 
     client: Callable[[float], Fetch]
     _: KW_ONLY
-    look_up: Callable[[str], Sequence[Record]]
+    look_up: Callable[[str], Sequence[str]]
     timeout: float
     now: Callable[[], float]
-    draw: Callable[[int], int]
     default: str = ""
 
     def get(self, url: str, *, limit: int) -> bytes:
@@ -220,10 +185,7 @@ class ServiceFetch:
                 "must have no port", where=f"site {name}", hint="remove it: SRV records name it"
             )
         until = self.now() + self.timeout
-        servers = [
-            f"{record.target}:{record.port}" for record in in_order(self.look_up(name), self.draw)
-        ]
-        servers = servers[:SERVICE_MOST] or ([self.default] if self.default else [])
+        servers = self.look_up(name) or ([self.default] if self.default else [])
         problem = "has no SRV records"
         for place, server in enumerate(servers):
             # The time that one server leaves is divided among the next ones.
@@ -237,12 +199,11 @@ class ServiceFetch:
 
 
 DNS_PATIENCE = 5.0  # seconds for all name servers
-DNS_MOST = 64  # records of an answer that are read
 NOT_OFFERED = "."  # the target for "this service is not offered" (RFC 2782)
 
 
-def look_up(name: str, server: tuple[str, int] | None = None) -> list[Record]:
-    """Return the SRV records of a service with dnspython; empty if there are none.
+def look_up(name: str, server: tuple[str, int] | None = None) -> list[str]:
+    """Return the servers of a service in the order in which to try them, `HOST:PORT`.
 
     A name server that does not answer is an error; "no such record" is an empty list.
 
@@ -269,16 +230,13 @@ def look_up(name: str, server: tuple[str, int] | None = None) -> list[Record]:
     except (dns.exception.DNSException, OSError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UnavailableError(f"lookup failed: {reason}", where=name) from error
-    offered = [srv for srv in list(answer)[:DNS_MOST] if str(srv.target) != NOT_OFFERED]
+    records: Any = answer.rrset
+    # By priority and weight (RFC 2782).
+    offered = [srv for srv in records.processing_order() if str(srv.target) != NOT_OFFERED]
     try:
         return [
-            Record(
-                priority=srv.priority,
-                weight=srv.weight,
-                port=srv.port,
-                target=NodeName.parse(srv.target.to_text(omit_final_dot=True).lower()),
-            )
-            for srv in offered
+            f"{NodeName.parse(srv.target.to_text(omit_final_dot=True).lower())}:{srv.port}"
+            for srv in offered[:SERVICE_MOST]
         ]
     except LocalpuppetError as error:
         raise UnavailableError(f"has an invalid record: {error}", where=name) from error

@@ -17,8 +17,6 @@ import dns.rcode
 import dns.rrset
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.documents import Documents
@@ -28,9 +26,7 @@ from localpuppet.rollout.plan import PlanSelection, make_plan
 from localpuppet.rollout.site import MAX_CAPABILITIES, MAX_COMPONENTS, EnvironmentSite
 from localpuppet.rollout.site_file import (
     DEFAULT,
-    Record,
     ServiceFetch,
-    in_order,
     look_up,
     read_site,
     site_url,
@@ -183,21 +179,16 @@ NAME = "_x-puppet._tcp.example.com"
 PATH = "/puppet/v3/environment/production"
 
 
-def record(name: str, priority: int = 0, weight: int = 0, port: int = 8140) -> Record:
-    target = NodeName(f"{name}.example.com")
-    return Record(priority=priority, weight=weight, port=port, target=target)
-
-
 @dataclass
 class Servers:
     """Servers of which some are up, and each try takes a second."""
 
-    found: Sequence[Record] | UnavailableError = ()
+    found: Sequence[str] | UnavailableError = ()
     up: set[str] = field(default_factory=set)
     asked: list[tuple[str, float]] = field(default_factory=list)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def records(self, name: str) -> Sequence[Record]:
+    def servers(self, name: str) -> Sequence[str]:
         assert name == NAME
         if isinstance(self.found, UnavailableError):
             raise self.found
@@ -209,10 +200,9 @@ class Servers:
     def fetch(self, default: str = "") -> ServiceFetch:
         return ServiceFetch(
             self.client,
-            look_up=self.records,
+            look_up=self.servers,
             timeout=30,
             now=self.clock.monotonic,
-            draw=lambda _: 0,
             default=default,
         )
 
@@ -232,7 +222,7 @@ class Client:
 
 def test_the_first_server_that_answers_is_used_within_a_single_timeout() -> None:
     servers = Servers(
-        found=[record("c", 20), record("a", 10, port=8141), record("b", 15)],
+        found=["a.example.com:8141", "b.example.com:8140", "c.example.com:8140"],
         up={"b.example.com:8140", "c.example.com:8140"},
     )
     assert servers.fetch().get(f"https://{NAME}{PATH}", limit=5) == b"{}"
@@ -243,10 +233,10 @@ def test_the_first_server_that_answers_is_used_within_a_single_timeout() -> None
 
 
 def test_if_no_server_answers_the_last_reason_is_reported() -> None:
-    servers = Servers(found=[record(f"s{number:02}") for number in range(20)])
-    with pytest.raises(UnavailableError, match=f"{NAME}: none of {MOST} servers .* is down"):
+    servers = Servers(found=["a.example.com:8140", "b.example.com:8140"])
+    with pytest.raises(UnavailableError, match=f"{NAME}: none of 2 servers .* is down"):
         servers.fetch(DEFAULT).get(f"https://{NAME}{PATH}", limit=5)
-    assert len(servers.asked) == MOST
+    assert len(servers.asked) == 2
 
 
 def test_no_record_and_no_answer_are_two_things() -> None:
@@ -270,48 +260,19 @@ def test_a_url_with_a_server_is_fetched_directly() -> None:
         assert "secret" not in str(caught.value)
 
 
-@given(
-    st.lists(
-        st.builds(
-            record, st.sampled_from("abcdef"), st.integers(0, 3), st.integers(0, 5), st.just(1)
-        ),
-        max_size=8,
-    ),
-    st.data(),
-)
-def test_each_record_is_tried_once_the_lower_priorities_first(
-    records: list[Record], data: st.DataObject
-) -> None:
-    def draw(below: int) -> int:
-        return data.draw(st.integers(0, below - 1))
-
-    found = in_order(records, draw)
-    assert [one.priority for one in found] == sorted(one.priority for one in records)
-    assert sorted(map(str, found)) == sorted(map(str, records))
-
-
-@pytest.mark.parametrize(("mark", "first"), [(0, "z"), (1, "a"), (3, "a"), (4, "b"), (9, "b")])
-def test_a_weight_is_a_share(mark: int, first: str) -> None:
-    """RFC 2782: of those with weight 0 one has a small chance, and a number falls into a share."""
-    records = [record("b", weight=6), record("a", weight=3), record("z")]
-    draws: list[Callable[[int], int]] = [lambda _: mark, lambda _: 0]
-    found = in_order(records, lambda below: draws.pop(0)(below) if draws else 0)
-    assert found[0].target == f"{first}.example.com"
-
-
 def test_srv_names_an_environment_of_this_nodes_domain() -> None:
-    assert site_url("srv:dev", lambda: NodeName("db.example.com")) == (
+    assert site_url("srv:dev", NodeName("db.example.com")) == (
         "https://_x-puppet._tcp.example.com/puppet/v3/environment/dev"
     )
-    assert site_url("site.yaml", lambda: pytest.fail("is not asked")) == "site.yaml"
     with pytest.raises(InvalidInputError, match="this node's name has no domain"):
-        site_url("srv:dev", lambda: NodeName("db"))
+        site_url("srv:dev", NodeName("db"))
     with pytest.raises(InvalidInputError, match="not a valid environment name"):
-        site_url("srv:../x", lambda: NodeName("db.example.com"))
+        site_url("srv:../x", NodeName("db.example.com"))
 
 
 RECORDS = {
-    "_x-puppet._tcp.example.com.": ["10 5 8140 puppet.EXAMPLE.com.", "20 0 8141 old.example.com."],
+    "_x-puppet._tcp.example.com.": ["20 9 81 old.example.com.", "10 5 8140 puppet.EXAMPLE.com."],
+    "_x-puppet._tcp.many.example.com.": [f"0 1 {port} a.example.com." for port in range(1, 20)],
     "_x-puppet._tcp.none.example.com.": ["0 0 0 ."],
     "_x-puppet._tcp.bad.example.com.": ["0 0 8140 a_b.example.com."],
     "_x-puppet._tcp.empty.example.com.": [],
@@ -332,7 +293,7 @@ def answer(question: bytes) -> bytes:
     return told
 
 
-Lookup = Callable[[str], list[Record]]
+Lookup = Callable[[str], list[str]]
 
 
 @pytest.fixture
@@ -355,10 +316,8 @@ def lookup() -> Iterator[Lookup]:
 
 
 def test_records_of_a_name_server_are_read(lookup: Lookup) -> None:
-    assert sorted(lookup("_x-puppet._tcp.example.com"), key=lambda one: one.priority) == [
-        Record(priority=10, weight=5, port=8140, target=NodeName("puppet.example.com")),
-        Record(priority=20, weight=0, port=8141, target=NodeName("old.example.com")),
-    ]
+    assert lookup("_x-puppet._tcp.example.com") == ["puppet.example.com:8140", "old.example.com:81"]
+    assert len(lookup("_x-puppet._tcp.many.example.com")) == MOST
     for none in ("none", "empty", "nowhere"):
         assert lookup(f"_x-puppet._tcp.{none}.example.com") == []
 

@@ -77,7 +77,7 @@ def read_plan(node: NodeApp, given: Mapping[str, Any], *, acts: bool = False) ->
         raise click.UsageError("--site-cert and --site-key require each other")
     server, default = None, ""
     if source.startswith(OWN):
-        source, default = site_url(source, lambda: FleetApp(node).name), DEFAULT
+        source, default = site_url(source, FleetApp(node).name), DEFAULT
     if source.startswith("https://"):
         from localpuppet.rollout.app import site_server
 
