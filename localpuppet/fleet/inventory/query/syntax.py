@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
@@ -20,10 +20,10 @@ NEAR = 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def with_operators(grammar: str, words: Iterable[str]) -> str:
-    """Return a grammar whose `OPERATOR` is one of some words."""
+def with_operators(grammar: str, words: Collection[str]) -> str:
+    """Return a grammar whose `OPERATOR` is one of some words, and `SIGNS` their characters."""
     written = " | ".join(f'"{word}"' for word in sorted(words))
-    return f"{grammar}OPERATOR: {written}\n"
+    return f"{grammar.replace('SIGNS', re.escape(''.join(sorted(words))))}OPERATOR: {written}\n"
 
 
 def parsed(parser: "Lark", text: str, *, what: str, hint: str = "") -> "Tree[Token]":

@@ -1,14 +1,20 @@
 """PQL, PuppetDB's arrays, and the language of puppetdbquery over the small fleet."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.cli.inventory import query_command
 from localpuppet.fleet.inventory.query.discovery import parse_nodes
 from localpuppet.fleet.inventory.query.pql import to_array
+from localpuppet.fleet.inventory.query.tree import OPERATORS
 from tests.fleet.inventory.query.fleet import ask, short
+
+REFERENCE = Path(__file__).parents[4] / "docs/reference"
+PAGES = ("query-language.md", "puppetdb-queries.md")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,23 @@ from tests.fleet.inventory.query.fleet import ask, short
 )
 def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
     assert to_array(text) == array
+
+
+@pytest.mark.parametrize("operator", sorted(OPERATORS))
+def test_an_operator_needs_no_space_around_it(operator: str) -> None:
+    pql = 'inventory {{ facts.a.b{0}{1}{0}"x" }}'
+    assert to_array(pql.format("", operator)) == to_array(pql.format(" ", operator))
+    if operator != "~>":
+        nodes = 'a.~"b"{0}{1}{0}1'
+        assert parse_nodes(nodes.format("", operator)) == parse_nodes(nodes.format(" ", operator))
+
+
+def test_the_pages_and_the_help_name_each_operator() -> None:
+    of_nodes, of_pql = ((REFERENCE / page).read_text() for page in PAGES)
+    assert [word for word in OPERATORS if f"`{word}`" not in of_pql] == []
+    words = OPERATORS - {"~>"}
+    assert [word for word in words if f"`{word}`" not in of_nodes] == []
+    assert words < {*(query_command.help or "").split()}
 
 
 @pytest.mark.parametrize(
