@@ -129,7 +129,6 @@ class NodeRow:
             return cls(node=name, state=state, problem=_text(status.get("reason")), received_at=now)
         last = status.get("last_run")
         holds, rollback = status.get("holds"), mapping_of(status.get("rollback"))
-        assignment = status.get("assignment")
         row = cls(
             node=name,
             state=state if state in STATES else "idle",
@@ -137,7 +136,7 @@ class NodeRow:
             cause=_text(status.get("cause")),
             blocked=_text(status.get("blocked")),
             release_digest=_text(status.get("release_digest")),
-            assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
+            assigned_by=_text(mapping_of(status.get("assignment")).get("by")),
             input_release=_text(rollback.get("input_release")),
             rolled_back_by=_text(rollback.get("user")),
             run_interval=_seconds(status.get("run_interval")),
@@ -258,6 +257,11 @@ class NodeRow:
         return "" if self.last is None else self.last.failure_key
 
 
+# The columns of a list of nodes as a file: properties of a row.
+NODE_COLUMNS = (
+    *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run", "error"),
+    *("resource", "place", "failing_since", "failed_runs"),
+)
 # The orders of a list of nodes; `severity` is that of a node that is not late.
 NODE_ORDERS: Mapping[str, Callable[[NodeRow], Any]] = {
     "node": lambda row: row.node,
@@ -278,8 +282,7 @@ def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) ->
         down: Whether it is descending.
         now: Seconds since 1970, UTC.
     """
-    by_severity = order == "severity"
-    key = (lambda row: row.severity(now)) if by_severity else NODE_ORDERS[order]
+    key = (lambda row: row.severity(now)) if order == "severity" else NODE_ORDERS[order]
     return sorted(sorted(rows, key=lambda row: row.node), key=key, reverse=down)
 
 

@@ -21,7 +21,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY, day_of
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.node_row import NODE_COLUMNS, NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import activity, audit_table, failures, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
@@ -59,10 +59,6 @@ class Table:
     names: Sequence[str]
 
 
-NODES = (
-    *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run", "error"),
-    *("resource", "place", "failing_since", "failed_runs"),
-)
 FAILURES = ("error", "resource", "place", "count", "first", "last", "outcomes", "nodes")
 RELEASES = (
     *("release", "count", "bad", "wrong_release", "digests", "last", "staged", "tag", "url"),
@@ -123,7 +119,9 @@ def _node_of(rows: Iterable[RunRow | NodeAuditRecord | NodeDrift]) -> Sequence[s
     return sorted({row.node for row in rows})
 
 
-nodes_table: TableForm[NodeRow] = TableForm("nodes", NODES, lambda rows: (row.node for row in rows))
+nodes_table: TableForm[NodeRow] = TableForm(
+    "nodes", NODE_COLUMNS, lambda rows: (row.node for row in rows)
+)
 failures_table: TableForm[FailureGroup] = TableForm(
     "failures",
     FAILURES,

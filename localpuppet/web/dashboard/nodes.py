@@ -72,7 +72,9 @@ MOST = 10
 _SHORT = 12  # of a digest
 _PUT = f"INSERT OR REPLACE INTO nodes VALUES ({', '.join('?' * 22)})"  # noqa: S608
 _SEVERITY = f"iif(severity > {LATE_SEVERITY} AND late_from < :now, {LATE_SEVERITY}, severity)"
+# The orders that are not fields of the row, or have an index.
 _ORDERS = {
+    **{name: name for name in ("node", "state", "release")},
     "severity": _SEVERITY,
     "outcome": "rank",
     "failing_since": "ifnull(failing_since, 9e999)",
@@ -176,12 +178,10 @@ class MapNode(NamedTuple):
 
 def brief(connection: Connection, *, now: float) -> list[MapNode]:
     """Return all nodes, in no order."""
-    rows = connection.execute(
-        f"SELECT node, {_SEVERITY}, outcome, roles FROM nodes",  # noqa: S608
-        {"now": now},
-    )
+    select = f"SELECT node, {_SEVERITY}, outcome, roles FROM nodes"  # noqa: S608
     return [
-        MapNode(node, severity, Kind(outcome), roles) for node, severity, outcome, roles in rows
+        MapNode(node, severity, Kind(outcome), roles)
+        for node, severity, outcome, roles in connection.execute(select, {"now": now})
     ]
 
 
@@ -232,7 +232,8 @@ def listed(
     some, values = selected(asked, names, now=now)
     if asked.older:
         connection.create_function("is_older", 2, is_older, deterministic=True)
-    order = f"{_ORDERS.get(asked.sort, asked.sort)}{' DESC' if asked.down else ''}, node"
+    by = _ORDERS.get(asked.sort, f"row ->> '{asked.sort}'")
+    order = f"{by}{' DESC' if asked.down else ''}, node"
     (total,) = connection.execute(f"SELECT count(*) FROM nodes WHERE {some}", values).fetchone()  # noqa: S608
     rows = _rows(connection, some, order, values, asked.limit)
     return ListPage(rows=rows, total=total, page=asked.page or 1)
