@@ -343,7 +343,7 @@ class RolloutApp:
             with closing(self.journals.begin(began, at=show_time(now))) as journal:
                 on_event(began)
                 async with self._execution(kv, journal, on_event) as (execution, keeper):
-                    await self._carry_out(execution, execution.run(resume=False), keeper)
+                    await self._carry_out(execution, execution.run(), keeper)
         return journal
 
     async def resume(
@@ -384,7 +384,7 @@ class RolloutApp:
                 on_event(journal.state().began)
                 async with self._execution(kv, journal, on_event, revision) as (execution, keeper):
                     by = RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
-                    await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
+                    await self._carry_out(execution, execution.run(by), keeper)
         return journal
 
     async def release(self, rollout: RolloutId) -> None:

@@ -7,7 +7,6 @@ previous release. Its agreement to go back is not enough.
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -31,13 +30,8 @@ from localpuppet.fleet.requests.request_client import (
     until_over,
 )
 from localpuppet.fleet.triggers.cause import DROPPED
-from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan, failed_run
 from localpuppet.rollout.rollout_options import Delivery
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.requests.request_client import NodeAnswer
-
 
 Problems = Mapping[NodeName, str]
 
@@ -48,13 +42,11 @@ class NodeRunAnswer(Value):
     Attributes:
         end: The result, if the run is over or the node refused it.
         problem: Why there is no answer, or no comparison, one line; otherwise empty.
-        predicted_changes: The changes that the node reports, if it compared.
         look_again: Whether the node did not run because its last comparison is too old.
     """
 
     end: NodeRunEnded | None = None
     problem: str = ""
-    predicted_changes: PredictedChanges | None = None
     look_again: bool = False
 
 
@@ -83,7 +75,7 @@ def line(value: Json) -> str:
     return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
 
 
-def problem_of(answer: "NodeAnswer") -> str:
+def problem_of(answer: NodeAnswer) -> str:
     """Return why a request failed, one line."""
     if answer.reply is None:
         return answer.problem
@@ -98,16 +90,6 @@ _LEFT = (Stage.ROLLED_BACK, Stage.ROLLBACK_FAILED, Stage.SUPERSEDED)
 _OWED = "it does not wait for a confirmation yet"
 TRIES = 3  # how often an unresponsive node is asked to stage the release
 AGAIN = 2.0  # seconds between them
-
-
-async def status_of(
-    client: "RequestClient", node: "NodeName"
-) -> Mapping[str, Json] | NodeRunAnswer:
-    """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
-    answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
-    if answer.reply is None or not answer.ok:
-        return NodeRunAnswer(problem=problem_of(answer))
-    return answer.reply.result
 
 
 def _left(
@@ -152,10 +134,7 @@ class Deliveries:
         able = [node for node in nodes if node not in old]
         answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
         problems = {node: problem_of(old[node]) for node in nodes if node in old}
-        for node in able:
-            if why := _denied(answers[str(node)]):
-                problems[node] = why
-        return problems
+        return problems | {node: why for node in able if (why := _denied(answers[node]))}
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the rollout's release on nodes without applying it."""
@@ -235,9 +214,10 @@ class Deliveries:
         """
         problem = _OWED
         for pause in PAUSES:
-            status = await status_of(self._client, end.node_run.node)
-            if isinstance(status, NodeRunAnswer):
-                return status
+            answer = await self._status(end.node_run.node)
+            if not answer.ok:
+                return NodeRunAnswer(problem=problem_of(answer))
+            status = answer.result
             confirmation = reported_confirmation(status, serial=serial, rollout=self._began.id)
             if confirmation is None or confirmation.stage is Stage.CONFIRMED:
                 return NodeRunAnswer(end=end)
@@ -276,15 +256,18 @@ class Deliveries:
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
         """Return the result of a rollback run, verified with the node's own status."""
-        status = await status_of(self._client, end.node_run.node)
-        if isinstance(status, NodeRunAnswer):
-            return status
-        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+        status = await self._status(end.node_run.node)
+        if not status.ok:
+            return NodeRunAnswer(problem=problem_of(status))
+        back, last = (mapping_of(status.result.get(key)) for key in ("rollback", "last_run"))
         if last.get("run") == end.run and back and last.get("release") == back.get("release"):
             return NodeRunAnswer(end=replace(end, reason=""))
         release = line(str(last.get("release") or "nothing"))
         reason = f"its newest run is of {release}, not of the release that the rollback restores"
         return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
+
+    async def _status(self, node: NodeName) -> NodeAnswer:
+        return await self._client.ask(node, "status", StatusRequest(), patience=PATIENCE)
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -294,10 +277,11 @@ class Deliveries:
 
         The caller has asked the node to leave the release before.
         """
-        status = await status_of(self._client, turn.node)
-        if isinstance(status, NodeRunAnswer):
-            return status
-        if reported_assignment(status) == AssignmentReport(serial=serial, rollout=self._began.id):
+        answer = await self._status(turn.node)
+        if not answer.ok:
+            return NodeRunAnswer(problem=problem_of(answer))
+        reported = reported_assignment(answer.result)
+        if reported == AssignmentReport(serial=serial, rollout=self._began.id):
             return None
         return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
 
@@ -315,8 +299,7 @@ def claim_of(began: RolloutBegan, client: RequestClient, *, epoch: int) -> Rollo
 
 
 def _denied(answer: NodeAnswer) -> str:
-    if answer.reply is None or not answer.ok:
+    if not answer.ok:
         return problem_of(answer)
-    for why in mapping_of(answer.reply.result.get("denied")).values():
-        return line(str(why))
-    return ""
+    denied = mapping_of(answer.result.get("denied"))
+    return line(str(next(iter(denied.values()), "")))

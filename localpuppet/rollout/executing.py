@@ -10,7 +10,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 
@@ -53,7 +53,6 @@ AGAIN = 2.0  # seconds until an unresponsive node is asked again
 NEWS = 300.0
 # Seconds between renewals of holds; a hold lasts five times as long (`events.HOLD`).
 RENEW = 120.0
-_NEXT_EPOCH = RolloutResumed()  # the next epoch, of an unnamed controller
 LETTING_GO = 2  # how often a node is asked to release its hold
 
 
@@ -153,15 +152,17 @@ class NodeRunStarter:
                 turn, epoch=self.state.epoch, step=step, after=awaited_by(self.state, turn)
             )
 
-        end, asked = await self._ask(NodeRun(step, turn.node), look)
+        end, _ = await self._ask(NodeRun(step, turn.node), look)
+        predicted = end.predicted_changes
         if end.result is not NodeResult.SUCCEEDED:
-            return replace(end, node_run=turn, reason=f"before its run, with noop: {end.reason}")
-        if self.state.began.approval is None or asked is None or asked.predicted_changes is None:
+            reason = f"before its run, with noop: {end.reason}"
+            return replace(end, node_run=turn, reason=reason, predicted_changes=None)
+        if predicted is None:
             return failed_run(turn, "did not report what it would change")
-        if not asked.predicted_changes.whole:
-            total = asked.predicted_changes.total
+        if not predicted.whole:
+            total = predicted.total
             return failed_run(turn, f"would change {total} properties: too many to be approved")
-        difference = compare(self.state.may_change(turn), asked.predicted_changes)
+        difference = compare(self.state.may_change(turn), predicted)
         return ChangesPredicted(node_run=turn, difference=difference)
 
     async def _ask(
@@ -191,6 +192,10 @@ class NodeRunStarter:
             return failed_run(turn, reason, NodeResult.UNRESPONSIVE), None
         finally:
             del self._news[turn]
+
+
+def _not_ready(reason: str) -> RolloutEnded:
+    return RolloutEnded(ending=RolloutEnding.NOT_READY, reason=reason, still_held={})
 
 
 @dataclass(slots=True, eq=False)
@@ -236,14 +241,15 @@ class Execution:
         self._interrupted = True
         self.stop(why)
 
-    async def run(self, *, resume: bool, by: RolloutResumed = _NEXT_EPOCH) -> RolloutEnded:
+    async def run(self, resumed: RolloutResumed | None = None) -> RolloutEnded:
         """Carry the rollout out and return its end.
 
         Args:
-            resume: Whether an earlier process began it; that one may have been killed at any point.
+            resumed: The new controller, if an earlier process began it; that one may have been
+                killed at any point.
         """
         try:
-            return await self._run(resume=resume, by=by)
+            return await self._run(resumed)
         except BaseException:
             if self._holding:  # also if the journal cannot be written any more
                 await self.nodes.release(self._held, epoch=self.state.epoch)
@@ -267,14 +273,12 @@ class Execution:
         asked = sorted({*over.held_for_investigation, *over.still_held})
         left = await self.nodes.release(asked, epoch=self.state.epoch)
         kept = tuple(node for node in over.held_for_investigation if node in left)
-        over = replace(over, held_for_investigation=kept, still_held=left)
-        self._note(over)
-        return over
+        return self._end(replace(over, held_for_investigation=kept, still_held=left))
 
-    async def _run(self, *, resume: bool, by: RolloutResumed) -> RolloutEnded:
-        if resume:
-            self._note(by)
-        if (over := await self._prepare(resume=resume)) is not None:
+    async def _run(self, resumed: RolloutResumed | None) -> RolloutEnded:
+        if resumed is not None:
+            self._note(resumed)
+        if (over := await self._prepare()) is not None:
             return over
         async with asyncio.TaskGroup() as group:
             around = [
@@ -282,7 +286,7 @@ class Execution:
                 group.create_task(self._renew()),
                 group.create_task(self.notes.hear(self._take_word)),
             ]
-            over = await self._stage(resume=resume)
+            over = await self._stage()
             if over is None:
                 await self._drive(group)
             for task in (*around, *self._tasks):
@@ -303,38 +307,39 @@ class Execution:
             self.on_event(event)
         self._taking.look_again()
 
+    def _end(self, over: RolloutEnded) -> RolloutEnded:
+        self._note(over)
+        return over
+
     @property
     def _held(self) -> list[NodeName]:
         return [node for node in self.state.nodes if node not in self.state.skipped]
 
-    async def _prepare(self, *, resume: bool) -> RolloutEnded | None:
+    @property
+    def _resumed(self) -> bool:
+        return self.state.epoch > 1
+
+    async def _prepare(self) -> RolloutEnded | None:
         """Hold all nodes; return the end of the rollout if that fails."""
         left = self.state.left
-        self._holding = resume
-        problems = await self._ready(left, resume=resume)
+        self._holding = self._resumed
+        try:
+            problems = await self.nodes.ready(left)
+        except UnavailableError as error:
+            if not self._resumed:  # others can be resumed when the bus is reachable again
+                self._end(_not_ready(str(error)))
+            raise
         reported = self.nodes.last_runs()
         if reported.durations or reported.releases:
             self._note(reported)
         if not self._skip(problems):
-            return await self._refuse(problems, resume=resume, held=resume)
+            return await self._refuse(problems)
         self._holding = True
         problems = await self.nodes.hold(self._held, epoch=self.state.epoch)
         problems = {node: why for node, why in problems.items() if node in left}
-        if not self._skip(problems):
-            return await self._refuse(problems, resume=resume, held=True)
-        return None
+        return None if self._skip(problems) else await self._refuse(problems)
 
-    async def _ready(self, nodes: Collection[NodeName], *, resume: bool) -> Problems:
-        try:
-            return await self.nodes.ready(nodes)
-        except UnavailableError as error:
-            if not resume:  # an earlier rollout can be resumed when the bus is reachable again
-                self._note(
-                    RolloutEnded(ending=RolloutEnding.NOT_READY, reason=str(error), still_held={})
-                )
-            raise
-
-    def _skip(self, problems: Mapping[NodeName, str]) -> bool:
+    def _skip(self, problems: Problems) -> bool:
         """Leave out nodes that are not ready if options and state allow it; return whether so."""
         if not problems:
             return True
@@ -343,18 +348,16 @@ class Execution:
         self._note(NodesSkipped(reasons=dict(sorted(problems.items()))))
         return True
 
-    async def _refuse(
-        self, problems: Mapping[NodeName, str], *, resume: bool, held: bool
-    ) -> RolloutEnded:
-        ending = RolloutEnding.STOPPED if resume else RolloutEnding.NOT_READY
-        why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
-        if held:
-            return await self._let_go(ending, why)
-        over = RolloutEnded(ending=ending, reason=why, still_held={})
-        self._note(over)
-        return over
+    async def _refuse(self, problems: Problems) -> RolloutEnded:
+        """End a rollout whose nodes are not ready; release them if they are on hold."""
+        why = why_not_ready(self.state, problems)
+        if self._resumed:
+            return await self._let_go(RolloutEnding.STOPPED, f"not ready: {why}")
+        if self._holding:
+            return await self._let_go(RolloutEnding.NOT_READY, why)
+        return self._end(_not_ready(why))
 
-    async def _stage(self, *, resume: bool) -> RolloutEnded | None:
+    async def _stage(self) -> RolloutEnded | None:
         """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
@@ -371,7 +374,7 @@ class Execution:
             staging.cancel()
         staged = staging.result()
         if not self._skip(staged.problems):
-            return await self._refuse(staged.problems, resume=resume, held=True)
+            return await self._refuse(staged.problems)
         if staged.problems:  # these nodes are left out, and on hold until now
             await self.nodes.release(staged.problems, epoch=self.state.epoch)
         self._note(StagingEnded(serials=staged.serials))
@@ -476,9 +479,7 @@ class Execution:
 
     async def _let_go(self, ending: RolloutEnding, why: str) -> RolloutEnded:
         kept = await self._keep()
-        left: Mapping[NodeName, str] = dict.fromkeys(
-            [node for node in self._held if node not in kept], ""
-        )
+        left: Problems = dict.fromkeys([node for node in self._held if node not in kept], "")
         for _ in range(LETTING_GO):
             left = await self.nodes.release(list(left), epoch=self.state.epoch)
             if not left:
@@ -486,11 +487,11 @@ class Execution:
         if self.state.began.options.investigate is not None:
             # They may stay on hold although their reply was lost: `give_back` asks them.
             kept += tuple(node for node in left if node in self.state.failed)
-        over = RolloutEnded(
-            ending=ending, reason=why, still_held=dict(left), held_for_investigation=kept
+        return self._end(
+            RolloutEnded(
+                ending=ending, reason=why, still_held=dict(left), held_for_investigation=kept
+            )
         )
-        self._note(over)
-        return over
 
     async def _keep(self) -> tuple[NodeName, ...]:
         """Extend the holds of failed nodes if the options say so; return the confirmed ones."""

@@ -259,9 +259,7 @@ async def heed_refusal(
         answer = await client.ask(node, "status", asked, patience=PATIENCE)
     except UnavailableError:
         return  # the node refuses again when the bus is reachable
-    if answer.reply is None or not answer.ok:
-        return
-    takeover = _parse_takeover(answer.reply.result.get("rollout_controller"), began.caller)
+    takeover = _parse_takeover(answer.result.get("rollout_controller"), began.caller)
     mine = rollout.taken_over_by(client.caller) or began.caller
     if takeover is None or takeover.epoch < rollout.epoch:
         return

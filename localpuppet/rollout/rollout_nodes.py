@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -54,10 +53,6 @@ from localpuppet.rollout.events import (
     RolloutBegan,
     failed_run,
 )
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.requests.request_client import NodeAnswer
-
 
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
@@ -111,15 +106,18 @@ class FleetNodes:
         answers = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
-        self._durations |= {node: _durations(answers[str(node)]) for node in nodes}
-        self._releases |= {node: _release(answers[str(node)]) for node in nodes}
-        self._await |= {node for node in nodes if _can(answers[str(node)], "awaits_entries")}
-        self._tell |= {node for node in nodes if _can(answers[str(node)], "reports_changes")}
-        problems = {node: self._unready(answers[str(node)]) for node in nodes}
-        problems = {node: why for node, why in problems.items() if why}
-        if self._began.approval is not None:
-            untold = [node for node in nodes if node not in problems.keys() | self._tell]
-            problems |= dict.fromkeys(untold, UNTOLD)
+        problems = {}
+        for node in nodes:
+            status = answers[node].result
+            self._durations[node] = _durations(status.get("durations"))
+            self._releases[node] = line(mapping_of(status.get("last_run")).get("release"))
+            if status.get("awaits_entries") is True:
+                self._await.add(node)
+            if status.get("reports_changes") is True:
+                self._tell.add(node)
+            untold = UNTOLD if self._began.approval and node not in self._tell else ""
+            if why := self._unready(answers[node]) or untold:
+                problems[node] = why
         if self._deliveries is not None:
             able = [node for node in nodes if node not in problems]
             problems |= await self._deliveries.unready(able)
@@ -138,17 +136,15 @@ class FleetNodes:
         )
 
     def _unready(self, answer: NodeAnswer) -> str:
-        if answer.reply is None or not answer.ok:
+        if not answer.ok:
             return problem_of(answer)
-        result = answer.reply.result
-        denied = result.get("denied")
+        denied, holds = answer.result.get("denied"), answer.result.get("holds")
         if not isinstance(denied, dict):
             return "sent a malformed reply"
         if denied:
             return line(next(iter(denied.values())))
-        if result.get("other_agent_since"):
+        if answer.result.get("other_agent_since"):
             return OTHER_AGENT
-        holds = result.get("holds")
         for hold in holds if isinstance(holds, list) else []:
             if isinstance(hold, dict) and hold.get("owner") != self._owner:
                 owner = line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
@@ -187,7 +183,7 @@ class FleetNodes:
             answers = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
         except UnavailableError as error:
             return dict.fromkeys(nodes, str(error))
-        return {node: problem_of(answers[str(node)]) for node in nodes if not answers[str(node)].ok}
+        return {node: problem_of(answers[node]) for node in nodes if not answers[node].ok}
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the rollout's release on nodes without applying it."""
@@ -240,10 +236,7 @@ class FleetNodes:
             changes_salt=self._began.salt if options.noop and turn.node in self._tell else "",
             noop_step=looked,
         )
-        asked = await self._ask_to_run(turn, args)
-        if asked.end is None:
-            return asked
-        return replace(asked, end=replace(asked.end, predicted_changes=asked.predicted_changes))
+        return await self._ask_to_run(turn, args)
 
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
@@ -261,15 +254,10 @@ class FleetNodes:
             changes_salt=self._began.salt,
         )
         asked = await self._ask_to_run(NodeRun(step, turn.node), args)
-        if (
-            asked.end is not None
-            and asked.end.result is NodeResult.SUCCEEDED
-            and asked.predicted_changes is None
-        ):
-            return replace(
-                asked, end=replace(asked.end, result=NodeResult.FAILED, reason=asked.problem)
-            )
-        return asked
+        end = asked.end
+        if end is not None and end.result is NodeResult.SUCCEEDED and not end.predicted_changes:
+            end = replace(end, result=NodeResult.FAILED, reason=asked.problem)
+        return replace(asked, end=end)
 
     async def _ask_to_run(self, turn: NodeRun, args: RunOnce) -> NodeRunAnswer:
         try:
@@ -281,15 +269,15 @@ class FleetNodes:
             return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
             return NodeRunAnswer(end=failed_run(turn, problem_of(answer)))
-        if answer.reply.result.get("repeat_noop") is True:
+        if answer.result.get("repeat_noop") is True:
             return NodeRunAnswer(end=failed_run(turn, STALE), look_again=True)
-        end = _end(turn, answer.reply.result.get("step"))
+        end, problem = _end(turn, mapping_of(answer.result.get("step"))), ""
         if end is not None and self._began.needs:
-            end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
-        if end is None or not args.changes_salt:
-            return NodeRunAnswer(end=end)
-        foreseen, problem = _foreseen(answer.reply.result.get("changes"))
-        return NodeRunAnswer(end=end, predicted_changes=foreseen, problem=problem)
+            end = replace(end, entry=_entry(turn.node, answer.result.get("entry")))
+        if end is not None and args.changes_salt:
+            foreseen, problem = _foreseen(mapping_of(answer.result.get("changes")))
+            end = replace(end, predicted_changes=foreseen)
+        return NodeRunAnswer(end=end, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield the nodes' reports of runs that may have ended, without an end."""
@@ -368,9 +356,8 @@ class FleetNodes:
         return (turn, end)
 
 
-def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
+def _end(turn: NodeRun, fields: Mapping[str, Json]) -> NodeRunEnded | None:
     """Return the result of a node run from the node's step record; `None` if it is not over."""
-    fields = mapping_of(step)
     if fields.get("state") != StepState.OVER:
         return None
     outcome, run = line(fields.get("outcome")), fields.get("run")
@@ -392,14 +379,8 @@ def _entry(node: NodeName, fields: Json) -> AwaitedEntry | None:
     return entry if entry.node == node else None
 
 
-def _can(answer: NodeAnswer, what: str) -> bool:
-    """Return whether a node reports a capability."""
-    return answer.reply is not None and answer.reply.result.get(what) is True
-
-
-def _foreseen(fields: Json) -> tuple[PredictedChanges | None, str]:
+def _foreseen(raw: Mapping[str, Json]) -> tuple[PredictedChanges | None, str]:
     """Return the changes that a node reports, or `None` and the reason."""
-    raw = mapping_of(fields)
     if "problem" in raw:
         return None, line(raw["problem"])
     try:
@@ -408,17 +389,8 @@ def _foreseen(fields: Json) -> tuple[PredictedChanges | None, str]:
         return None, line(str(error))
 
 
-def _release(answer: NodeAnswer) -> str:
-    """Return the release of the last run that a node reports; empty without one."""
-    status = answer.reply.result if answer.reply is not None and answer.ok else {}
-    return line(mapping_of(status.get("last_run")).get("release"))
-
-
-def _durations(answer: NodeAnswer) -> tuple[float, ...]:
+def _durations(listed: Json) -> tuple[float, ...]:
     """Return the run durations that a node reports, in seconds, without malformed ones."""
-    listed = (
-        answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
-    )
     seconds = [
         float(item)
         for item in (listed if isinstance(listed, list) else [])

@@ -323,8 +323,8 @@ class SimulatedNodes(FleetNodes):
             self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
             asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, (looking, None))
             return NodeRunAnswer()
-        end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
-        return NodeRunAnswer(end=end, predicted_changes=self.foreseen[turn.node])
+        changes = self.foreseen[turn.node]
+        return NodeRunAnswer(end=run_ended(looking, outcome="unchanged", predicted_changes=changes))
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         while True:
@@ -390,7 +390,7 @@ async def carry_out(
 ) -> RolloutState:
     """Carry a rollout out to its end, and return its state."""
     work = new(first, nodes, notes or Notes(), probe)
-    over = await work.run(resume=False)
+    over = await work.run()
     assert isinstance(over, RolloutEnded)
     return work.state
 

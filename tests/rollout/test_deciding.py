@@ -23,6 +23,7 @@ from localpuppet.rollout.events import (
     RolloutBegan,
     RolloutContinued,
     RolloutEnding,
+    RolloutResumed,
     from_dict,
     to_dict,
 )
@@ -500,7 +501,7 @@ async def test_until_counts_correctly_in_the_night_in_which_clocks_are_set_back(
     assert words(found) == ["succeeded"] * runs + ["not reached"] * (4 - runs)
     assert nodes.held == set()
     again = execution(RolloutState.of(notes.events), nodes, notes)
-    assert (await again.run(resume=True)).ending is RolloutEnding.DONE
+    assert (await again.run(RolloutResumed())).ending is RolloutEnding.DONE
     assert words(again.state) == ["succeeded"] * 4
 
 

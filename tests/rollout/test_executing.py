@@ -17,6 +17,7 @@ from localpuppet.rollout.events import (
     NodeRun,
     RolloutBegan,
     RolloutEnding,
+    RolloutResumed,
     StagingEnded,
 )
 from localpuppet.rollout.executing import RENEW, Execution
@@ -67,7 +68,7 @@ async def test_an_unresponsive_node_is_a_failure_and_ends_the_rollout() -> None:
     nodes = SimulatedNodes()
     notes = Notes()
     rollout = new(began([1, 2], [3], timeout=100), nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(0.5)
     nodes.silent.add(node(2))
     over = await doing
@@ -168,7 +169,7 @@ async def test_a_stop(
 ) -> None:
     nodes, notes = SimulatedNodes({node(1): 50.0}), Notes()
     rollout = new(began([1], [2]), nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     for act in acts:
         await asyncio.sleep(5)
         act(rollout, notes)
@@ -182,7 +183,7 @@ async def test_a_stop_before_the_first_run_starts_none() -> None:
     nodes = SimulatedNodes()
     rollout = new(began([1]), nodes, Notes())
     rollout.stop("interrupted")
-    assert (await rollout.run(resume=False)).ending is RolloutEnding.STOPPED
+    assert (await rollout.run()).ending is RolloutEnding.STOPPED
     assert nodes.ran == {}
 
 
@@ -191,10 +192,10 @@ async def test_a_stopped_rollout_can_be_resumed() -> None:
     first = began([1], [2], [3])
     rollout = new(first, nodes, notes)
     rollout.stop("interrupted")
-    await rollout.run(resume=False)
+    await rollout.run()
     again = execution(RolloutState.of(notes.events), nodes, notes)
     assert again.state.resumable
-    over = await again.run(resume=True)
+    over = await again.run(RolloutResumed())
     assert (over.ending, words(again.state)) == (RolloutEnding.DONE, ["succeeded"] * 3)
     assert not again.state.resumable
 
@@ -233,7 +234,7 @@ async def test_a_check_that_never_passes_ends_the_rollout_and_releases_the_nodes
 async def test_a_second_stop_does_not_wait_for_checks_either() -> None:
     probe = SimulatedProbe(bad={"http://n01.example.com/"})
     rollout = new(began([1], [2], checks=(CHECK,)), SimulatedNodes(), Notes(), probe)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(2)
     for _ in range(2):
         rollout.interrupt("interrupted")
@@ -311,7 +312,7 @@ async def test_a_node_that_cannot_take_it_stops_it_before_anything_changed(
 async def test_a_stop_while_it_is_brought_ends_it_before_anything_changed() -> None:
     nodes = SimulatedNodes(staging=10_000.0)
     rollout = new(began([1], delivery=RELEASE), nodes, Notes())
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(5)
     rollout.interrupt("stopped by SIGINT")
     over = await doing
@@ -336,7 +337,7 @@ async def test_a_failure_rolls_the_release_back_from_the_last_group() -> None:
 async def test_a_node_that_dies_in_a_rollback_is_not_running_until_it_answers_again() -> None:
     nodes = SimulatedNodes(bad={node(2)}, back=2)
     rollout = new(began([1, 2], **BACK), nodes, Notes())
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     turn = NodeRun(2, node(1))
     while NodeRun(1, node(1)) not in nodes.ran:
         await asyncio.sleep(0.1)
@@ -367,7 +368,7 @@ async def test_a_failed_rollback_does_not_stop_the_others() -> None:
 async def test_an_unresponsive_node_delays_no_other_rollback() -> None:
     nodes = SimulatedNodes(bad={node(2)}, untaken={node(2)}, back=3)
     rollout = new(began([1], [2, 3], timeout=50, **BACK), nodes, Notes())
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(1.5)
     nodes.silent.add(node(3))
     await doing
@@ -380,7 +381,7 @@ async def test_an_unresponsive_node_delays_no_other_rollback() -> None:
 async def test_a_stop_by_a_person_rolls_nothing_back() -> None:
     nodes = SimulatedNodes(back=3)
     rollout = new(began([1], [2], **BACK), nodes, Notes())
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(1.5)
     rollout.interrupt("stopped by SIGINT")
     await doing

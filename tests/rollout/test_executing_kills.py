@@ -96,7 +96,7 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
                 if not state.resumable:
                     return state
                 again = execution(state, nodes, notes, probe)
-                await again.run(resume=True)
+                await again.run(RolloutResumed())
                 return again.state
 
             if dies(work()) is not None:
@@ -178,7 +178,7 @@ def test_no_node_runs_twice_even_if_the_checkpoint_lags_behind(name: str, lag: i
         if not state.resumable:
             continue
         ran = dict(nodes.ran)
-        run_simulated(execution(state, nodes, known).run(resume=True, by=RolloutResumed(epoch=7)))
+        run_simulated(execution(state, nodes, known).run(RolloutResumed(epoch=7)))
         assert (words(state), state.epoch) == (ENDS[name], 7)
         assert nodes.ran.items() >= ran.items(), (
             "the controller requests the result of a finished run, and does not repeat the run"
@@ -202,7 +202,7 @@ async def test_a_takeover_is_in_the_journal_and_not_a_failure() -> None:
 
     notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
     rollout = new(RESUMED["groups"], nodes, notes)
-    running = asyncio.create_task(rollout.run(resume=False))
+    running = asyncio.create_task(rollout.run())
     await asyncio.sleep(10)
     for _ in range(2):
         rollout.hand_over(BOB)
@@ -231,7 +231,7 @@ async def test_an_overtaken_controller_leaves_the_holds_to_the_new_one(handed_ov
 
     notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
     rollout = new(RESUMED["groups"], nodes, notes)
-    running = asyncio.create_task(rollout.run(resume=False))
+    running = asyncio.create_task(rollout.run())
     await asyncio.sleep(10)
     if handed_over:
         rollout.hand_over()
@@ -306,9 +306,9 @@ async def test_a_node_runs_for_only_one_rollout_at_a_time(later: float, *, skip:
     holders: Holders = {}
     one, first = orchestrator(1, began([1, 2, 3, 4], skip_unready=skip), holders)
     two, second = orchestrator(2, began([4, 3], [5], skip_unready=skip), holders)
-    doing = asyncio.create_task(new(one, first, Notes()).run(resume=False))
+    doing = asyncio.create_task(new(one, first, Notes()).run())
     await asyncio.sleep(later)
-    over = await new(two, second, Notes()).run(resume=False)
+    over = await new(two, second, Notes()).run()
     endings = [(await doing).ending, over.ending]
     assert holders == {}, "both release their holds"
     shared = {node(3), node(4)}
@@ -326,11 +326,11 @@ async def test_a_refused_rollout_can_run_when_the_other_has_ended() -> None:
     holders: Holders = {}
     one, first = orchestrator(1, began([1, 2]), holders)
     two, second = orchestrator(2, began([2, 3]), holders)
-    doing = asyncio.create_task(new(one, first, Notes()).run(resume=False))
+    doing = asyncio.create_task(new(one, first, Notes()).run())
     await asyncio.sleep(2.5)
-    over = await new(two, second, Notes()).run(resume=False)
+    over = await new(two, second, Notes()).run()
     assert over.ending is RolloutEnding.NOT_READY
     assert over.reason == f"{node(2)}: on hold: {one.id}"
     assert (await doing).ending is RolloutEnding.DONE
-    assert (await new(two, second, Notes()).run(resume=False)).ending is RolloutEnding.DONE
+    assert (await new(two, second, Notes()).run()).ending is RolloutEnding.DONE
     assert [turn.node for turn in second.ran] == [node(2), node(3)]

@@ -19,6 +19,7 @@ from localpuppet.rollout.events import (
     RolloutEnded,
     RolloutEnding,
     RolloutPaused,
+    RolloutResumed,
 )
 from localpuppet.rollout.executing import LOOKS, RENEW, Execution
 from localpuppet.rollout.rollout_options import OnFailure, PauseAfter
@@ -51,7 +52,7 @@ async def test_failures_pause_a_rollout_until_an_operator_continues_it() -> None
 
     notes, nodes = Notes(), SimulatedNodes(bad={node(1), node(3)})
     rollout = new(PAUSES, nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(3 * RENEW)
     assert rollout.state.waits
     assert list(nodes.ran) == [NodeRun(1, node(1))]
@@ -76,7 +77,7 @@ async def test_a_pause_ends_by_a_command_or_its_deadline_and_can_be_resumed(
 ) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
     rollout = new(PAUSES, nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(100)
     if word is not None:
         notes.words.append((word, "bob"))
@@ -90,7 +91,7 @@ async def test_a_pause_ends_by_a_command_or_its_deadline_and_can_be_resumed(
     assert nodes.held == set()
     notes.words.clear()
     again = execution(RolloutState.of(notes.events), nodes, notes)
-    assert (await again.run(resume=True)).ending is RolloutEnding.DONE
+    assert (await again.run(RolloutResumed())).ending is RolloutEnding.DONE
     assert words(again.state) == ["failed", *["succeeded"] * 4]
 
 
@@ -99,13 +100,13 @@ async def test_a_killed_rollout_is_still_paused_and_the_deadline_counts_meanwhil
     continues: bool,
 ) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
-    doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
+    doing = asyncio.create_task(new(PAUSES, nodes, notes).run())
     await asyncio.sleep(1800)
     doing.cancel()
     await asyncio.wait([doing])
     await asyncio.sleep(1000)
     again = execution(RolloutState.of(notes.events), nodes, notes)
-    resuming = asyncio.create_task(again.run(resume=True))
+    resuming = asyncio.create_task(again.run(RolloutResumed()))
     await asyncio.sleep(100)
     assert (again.state.waits, list(nodes.ran)) == (True, [NodeRun(1, node(1))])
     if continues:
@@ -123,7 +124,7 @@ async def test_requested_pauses_happen() -> None:
     notes, nodes = Notes(), SimulatedNodes()
     first = began([1, 2, 3], [4], [5, 6], canary=1, pause=tuple(PauseAfter))
     rollout = new(first, nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     ran = []
     while not doing.done():
         await asyncio.sleep(50)
@@ -146,7 +147,7 @@ async def test_an_operator_pauses_and_continues_and_accepts_no_failure_by_that(f
     notes = Notes()
     nodes = SimulatedNodes(bad={node(2)} if fails else set(), seconds={node(2): 100.0})
     rollout = new(began([1, 2, 3], [4], window=1), nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(20)
     notes.words += [(RolloutCommand.PAUSE, "bob"), (RolloutCommand.PAUSE, "carol")]
     await asyncio.sleep(600)
@@ -189,7 +190,7 @@ async def test_failed_nodes_stay_on_hold_and_are_released_later(
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
     nodes.deaf_to_ends = {*map(node, deaf)}
     first = began([1, 2], [3], investigate=2 * HOUR)
-    over = await new(first, nodes, notes).run(resume=False)
+    over = await new(first, nodes, notes).run()
     assert (over.held_for_investigation, over.still_held) == ((node(1),), still_held)
     assert nodes.held == {node(1), *still_held}
     assert nodes.kept == {node(1): 2 * HOUR}
@@ -232,7 +233,7 @@ async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Roll
     """Return a rollout that waits for the approval of what node 2 would change."""
     nodes, notes = site(differing=True), Notes()
     rollout = new(FIRST, nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(100)
     assert rollout.state.waits
     return nodes, notes, rollout, doing
@@ -306,7 +307,7 @@ class Unreachable(SimulatedNodes):
 async def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
     nodes, notes = Unreachable(foreseen={node(1): foretold(A)}), Notes()
     rollout = new(approved(began([1])), nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(500)
     assert NodeRun(1, node(1)) in rollout.state.cleared
     nodes.foreseen[node(1)] = foretold(A, B)
@@ -344,7 +345,7 @@ async def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -
     assert nodes.held == set()
     nodes.foreseen[node(2)] = foretold(A)
     again = execution(RolloutState.of(notes.events), nodes, notes)
-    assert (await again.run(resume=True)).ending is RolloutEnding.DONE
+    assert (await again.run(RolloutResumed())).ending is RolloutEnding.DONE
     assert words(again.state) == ["succeeded"] * 3
     assert nodes.looked.count(NodeRun(8, node(2))) == 1, "a step of the second epoch"
 
@@ -352,10 +353,10 @@ async def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -
 async def test_a_wait_ends_without_a_decision_or_with_two_interruptions() -> None:
     nodes, notes = site(differing=True), Notes()
     first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
-    over = await new(first, nodes, notes).run(resume=False)
+    over = await new(first, nodes, notes).run()
     assert over.reason.startswith("no decision within 1m: n02.example.com would make 1 change")
     rollout = new(FIRST, site(differing=True), Notes())
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(0.2)  # while they look
     rollout.interrupt("^C")
     rollout.interrupt("^C")

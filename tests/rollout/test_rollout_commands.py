@@ -124,7 +124,7 @@ async def test_a_rollback_command_rolls_back_the_nodes_with_the_release(paused: 
     bad = {node(3)} if paused else set()
     notes, nodes = Notes(), SimulatedNodes(bad=bad, back=4, seconds={node(3): 100})
     rollout = new(first, nodes, notes)
-    doing = asyncio.create_task(rollout.run(resume=False))
+    doing = asyncio.create_task(rollout.run())
     await asyncio.sleep(200 if paused else 50)
     assert rollout.state.waits is paused
     notes.words += [

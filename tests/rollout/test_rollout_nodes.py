@@ -199,7 +199,7 @@ async def test_a_node_looks_before_it_runs(
     assert (args.noop, args.tags, args.changes_salt) == (True, ("t",), SALT)
     assert (args.rollout.epoch, args.rollout.step) == (2, 7)
     assert asked.end is not None
-    assert (asked.predicted_changes, asked.end.reason) == (found, reason)
+    assert (asked.end.predicted_changes, asked.end.reason) == (found, reason)
     assert asked.end.node_run == NodeRun(7, node(1))
     assert asked.end.result is (NodeResult.FAILED if reason else NodeResult.SUCCEEDED)
 

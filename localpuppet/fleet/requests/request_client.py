@@ -150,6 +150,11 @@ class NodeAnswer(Value):
         """Return whether the node executed the request."""
         return self.reply is not None and self.reply.ok
 
+    @property
+    def result(self) -> Mapping[str, Json]:
+        """Return the node's result; empty unless it executed the request."""
+        return {} if self.reply is None else self.reply.result
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: `ok`, `result`, `error`; without a reply also `unresponsive`."""
         if self.reply is None:
@@ -387,8 +392,7 @@ async def until_over(
 
 def working(answer: NodeAnswer) -> bool:
     """Return whether the node is still working."""
-    reply = answer.reply
-    return reply is not None and reply.ok and reply.result.get("state") == "working"
+    return answer.result.get("state") == "working"
 
 
 COMPARING_AT_ONCE = 50
