@@ -9,16 +9,17 @@ A subject is a node, a resource or the innermost class that contains a resource.
 Example: `counting.select(where)` is the query, and `counting.shape(rows)` its answer.
 """
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import eq
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.comparing import ORDERS
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
@@ -35,13 +36,7 @@ _SUBJECTS = {
     "resource": {"type": "resource_type", "title": "resource_title"},
 }
 _COUNTED = {"failure": "failures", "success": "successes", "noop": "noops", "skipped": "skips"}
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    ">": operator.gt,
-    "<": operator.lt,
-    ">=": operator.ge,
-    "<=": operator.le,
-}
+_OPERATORS = {"=": eq, **{operator.value: test for operator, test in ORDERS.items()}}
 _Counts = Mapping[str, int]
 _Holds = Callable[[_Counts], bool]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
+from localpuppet.fleet.inventory.query.comparing import ORDERS, is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.paging import (
     QueryClauses,
     fields_of,
@@ -210,7 +210,7 @@ def _test(field: Field, operator: Operator, value: Json) -> Condition:
         raise InvalidInputError("'~>' compares the field path only")
     if column in TIMES and not operator.is_of_text:
         return Compare(field=field, operator=operator, value=TimeValue(parse_instant(value)))
-    if operator in _ORDERS and not (is_plain_number(value) and column in NUMBERS | NESTED):
+    if operator in ORDERS and not (is_plain_number(value) and column in NUMBERS | NESTED):
         raise InvalidInputError(
             f"{operator.value} compares the field {field.text} with numbers or times only"
         )
@@ -227,9 +227,6 @@ def _check_title(value: Json) -> None:
             where=TITLE,
             hint="select by resource_type, file, line or containing_class",
         )
-
-
-_ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
 
 
 def _check_value(operator: Operator, value: Json) -> None:

@@ -13,7 +13,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
@@ -89,7 +89,8 @@ _WITHIN_TOKEN = re.compile(
     re.ASCII,
 )
 _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
-_ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
+# The operators of order.
+ORDERS: Mapping[Operator, Callable[[Any, Any], bool]] = {
     Operator.LESS: lt,
     Operator.AT_MOST: le,
     Operator.GREATER: gt,
@@ -112,12 +113,12 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
         moment = instant(actual)
         if moment is None or operator is Operator.EQUAL:
             return None if moment is None else moment == wanted.microseconds
-        return _ORDER[operator](moment, wanted.microseconds)
+        return ORDERS[operator](moment, wanted.microseconds)
     if operator is Operator.EQUAL:
         return same(actual, wanted)
     numbers = _number(actual) is not None and _number(wanted) is not None
     if numbers or (isinstance(actual, str) and isinstance(wanted, str)):
-        return _ORDER[operator](actual, wanted)
+        return ORDERS[operator](actual, wanted)
     return None
 
 
@@ -317,7 +318,7 @@ def parse_instant(value: Json) -> int:
 def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:
     """Reject an order comparison with a text."""
     number = isinstance(wanted, Loose) and number_in(wanted.text) is not None
-    if operator in _ORDER and not number and not isinstance(wanted, VersionValue):
+    if operator in ORDERS and not number and not isinstance(wanted, VersionValue):
         raise InvalidInputError(
             f"{operator.value} compares with a number or a version, not with a text",
             where=where,
@@ -380,7 +381,7 @@ def _loosely(actual: Json, operator: Operator, wanted: str) -> bool | None:
     right = number_in(wanted)
     if left is None or right is None:
         return False if operator is Operator.EQUAL else None
-    return left == right if operator is Operator.EQUAL else _ORDER[operator](left, right)
+    return left == right if operator is Operator.EQUAL else ORDERS[operator](left, right)
 
 
 def _as_versions(actual: Json, operator: Operator, wanted: str) -> bool | None:
@@ -389,7 +390,7 @@ def _as_versions(actual: Json, operator: Operator, wanted: str) -> bool | None:
     if text is None:
         return None
     left, right = version_key(text), version_key(wanted)
-    return left == right if operator is Operator.EQUAL else _ORDER[operator](left, right)
+    return left == right if operator is Operator.EQUAL else ORDERS[operator](left, right)
 
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:

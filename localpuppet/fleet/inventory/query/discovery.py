@@ -29,7 +29,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_condition
-from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
+from localpuppet.fleet.inventory.query.comparing import ORDERS, check_order, instant, searching
 from localpuppet.fleet.inventory.query.paging import parse_field
 from localpuppet.fleet.inventory.query.records import CLASS
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed, with_operators
@@ -313,7 +313,6 @@ _FACT_OPERATORS = {
     "!~": "!~",
 }
 _EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
-_ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +359,7 @@ class FactFilter:
         field = Field(column="facts", path=path, text=name, members=True)
         return cls(
             condition=matching(field, operator, Loose(value), contrary=contrary),
-            number=field if operator in _ORDERS else None,
+            number=field if operator in ORDERS else None,
         )
 
     @property
