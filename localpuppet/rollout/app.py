@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ _MEASURED = (
     RolloutStopped,
     RolloutEnded,
 )
+ExecutionWork = Callable[[Execution], Coroutine[Any, Any, RolloutEnded]]
 
 
 class RolloutApp:
@@ -342,8 +343,7 @@ class RolloutApp:
             self.journals.forget(now)
             with closing(self.journals.begin(began, at=show_time(now))) as journal:
                 on_event(began)
-                async with self._execution(kv, journal, on_event) as (execution, keeper):
-                    await self._carry_out(execution, execution.run(), keeper)
+                await self._carry_out(kv, journal, Execution.run, on_event)
         return journal
 
     async def resume(
@@ -382,9 +382,9 @@ class RolloutApp:
                 journal.forget_commands()
                 replay([event for _, event in journal.events()])
                 on_event(journal.state().began)
-                async with self._execution(kv, journal, on_event, revision) as (execution, keeper):
-                    by = RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
-                    await self._carry_out(execution, execution.run(by), keeper)
+                by = RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
+                work = partial(Execution.run, resumed=by)
+                await self._carry_out(kv, journal, work, on_event, revision)
         return journal
 
     async def release(self, rollout: RolloutId) -> None:
@@ -395,11 +395,9 @@ class RolloutApp:
         """
         async with self.fleet.connected() as kv:
             with closing(self.journals.take(rollout)) as journal:
-                over = journal.state().over
-                async with self._execution(kv, journal) as (execution, keeper):
-                    why = f"stopped by {self.caller}"
-                    work = execution.give_back() if over else execution.give_up(why)
-                    await self._carry_out(execution, work, keeper)
+                give_up = partial(Execution.give_up, why=f"stopped by {self.caller}")
+                work = Execution.give_back if journal.state().over else give_up
+                await self._carry_out(kv, journal, work)
 
     async def _not_to_be_taken(self, kv: KeyValue, state: RolloutState, *, commands: bool) -> str:
         """Return why this process or the nodes reject a takeover; empty if they do not."""
@@ -415,14 +413,12 @@ class RolloutApp:
     def _note(self, text: str) -> None:
         self._node.observe("").note(text)
 
-    async def _carry_out(
-        self,
-        execution: Execution,
-        work: Coroutine[Any, Any, RolloutEnded],
-        keeper: CheckpointKeeper,
+    async def _supervise(
+        self, execution: Execution, work: ExecutionWork, keeper: CheckpointKeeper
     ) -> None:
-        """Control a rollout and keep its checkpoint on the bus, until another has its epoch."""
-        working, keeping = asyncio.create_task(work), asyncio.create_task(keeper.run())
+        """Do the work and keep the checkpoint on the bus, until another has its epoch."""
+        working = asyncio.create_task(work(execution))
+        keeping = asyncio.create_task(keeper.run())
         try:
             await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done() and keeping.exception() is not None:
@@ -440,14 +436,15 @@ class RolloutApp:
         except (UnavailableError, IntegrityError, InvalidInputError) as error:
             self._note(f"warning: its checkpoint on the bus is outdated: {error}")
 
-    @asynccontextmanager
-    async def _execution(
+    async def _carry_out(
         self,
         kv: KeyValue,
         journal: JournalWriter,
+        work: ExecutionWork,
         on_event: Callable[[Event], None] = lambda _: None,
         revision: int | None = None,
-    ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
+    ) -> None:
+        """Control a rollout in this process, which signals interrupt."""
         state = journal.state()
         client = self.fleet.requests(kv)
         keeper = CheckpointKeeper(
@@ -498,7 +495,7 @@ class RolloutApp:
             loop.add_signal_handler(number, execution.interrupt, f"stopped by {number.name}")
         try:
             async with client.together():
-                yield execution, keeper
+                await self._supervise(execution, work, keeper)
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)

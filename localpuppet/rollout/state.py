@@ -371,11 +371,12 @@ class RolloutState:
                 mine[node].append(NodeRun(step, node))
         open_result = None if self.over is None else NodeResult.NOT_REACHED
         results: dict[NodeName, NodeResult | None] = {}
+        backs = _rollback_states(self)
         for node, turns in mine.items():
             if node in self.skipped:
                 results[node] = NodeResult.SKIPPED
-            elif (back := self._back(node)) is not None:
-                results[node] = back
+            elif backs.get(node) in _RESULT_OF_ROLLBACK:
+                results[node] = _RESULT_OF_ROLLBACK[backs[node]]
             elif node in self.failed:
                 results[node] = self.failed[node].result
             elif all(self.settled(turn) for turn in turns):
@@ -390,21 +391,6 @@ class RolloutState:
     def left(self) -> list[NodeName]:
         """The nodes without a result, sorted."""
         return [node for node, result in self.results().items() if result is None]
-
-    def _back(self, node: NodeName) -> NodeResult | None:
-        """Return the result of a node's rollback run; `None` if it had none, or is running."""
-        turn = NodeRun(self.step_back, node)
-        end = self.ends.get(turn)
-        if end is None:
-            lost = turn in self.started and self.over is not None
-            return NodeResult.ROLLBACK_FAILED if lost else None
-        if end.result is NodeResult.NOT_REACHED:
-            return None
-        return (
-            NodeResult.ROLLED_BACK
-            if end.result is NodeResult.SUCCEEDED
-            else NodeResult.ROLLBACK_FAILED
-        )
 
 
 def _turns(event: Event) -> Sequence[NodeRun]:
@@ -446,6 +432,10 @@ _OF_RESULT = {
 _OF_ROLLBACK = {
     NodeResult.SUCCEEDED: ProgressState.ROLLED_BACK,
     NodeResult.NOT_REACHED: ProgressState.NOT_REACHED,  # it had not taken the release
+}
+_RESULT_OF_ROLLBACK = {
+    ProgressState.ROLLED_BACK: NodeResult.ROLLED_BACK,
+    ProgressState.FAILED: NodeResult.ROLLBACK_FAILED,
 }
 # A group has the first of these states that one of its node runs has. So it is done if all nodes
 # are done that were not skipped.
