@@ -51,6 +51,7 @@ PICTURES = (
     ("web-node.png", "/nodes/app04.example.com", 1200, 1000, False),
     ("web-rollout.png", "/rollouts/20261120T130000Z-3f1c", 1200, 1000, False),
 )
+WIDTHS = (1440, 1024, 390)
 ROLES = {"db": 4, "app": 6, "web": 10, "lb": 2, "cache": 2, "mail": 2, "dns": 2, "mon": 1, "ci": 1}
 SHOP = ("db", "app", "web", "lb")
 OLD, NEW, BASE = "shop/tags/r41", "shop/tags/r42", "base/tags/r17"
@@ -65,8 +66,14 @@ CAUSE = FailureCause.of_resource(
 
 
 def main() -> None:
-    """Take all pictures into the directory that is named."""
-    target = Path(sys.argv[1])
+    """Take all pictures, or one view in six forms, into the directory that is named."""
+    target, views = Path(sys.argv[1]), sys.argv[2:]
+    pictures = [
+        (f"{width}-{'dark' if dark else 'light'}.png", view, width, 1000, dark)
+        for view in views
+        for width in WIDTHS
+        for dark in (False, True)
+    ]
     options = webdriver.ChromeOptions()
     for argument in (*ARGUMENTS, "--hide-scrollbars"):
         options.add_argument(argument)
@@ -78,7 +85,7 @@ def main() -> None:
         try:
             with Served(site) as served:
                 browser = Browser(driver, served)
-                for name, path, width, height, dark in PICTURES:
+                for name, path, width, height, dark in pictures or PICTURES:
                     picture = take(browser, path, width, height, dark=dark)
                     (target / name).write_bytes(picture)
                     print(f"{target / name}: {width}x{height}")
