@@ -34,7 +34,7 @@ from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.git.git_modules import Pin
-from localpuppet.node.releases.git.git_names import GitUrl, Tag
+from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
@@ -157,6 +157,8 @@ class PlayedActor:
         self.dead: set[str] = set()
         self.lost = ""
         self.cut: type[BaseException] | None = None
+        self.begins = asyncio.Event()
+        self.begins.set()
 
     async def act(self, deed: NodeAction) -> ActionOutcome:
         self.deeds.append(deed)
@@ -181,9 +183,12 @@ class PlayedActor:
         self.words.append(f"plan {dict(selection)}")
         return self.groups
 
-    async def start(self, start: RolloutStart) -> str:
+    async def start(self, start: RolloutStart) -> RolloutId:
         self.words.append(start.command)
-        return "A process has started rollout 20261122T110000Z-00aa."
+        await self.begins.wait()
+        if self.refuses:
+            raise LocalpuppetError(self.refuses)
+        return RolloutId("20261122T110000Z-00aa")
 
     async def resume(self, rollout: RolloutId) -> str:
         self.words.append(f"{rollout} resume")
@@ -206,6 +211,20 @@ class PlayedReleases(StagedReleases):
 
     def subject(self, staged: StagedRelease) -> str:
         return f"<b>{staged.pin.tag}</b>: ntp is faster"
+
+    def tag(self, staged: StagedRelease) -> TagObject | None:
+        at = int(self._site.now()) - 3600 * (9 - self._site.staged.index(staged))
+        said = self.subject(staged)
+        pin = staged.pin
+        return TagObject(
+            id=pin.tag_object,
+            commit="",
+            annotated=True,
+            tree="",
+            tagged_at=at,
+            subject=said,
+            author="Carol Doe",
+        )
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         for app in (before, after):
@@ -247,6 +266,7 @@ class Site:
     revision: int = 0
     limits: FleetLimits = field(default_factory=FleetLimits)
     form_patience: float = 60.0
+    begin_patience: float = 60.0
 
     def __post_init__(self) -> None:
         self.view = MemoryInventory(self.entries, current=self.now())
@@ -352,6 +372,7 @@ class Site:
             actor=self.actor,
             patience=None,  # however busy this machine is
             form_patience=self.form_patience,
+            begin_patience=self.begin_patience,
         )
 
     @contextmanager

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
@@ -56,6 +56,8 @@ class ActionProposal:
         holds: Whether the form asks for the reason and the length of a hold.
         command: The command line that does the same, or empty.
         options: What the confirmation sends besides the names of the nodes; `None` without options.
+        again: Shows the form with what was typed, and why the action failed; `None` without a form.
+        step: What the confirmation shows besides, for the template.
     """
 
     label: str
@@ -68,6 +70,8 @@ class ActionProposal:
     rows: Sequence[NodeRow] = ()
     command: str = ""
     options: Mapping[str, str] | None = None
+    again: Callable[[str], Awaitable[Response]] | None = None
+    step: object = None
 
     @property
     def named(self) -> str:
@@ -189,7 +193,11 @@ class ActionViews:
             end = refused if came is None else came.line
             line = f"{self.actor.name}: {proposal.named}: {asked}: {end}"
             self.context.log.info(line, kind=LineKind.REQUEST)
-        await self._record(asked, proposal, came, refused)
+        await self.record(asked, proposal, came, refused)
+        if came is not None and came.page:
+            return RedirectResponse(came.page, 303)
+        if came is None and proposal.again is not None:
+            return await proposal.again(refused)
         return self.showing.page(
             "acted.html",
             code=409 if came is None or came.failed else 200,
@@ -199,7 +207,7 @@ class ActionViews:
             refused=refused,
         )
 
-    async def _record(
+    async def record(
         self, asked: str, proposal: ActionProposal, came: ActionOutcome | None, refused: str
     ) -> None:
         """Keep what the dashboard sent: a node that did not answer has no record of it."""

@@ -164,6 +164,7 @@ class ActionOutcome:
         follows: What follows, or empty.
         command: The command line that does the same, or empty.
         opposite: The action that takes this one back; `None` without one.
+        page: The page that shows what comes of it; empty for one with the result only.
     """
 
     text: str
@@ -171,6 +172,7 @@ class ActionOutcome:
     follows: str = ""
     command: str = ""
     opposite: Action | None = None
+    page: str = ""
 
     @classmethod
     def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":

@@ -20,6 +20,7 @@ from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.comparison import NameDifference, differences, manifest, texts
 from localpuppet.node.releases.git.git_modules import Pin
+from localpuppet.node.releases.git.git_names import TagObject
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
@@ -28,6 +29,7 @@ from localpuppet.node.releases.staged_records import StagedRecords, StagedReleas
 from localpuppet.node.releases.verification import TagMemory, rules_digest, signed_by
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import Tally
+from localpuppet.web.dashboard.rollouts import RolloutRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,52 @@ def releases(
     return rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseChoice:
+    """A release to roll out.
+
+    Attributes:
+        tag: Its tag; `None` if this machine does not have it.
+        nodes: How many nodes ran it last.
+        failed: How many of these runs failed.
+        rollout: Its newest rollout, if that did not succeed.
+    """
+
+    release: str
+    tag: TagObject | None
+    nodes: int
+    failed: int
+    rollout: RolloutRow | None
+
+    @property
+    def tagged_at(self) -> int:
+        """Return when it was tagged, seconds since 1970; 0 if unknown."""
+        return (self.tag.tagged_at if self.tag else None) or 0
+
+
+def release_choices(
+    staged: "StagedReleases", tallies: Mapping[str, Tally], rollouts: Iterable[RolloutRow]
+) -> list[ReleaseChoice]:
+    """Return the releases that can be rolled out, the newest first."""
+    here = {str(release.release): release for release in staged.all()}
+    newest = {row.release: row for row in sorted(rollouts, key=lambda row: row.id) if not row.noop}
+    choices = []
+    for name in here.keys() | {app for app in tallies if TAGS in app}:
+        tally, last = tallies.get(name, Tally()), newest.get(name)
+        choices.append(
+            ReleaseChoice(
+                release=name,
+                tag=staged.tag(here[name]) if name in here else None,
+                nodes=len(tally.nodes),
+                failed=sum(count for kind, count in tally.kinds if kind.bad),
+                rollout=last if last is not None and last.state in _UNLUCKY else None,
+            )
+        )
+    # Of equal times, the tag with the higher number is the newer one.
+    choices.sort(key=lambda choice: tag_order(choice.release), reverse=True)
+    return sorted(choices, key=lambda choice: choice.tagged_at, reverse=True)
+
+
 def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
     """Return the row of a staged release, without its nodes."""
     row = _release(str(staged.release), Tally(), staged)
@@ -169,6 +217,8 @@ def _key(row: ReleaseRow, order: str) -> float | str:
     return keys[order]
 
 
+# The states of a rollout that warn of its release.
+_UNLUCKY = ("failed", "done with failures", "rolled back", "stopped", "interrupted")
 # Signatures and comparisons that are remembered.
 MOST_SIGNED = 1000
 MOST_COMPARED = 8
@@ -210,6 +260,9 @@ class StagedReleases:
     _texts: BoundedDict[tuple[str, ...], Mapping[str, str]] = field(
         default_factory=partial(BoundedDict, MOST_COMPARED), init=False
     )
+    _tags: BoundedDict[str, TagObject] = field(
+        default_factory=partial(BoundedDict, MOST_SIGNED), init=False
+    )
 
     def all(self) -> Sequence[StagedRelease]:
         """Return all, by name."""
@@ -244,15 +297,20 @@ class StagedReleases:
 
     def subject(self, staged: StagedRelease) -> str:
         """Return the first line of a release's tag message and its author; empty if unknown."""
+        tag = self.tag(staged)
+        return "" if tag is None else " by ".join(filter(None, (tag.subject, tag.author)))
+
+    def tag(self, staged: StagedRelease) -> TagObject | None:
+        """Return the tag of a release; `None` if unknown."""
         pin = staged.pin
         try:
             with self._turn:
-                tag_object = self.repository.tag(pin.url, pin.tag)
+                if pin.tag_object not in self._tags:
+                    tag_object = self.repository.tag(pin.url, pin.tag)
+                    self._tags[tag_object.id] = tag_object
         except LocalpuppetError:
-            return ""
-        if tag_object.id != pin.tag_object:
-            return ""
-        return " by ".join(filter(None, (tag_object.subject, tag_object.author)))
+            return None
+        return self._tags.get(pin.tag_object)
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases: `dependencies`, `files`.

@@ -1,18 +1,31 @@
 """The actions that people can request from the dashboard for rollouts, and their effects."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 from shlex import join
+from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.rollout_options import Amount
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
+from localpuppet.rollout.rollout_options import (
+    NONE,
+    Amount,
+    Delivery,
+    OnFailure,
+    PauseAfter,
+    RolloutOptions,
+    describe_options,
+)
 from localpuppet.rollout.rollout_report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.state import OPEN, ProgressState, ProgressStates, RolloutState
 from localpuppet.web.dashboard.actions import ActionWord
+
+Chosen = TypeVar("Chosen", bound=StrEnum)
 
 
 class RolloutAction(ActionWord):
@@ -144,8 +157,14 @@ def _goes_back(state: RolloutState) -> tuple[str, ...]:
 
 
 Groups = Sequence[Sequence[NodeName]]
-# Fields of the form that are options of 'localpuppet rollout run'.
-OPTIONS = ("release", "canary", "window", "max_failures")
+# Fields of the form that are options of 'localpuppet rollout run'; those in `FLAGS` have no value.
+FLAGS = ("noop", "skip_unready")
+OPTIONS = (
+    *("release", "canary", "batch", "window", "max_failures", "on_failure", "pause"),
+    *FLAGS,
+)
+# What is neither in the plan nor a doubt: a node that a rollout cannot run now.
+UNREADY = (UNRESPONSIVE, NOT_TRUSTED, ON_HOLD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,38 +173,70 @@ class RolloutStart:
 
     Attributes:
         nodes: Its nodes, as names: a query is not evaluated again.
-        options: Option of 'localpuppet rollout run' → value, without empty ones.
+        fields: Field of the form in `OPTIONS` → what the user chose, without empty ones.
+        options: The same, checked.
     """
 
     nodes: tuple[NodeName, ...]
-    options: Mapping[str, str]
+    fields: Mapping[str, str]
+    options: RolloutOptions
 
     @classmethod
     def read(cls, form: Mapping[str, str], nodes: Sequence[NodeName]) -> "RolloutStart":
         """Return the rollout that a form describes."""
-        given = {name: form.get(name, "").strip() for name in OPTIONS}
-        options = {name: value for name, value in given.items() if value}
-        for name, value in options.items():
-            if name == "release":
-                ReleasePath.parse(value, where="release")
-            elif Amount.parse(value, what=name, minimum=0).percent and name != "max_failures":
+        fields = {name: text for name in OPTIONS if (text := form.get(name, "").strip())}
+        if "release" not in fields and fields.get("on_failure") == OnFailure.ROLLBACK:
+            del fields["on_failure"]  # the default of the form, which has nothing to roll back
+        for name in ("canary", "window"):
+            if fields.get(name) == "0":
+                del fields[name]
+        amounts: dict[str, Amount] = {}
+        for name in ("canary", "batch", "window", "max_failures"):
+            if name in fields:
+                least, what = int(name != "max_failures"), name.replace("_", " ")
+                amounts[name] = Amount.parse(fields[name], what=what, minimum=least)
+        for name in ("canary", "window"):
+            if name in amounts and amounts[name].percent:
                 raise InvalidInputError("is a percentage, must be a number of nodes", where=name)
-        return cls(nodes=tuple(nodes), options=options)
+        release = fields.get("release")
+        options = RolloutOptions(
+            canary=amounts["canary"].number if "canary" in amounts else 0,
+            batch=amounts.get("batch"),
+            window=amounts["window"].number if "window" in amounts else None,
+            max_failures=amounts.get("max_failures", NONE),
+            on_failure=_word(OnFailure, fields.get("on_failure", OnFailure.STOP)),
+            pause=tuple(_word(PauseAfter, word) for word in fields.get("pause", "").split()),
+            noop="noop" in fields,
+            skip_unready="skip_unready" in fields,
+            delivery=Delivery(release=ReleasePath.parse(release, where="release"))
+            if release
+            else None,
+        )
+        return cls(nodes=tuple(nodes), fields=fields, options=options)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The words after 'localpuppet rollout run'."""
-        options = (f"--{name.replace('_', '-')}={value}" for name, value in self.options.items())
-        return (*self.nodes, *options)
+        words: list[str] = [*self.nodes]
+        for name, value in self.fields.items():
+            option = f"--{name.replace('_', '-')}"
+            values = value.split() if name == "pause" else [value]
+            words += [option] if name in FLAGS else [f"{option}={one}" for one in values]
+        return tuple(words)
 
     @property
     def command(self) -> str:
         """The command line that does the same."""
         return f"localpuppet rollout run {join(self.words)}"
 
+    @property
+    def subject(self) -> str:
+        """Its nodes: `1 node`, `8 nodes`."""
+        return "1 node" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes"
+
     def __str__(self) -> str:
         """Return the request for the log."""
-        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        options = ", ".join(f"{name} {value}" for name, value in self.fields.items())
         return f"start a rollout{f' ({options})' if options else ''}"
 
     @property
@@ -193,25 +244,36 @@ class RolloutStart:
         """Identifies nodes and options."""
         return sha256("\n".join(self.words).encode()).hexdigest()
 
-    def consequences(self, groups: Groups, left_out: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the consequences, sentence by sentence, with the plan if it is given."""
-        release = self.options.get("release")
+    def consequences(
+        self, groups: Groups, rows: Iterable[NodeRow], left_out: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """Yield the consequences, sentence by sentence, with the plan if it is given."""
+        release = self.fields.get("release")
         runs = f"take {release} and run it" if release else "run the release that they have"
-        nodes = "1 node will" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes will"
-        limits = [
-            f"{name.replace('_', ' ')} {self.options[name]}"
-            for name in OPTIONS[1:]
-            if name in self.options
-        ]
-        return (
-            f"{nodes} {runs}{', with ' if limits else ''}{', '.join(limits)}.",
-            *(f"Group {number}: {shown_names(names)}." for number, names in enumerate(groups, 1)),
-            *(
-                (f"Left out, without a running agent: {shown_names(left_out)}.",)
-                if left_out
-                else ()
-            ),
-            "A separate process controls the rollout on this machine, in your name, even if this"
-            " dashboard ends. You can pause and stop it.",
-            "The policies of the nodes decide. If a node is not ready, no node runs.",
+        yield f"{self.subject} will {runs}."
+        if described := "; ".join(describe_options(self.options)):
+            yield f"{described[0].upper()}{described[1:]}."
+        yield from (
+            f"Group {number}: {shown_names(names)}." for number, names in enumerate(groups, 1)
         )
+        if left_out:
+            yield f"Left out, without a running agent: {shown_names(left_out)}."
+        unready = [f"{row.node} ({row.state})" for row in rows if row.state in UNREADY]
+        if unready and self.options.skip_unready:
+            yield f"Not ready by their last status, and left out if so: {shown_names(unready)}."
+        elif unready:
+            yield f"Not ready by their last status: {shown_names(unready)}."
+        yield (
+            "A separate process controls the rollout on this machine, in your name, even if this"
+            " dashboard ends. You can pause and stop it."
+        )
+        lacks = "" if self.options.skip_unready else " If a node is not ready, no node runs."
+        yield f"The policies of the nodes decide.{lacks}"
+
+
+def _word(kind: type[Chosen], text: str) -> Chosen:
+    """Return a word of a form."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise InvalidInputError(f"is not one of {', '.join(kind)}", where=text[:40]) from error

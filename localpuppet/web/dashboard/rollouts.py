@@ -23,7 +23,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
-from localpuppet.rollout.events import RolloutEnded
+from localpuppet.rollout.events import RolloutEnded, RolloutEnding
 from localpuppet.rollout.journal import JournalReader, Journals
 from localpuppet.rollout.rollout_report import (
     ELSEWHERE,
@@ -53,6 +53,8 @@ MOST_NODES, FEWEST = 200, 8
 # Rollouts on the overview: nodes name the rollouts that hold them, and a node may lie.
 MOST_ACTIVE = 20
 _ACTIVE = (RUNNING, PAUSED)
+# Ends that left a rollout's nodes without its change, even if none of them ran.
+_CUT = (INTERRUPTED, RolloutEnding.NOT_READY)
 WEEK = 7 * 86400.0  # for which a rollout that ended halfway is on the overview
 # The order of nodes in a group: what needs attention first.
 _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
@@ -130,10 +132,10 @@ class RolloutRow:
 
     @property
     def is_halfway(self) -> bool:
-        """Whether it left some nodes with its change, and others without it."""
+        """Whether it left some nodes without its change, because it was refused or ended."""
         states = {word for word, _ in self.counts}
         ran, not_run = states & {"done", "failed"}, states & {*OPEN, "not reached"}
-        left = bool(not_run and (ran or self.state == INTERRUPTED))
+        left = bool(not_run and (ran or self.state in _CUT))
         return left and not (self.noop or self.source or "rolled back" in states)
 
     @property

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from tempfile import TemporaryFile
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.own_program import own_words
 from localpuppet.fleet.app import FleetApp, machine_name
 from localpuppet.fleet.triggers import sending
@@ -40,6 +40,8 @@ TTL = 180
 # says when it does not.
 BEGINS = 20.0
 LOOK = 0.1
+# Seconds after which a process that has not begun its rollout is given up.
+STARTS = 600.0
 MAX_SAID = 8 * 1024
 # Seconds for the plan of a rollout.
 PLANNING = 60.0
@@ -115,16 +117,15 @@ class SigningActor:
             LocalpuppetError: A process is running already, the rollout is over or another user's,
                 or the process could not start.
         """
-        return await asyncio.to_thread(self._resume, rollout)
-
-    def _resume(self, rollout: RolloutId) -> str:
         with closing(self._journals.open(rollout)) as journal:
             if journal.taken:
                 raise BusyError("another process runs the rollout", where=str(rollout))
             resumable(journal, self.name)
             before = len(journal.events())
             words = ("rollout", "resume", str(rollout), "--json")
-            problem = self._spawn(words, lambda: len(journal.events()) > before)
+            problem = await self._spawn(
+                words, lambda: len(journal.events()) > before, within=self._within
+            )
         if problem is None:
             raise LocalpuppetError(
                 f"the new process has not continued the rollout within {self._within:.0f} s"
@@ -162,35 +163,33 @@ class SigningActor:
         groups = strict_json.loads(done.stdout)["groups"]
         return [[NodeName.parse(run["node"]) for run in group["runs"]] for group in groups]
 
-    async def start(self, start: RolloutStart) -> str:
+    async def start(self, start: RolloutStart) -> RolloutId:
         """Start a process that runs a rollout; see `dashboard.view_context.Actor`.
 
         Raises:
             LocalpuppetError: The process did not start the rollout.
         """
-        return await asyncio.to_thread(self._start, start)
-
-    def _start(self, start: RolloutStart) -> str:
         before = set(self._journals.ids())
-        problem = self._spawn(
+        problem = await self._spawn(
             ("rollout", "run", *start.words, "--json"),
             lambda: bool(set(self._journals.ids()) - before),
+            within=STARTS,
         )
         if problem is None:
             raise LocalpuppetError(
-                f"the new process has not started the rollout within {self._within:.0f} s and may"
-                " still do so",
+                f"the new process has not started the rollout within {show_duration(STARTS)}",
                 hint="run 'localpuppet rollout status'",
             )
         if problem:
-            raise LocalpuppetError(problem, hint="run 'localpuppet rollout run' in a terminal")
-        new = max(set(self._journals.ids()) - before)
-        return f"A process has started rollout {new}."
+            raise LocalpuppetError(problem)
+        return max(set(self._journals.ids()) - before)
 
     def _command(self, words: Sequence[str]) -> list[str]:
         return [*self._words, "--root", str(self._fleet.node.settings.root), *words]
 
-    def _spawn(self, words: Sequence[str], begins: Callable[[], bool]) -> str | None:
+    async def _spawn(
+        self, words: Sequence[str], begins: Callable[[], bool], *, within: float
+    ) -> str | None:
         """Start a detached process and wait until it begins.
 
         Returns:
@@ -208,11 +207,11 @@ class SigningActor:
             # Reaps the process without delaying the dashboard's end.
             Thread(target=process.wait, daemon=True).start()
             clock = self._fleet.node.clock
-            deadline = clock.monotonic() + self._within
+            deadline = clock.monotonic() + within
             while clock.monotonic() < deadline and process.poll() is None:
-                if begins():
+                if await asyncio.to_thread(begins):
                     return ""
-                time.sleep(LOOK)
+                await asyncio.sleep(LOOK)
             if begins():
                 return ""
             errors.seek(0)

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
 from localpuppet import __version__
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
@@ -34,6 +35,7 @@ HERE = Path(__file__).parent
 DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}
 AGES = (("day", 86400), ("hour", 3600), ("minute", 60))
 LONGEST = 8192
+MOST_UNSEEN = 4
 
 
 class NotThereError(LocalpuppetError):
@@ -50,6 +52,8 @@ class TemplateRenderer:
     def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
         self._fleet = fleet
         self._clock = clock
+        # Failures that no one has seen yet, shown in each view: page with more → text.
+        self.unseen = BoundedDict[str, str](MOST_UNSEEN)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -80,6 +84,7 @@ class TemplateRenderer:
             "unsaved": fleet.unsaved,
             "missing_days": fleet.missing_days,
             "unnamed": fleet.has_no_bus,
+            "unseen": self.unseen,
         }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)

@@ -23,6 +23,8 @@ from localpuppet.web.dashboard.rollouts import Rollouts
 PATIENCE = 0.5
 # Seconds within which a form must arrive.
 FORM_PATIENCE = 10.0
+# Seconds that a user waits for a rollout to begin, before a page says that it has not.
+BEGIN_PATIENCE = 20.0
 
 
 class Actor(Protocol):
@@ -53,8 +55,8 @@ class Actor(Protocol):
             selection: `query` or `role` → its value.
         """
 
-    async def start(self, start: RolloutStart) -> str:
-        """Start a process that runs a rollout; return the result."""
+    async def start(self, start: RolloutStart) -> RolloutId:
+        """Start a process that runs a rollout; return the rollout once it has begun."""
 
     async def resume(self, rollout: RolloutId) -> str:
         """Start a process that continues a rollout; return the result."""
@@ -73,6 +75,7 @@ class ViewContext:
         actor: Sends actions to nodes; `None` for a dashboard without actions.
         patience: Seconds that a node's view waits for its links; `None` for no limit.
         form_patience: Seconds within which a form must arrive.
+        begin_patience: Seconds that a user waits for a rollout to begin.
     """
 
     fleet: Fleet
@@ -91,3 +94,4 @@ class ViewContext:
     actor: Actor | None = None
     patience: float | None = PATIENCE
     form_patience: float = FORM_PATIENCE
+    begin_patience: float = BEGIN_PATIENCE

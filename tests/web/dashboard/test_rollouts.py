@@ -557,7 +557,7 @@ def test_rollouts_in_progress_come_with_those_that_only_hold_nodes() -> None:
         ({"state": "failed", "counts": (("failed", 1), ("not reached", 1))}, True),
         ({"state": "interrupted", "counts": (("running", 1),), "finished_at": None}, True),
         ({"counts": (("rolled back", 1), ("not reached", 1))}, False),
-        ({"state": "not ready", "counts": (("not reached", 2),)}, False),
+        ({"state": "not ready", "counts": (("not reached", 2),)}, True),
         ({"state": "done", "counts": (("done", 2),)}, False),
         ({"noop": True}, False),
         ({"finished_at": NOW - 8 * 86400}, False),

@@ -176,7 +176,7 @@ class SmallSite:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        control = Forge(fleet.directory).repo("control")
+        self.control = control = Forge(fleet.directory).repo("control")
         control.commit(code("r1"), "r1")
         control.commit(code("r2", "db", "lb"), "r2")
         sources: dict[str, Any] = {

@@ -2,7 +2,9 @@
 
 from localpuppet.node.cli.command import user
 from tests.rigs.waiting import wait_until
-from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite
+from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite, code
+
+STATUS = ("main [role='status']", "rollout")
 
 
 def row(name: str) -> str:
@@ -166,7 +168,7 @@ def test_resuming_pausing_and_stopping_a_rollout_take_two_clicks_each(
         operator.follow(label)
         assert operator.clicks == 2
         operator.click("button.do")
-        operator.reads("main [role='status']", "rollout")
+        operator.reads(*(("#rollout", "choria") if label == "Resume" else STATUS))
 
     shows("running", "being checked")
     controller.kill()
@@ -212,12 +214,44 @@ def test_starting_a_rollout_takes_one_click_and_a_confirmation(
 ) -> None:
     site.returns("mon01", "bak01")
     operator.follow("roll out to nodes behind")
-    operator.reads("main", "Group 1: bak01.example.com, mon01.example.com.", "with canary 1")
+    operator.reads("main", "Group 1: bak01.example.com, mon01.example.com.", "1 canary in each")
     assert operator.clicks == 1
     operator.click("button.do")
-    operator.reads("main", "A process has started rollout")
-    operator.follow("Rollouts")
-    operator.click("tbody a")
     operator.reads("#rollout", "done", "1 canary in each group", "choria=alice")
     operator.reads("#rollout", "site/tags/r1 2 nodes, compare", "→ site/tags/r2")
     operator.reads("#group-1", "2 done")
+
+
+def test_starting_a_rollout_and_landing_on_it_takes_three_clicks_and_typing(
+    operator: Operator, site: SmallSite
+) -> None:
+    operator.follow("Start a rollout")
+    operator.reads("#release-h ~ ul li", "site/tags/r2", "failed on 2", "see why", "Test")
+    site.control.commit(code("r3"), "r3")
+    site.alice.does("stage", "--no-parse", "site/tags/r3")
+    operator.begins()
+    operator.follow("Start a rollout")
+    operator.types("#query", "role=nobody")
+    operator.follow("Show the plan")
+    operator.reads(".problem", "No rollout was started", "no node")
+    operator.begins()
+    operator.follow("Start a rollout")
+    operator.types("#query", "role=web")
+    operator.follow("Show the plan")
+    operator.reads("main", "2 nodes will take site/tags/r3", "rolls the release back")
+    operator.click("button.do")
+    assert operator.clicks == 4, "one of them to type"
+    operator.reads("#rollout", "done", "site/tags/r1", "→ site/tags/r3", "choria=alice")
+
+
+def test_a_rollout_that_is_refused_is_seen_as_refused_with_its_reason(
+    operator: Operator, site: SmallSite
+) -> None:
+    site.member("mon01").kill()
+    operator.follow("Start a rollout")
+    operator.types("#query", "role=mon")
+    operator.follow("Show the plan")
+    operator.click("button.do")
+    operator.reads("#rollout", "not ready", "mon01.example.com")
+    operator.begins()
+    operator.reads("#rollouts", "not ready", "mon01.example.com")
