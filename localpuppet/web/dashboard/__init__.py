@@ -8,5 +8,5 @@ acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, 
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `actions`, `activity`, `audit_table`, `diagrams`, `differences`,
   `failures`, `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,
-  `template_renderer`.
+  `search_sources`, `template_renderer`.
 """

@@ -1,4 +1,4 @@
-"""The view of the differences between two staged releases, and the same as a file."""
+"""Differences between two staged releases, as a view and as a file, and between two nodes."""
 
 import asyncio
 import re
@@ -12,11 +12,15 @@ from starlette.responses import Response
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.inventory_questions import leaves_of
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
 from localpuppet.web.dashboard.listing import TableForm
 from localpuppet.web.dashboard.releases import ReleaseRow, StagedReleases, staged_row
@@ -263,3 +267,56 @@ class DifferenceViews:
             )
             for staged_release in known
         ]
+
+
+# Rows of two nodes side by side.
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeValue:
+    """A value of two nodes.
+
+    Attributes:
+        of: Its part: `now`, `classes` or `facts`.
+        values: The texts of both nodes; empty for one that lacks it.
+    """
+
+    of: str
+    name: str
+    values: tuple[str, str]
+
+
+def node_differences(
+    first: tuple[NodeRow, InventoryEntry | None], second: tuple[NodeRow, InventoryEntry | None]
+) -> tuple[Sequence[NodeValue], int]:
+    """Return in what two nodes differ, and in how many values they are equal."""
+    one, other = _values(*first), _values(*second)
+    names = list(dict.fromkeys([*one, *other]))
+    rows = [
+        NodeValue(of=of, name=name, values=(one.get((of, name), ""), other.get((of, name), "")))
+        for of, name in names
+    ]
+    rows.sort(key=lambda row: row.of != "now")
+    differing = [row for row in rows if row.values[0] != row.values[1]]
+    return differing, len(rows) - len(differing)
+
+
+def _values(row: NodeRow, entry: InventoryEntry | None) -> Mapping[tuple[str, str], str]:
+    holds = ", ".join(hold.reason or hold.owner for hold in row.holds)
+    now = {
+        "last run": str(row.outcome),
+        "first error": f"{row.failure} {row.place}".strip(),
+        "state": row.state,
+        "holds": holds,
+        "release": row.release,
+        "release digest": row.release_digest[:12],
+        "interval": "" if row.run_interval is None else show_duration(row.run_interval),
+        "roles": ", ".join(row.roles),
+    }
+    values = {("now", name): text for name, text in now.items() if text}
+    if entry is not None:
+        values["now", "environment"] = entry.environment or "production"
+        values |= {("classes", str(name)): "yes" for name in sorted(entry.classes)}
+        values |= {("facts", path): text for path, text in leaves_of(entry.facts)}
+    return values

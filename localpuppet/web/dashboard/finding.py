@@ -2,6 +2,9 @@
 
 - A text matches a part of a name or an id, in any case.
 - `KIND:TEXT` searches only that kind: `class:nginx`, `role:web`.
+- Unless a name matches as a whole, `search_sources` finds resources in runs, errors, holds, facts
+  and exports. Of a text with a resource, as in `who changed File[/etc/motd]`, only that counts.
+- Two names of nodes lead to their comparison.
 - A text with an operator, such as `os.family=Debian`, is also an expression of the query language.
 - One exact match of a name or an id counts as the only one; so does one exact match in a kind. The
   host name of a node and the tag of a release are names, too.
@@ -11,8 +14,9 @@ Example: `find("r43", names).target` is the URL of the only release with that ta
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from urllib.parse import quote
 
@@ -25,6 +29,7 @@ from localpuppet.web.access.http_limits import MAX_SEARCH_TEXT
 from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.nodes import searched
 from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.search_sources import FEWEST, TextSearch
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -34,6 +39,7 @@ MOST_SUGGESTED = 12
 # Names that are compared with a text that nothing matches, and the most similar ones.
 MOST_COMPARED = 5000
 MOST_NEAR = 3
+_RESOURCE = re.compile(r"[A-Z][\w:]*\[[^\]]+\]")
 _OPERATOR = re.compile(r"[=~<>\[]")
 # Values that the query language reads without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:-]*")
@@ -70,6 +76,17 @@ _KINDS = {
     "class": _Kind(title="Classes", url="/nodes?q=Class%5B{value}%5D", unique=False),
     "rollout": _Kind(title="Rollouts", url="/rollouts/{name}", list="/rollouts?name={}"),
     "caller": _Kind(title="Callers of rollouts", url="/rollouts?name={name}", unique=False),
+    "result": _Kind(title="Results of last runs", url="/nodes?outcome={name}", unique=False),
+    "state": _Kind(title="States of nodes", url="/nodes?is={name}", unique=False),
+}
+# Kinds of `search_sources`, in the order of the page.
+_SOURCES = {
+    "resource": "Resources in runs",
+    "failure": "Failures of last runs",
+    "hold": "Holds",
+    "fact": "Facts",
+    "error": "Errors of runs",
+    "export": "Exported resources",
 }
 
 
@@ -116,6 +133,11 @@ class Findings:
     near: tuple[str, ...] = ()
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the text means one match, as a whole name."""
+        return sum(hit.exact for group in self.groups for hit in group.hits) == 1
+
+    @property
     def target(self) -> str:
         """The URL of the match that the text means; empty for none or several."""
         hits = [hit for group in self.groups for hit in group.hits]
@@ -145,7 +167,7 @@ def find(text: str, names: Names) -> Findings:
     if alone:
         text, names = rest.strip(), {kind: names.get(kind, {})}
     groups = [_group(kind, names[kind], text, alone=alone) for kind in _KINDS if kind in names]
-    if not alone and _OPERATOR.search(text):
+    if not alone and _OPERATOR.search(text) and not _is_resource(text):
         query = Hit(name=text, url=f"/nodes?q={quote(text, safe='')}")
         groups.append(
             HitGroup(kind="query", title="Nodes by an expression", hits=(query,), total=1)
@@ -154,6 +176,10 @@ def find(text: str, names: Names) -> Findings:
     return Findings(
         groups=groups_with_hits, near=() if groups_with_hits else _near(text.lower(), names)
     )
+
+
+def _is_resource(text: str) -> bool:
+    return bool(_RESOURCE.fullmatch(text)) and not text.startswith("Class[")
 
 
 def run_bounds(text: str) -> tuple[RunId, RunId] | None:
@@ -240,7 +266,18 @@ class FindViews:
         if not text:
             return RedirectResponse("/nodes", 303)
         names, problem = await self._names(text)
+        if resource := _RESOURCE.search(text):
+            text = resource[0]
         findings = await asyncio.to_thread(find, text, names)
+        pair = [find(f"node:{word}", names).target for word in text.split() if word != "vs"]
+        if len(pair) == 2 and all(pair):
+            both = (target.rpartition("/")[2] for target in pair)
+            return RedirectResponse("/compare?a={}&b={}".format(*both), 303)
+        search = TextSearch(text=text.lower())
+        if not findings.is_exact and len(text) >= FEWEST:
+            problem = await self._search(search) or problem
+            groups = [*findings.groups, *_groups(search)]
+            findings = replace(findings, groups=tuple(groups), near=() if groups else findings.near)
         if findings.target:
             return RedirectResponse(findings.target, 303)
         return self._showing.page(
@@ -249,8 +286,19 @@ class FindViews:
             found=findings,
             total=sum(group.total for group in findings.groups),
             most=MOST_OF_KIND,
+            is_cut=search.is_cut,
             problem=problem,
         )
+
+    async def _search(self, search: TextSearch) -> str:
+        """Search for more than names; return why the inventory was not searched, or empty."""
+        parts = self._parts
+        await asyncio.to_thread(parts.memory.read, search.in_memory)
+        try:
+            await parts.inventory.search(search.in_inventory)
+        except LocalpuppetError as error:
+            return str(error)
+        return ""
 
     async def suggestions(self, request: Request) -> Response:
         """Send terms that a text may begin, as JSON."""
@@ -276,7 +324,7 @@ class FindViews:
             )
         staged = await asyncio.to_thread(parts.staged.all)
         rollouts = await asyncio.to_thread(parts.rollouts.rows)
-        nodes, ran, roles = await asyncio.to_thread(parts.memory.read, searched)
+        nodes, ran, roles, states = await asyncio.to_thread(parts.memory.read, searched)
         return {
             "node": nodes,
             "run": {run.run: run.node for run in runs},
@@ -285,7 +333,18 @@ class FindViews:
             "class": _counted(classes),
             "rollout": {row.id: row.state for row in rollouts},
             "caller": dict.fromkeys([row.caller for row in rollouts], ""),
+            "result": _counted(Counter(nodes.values())),
+            "state": _counted(states),
         }, problem
+
+
+def _groups(search: TextSearch) -> list[HitGroup]:
+    groups = []
+    for kind, title in _SOURCES.items():
+        if matches := search.matches.get(kind, []):
+            hits = tuple(Hit(name=name, about=about, url=url) for name, about, url in matches)
+            groups.append(HitGroup(kind=kind, title=title, hits=hits, total=len(hits)))
+    return groups
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, str]:

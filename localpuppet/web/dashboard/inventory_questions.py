@@ -223,6 +223,15 @@ class Inventory:
         async with self._slots:
             return self._facts.keep(path, await self._asked(lambda reader: _values(reader, path)))
 
+    async def search(self, question: Callable[[InventoryReader], T]) -> T:
+        """Return the answer to a question.
+
+        Raises:
+            UnavailableError: The inventory could not be queried.
+        """
+        async with self._slots:
+            return await self._asked(question)
+
     async def links(self, *, patience: float | None = None) -> Links:
         """Return which nodes make others run, at most `LINKS_FRESH` seconds old.
 
@@ -433,6 +442,16 @@ def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
         parts[is_legacy_fact(name)][name] = value
     branches, legacy = (tuple(_branches(part, "", wanted.lower(), room, 0)) for part in parts)
     return Tree(branches=branches, legacy=legacy, shown=MAX_LEAVES - room.left, left_out=room.full)
+
+
+def leaves_of(facts: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield the paths and values of facts, without legacy ones."""
+    branches = [*tree_of(facts).branches]
+    while branches:
+        branch = branches.pop(0)
+        branches[:0] = branch.parts
+        if not branch.parts:
+            yield branch.path, branch.text
 
 
 def _branches(

@@ -185,8 +185,10 @@ def brief(connection: Connection, *, now: float) -> list[MapNode]:
     ]
 
 
-def searched(connection: Connection) -> tuple[dict[str, str], list[str], Counter[str]]:
-    """Return the nodes with their results, the releases, and the numbers of nodes by role."""
+def searched(
+    connection: Connection,
+) -> tuple[dict[str, str], list[str], Counter[str], dict[str, int]]:
+    """Return nodes with their results, releases, and the numbers of nodes by role and by state."""
     results = dict(connection.execute("SELECT node, outcome FROM nodes").fetchall())
     releases = connection.execute("SELECT DISTINCT release FROM nodes")
     roles = Counter[str]()
@@ -194,7 +196,8 @@ def searched(connection: Connection) -> tuple[dict[str, str], list[str], Counter
         "SELECT roles, count(*) FROM nodes WHERE roles != '' GROUP BY roles"
     ):
         roles.update(dict.fromkeys(text.split(", "), number))
-    return results, [release for (release,) in releases], roles
+    states = dict(connection.execute("SELECT state, count(*) FROM nodes GROUP BY state").fetchall())
+    return results, [release for (release,) in releases], roles, states
 
 
 def is_any(connection: Connection) -> bool:

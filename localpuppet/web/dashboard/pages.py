@@ -29,15 +29,24 @@ from localpuppet.web.dashboard import failures, run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.diagrams import DiagramViews, Pictures, style_sheet
+from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
-from localpuppet.web.dashboard.differences import DifferenceViews
 from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.finding import FindViews
 from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
 from localpuppet.web.dashboard.list_query import FAILURES, LISTS, OVERVIEW, ListPage, ListQuery
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
-from localpuppet.web.dashboard.nodes import MOST, Names, Overview, Tally, of_name, overview, tallies
+from localpuppet.web.dashboard.nodes import (
+    MOST,
+    Names,
+    Overview,
+    Tally,
+    of_name,
+    of_names,
+    overview,
+    tallies,
+)
 from localpuppet.web.dashboard.releases import sources_in_use
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import buttons
@@ -176,6 +185,23 @@ class Pages:
             made_run_by=before_,
             makes_run=after,
             problem=problem,
+        )
+
+    async def compared(self, request: Request) -> Response:
+        """Show two nodes side by side."""
+        names = [NodeName.parse(request.query_params.get(key, "")) for key in ("a", "b")]
+        rows = await asyncio.to_thread(self._parts.memory.read, of_names, names)
+        pair = [(rows[name], await self._parts.inventory.entry(name)) for name in names]
+        for name, (row, entry) in zip(names, pair, strict=True):
+            if row is None and entry is None:
+                raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
+        nodes = [
+            (row or NodeRow(node=name), entry)
+            for name, (row, entry) in zip(names, pair, strict=True)
+        ]
+        differing, equal = await asyncio.to_thread(node_differences, *nodes)
+        return self._showing.page(
+            "compare.html", names=names, rows=differing, most=MOST_ROWS, equal=equal
         )
 
     async def run(self, request: Request) -> Response:
@@ -376,6 +402,7 @@ def application(parts: ViewContext) -> ASGIApp:
             Route("/rollouts/{rollout}", pages.rollout),
             Route(DIFFERENCE, pages.differing.page),
             Route(DIFFERENCE + ".{form}", pages.differing.file),
+            Route("/compare", pages.compared),
             Route("/find", pages.finding.page),
             Route("/find.json", pages.finding.suggestions),
             Route("/plan", pages.diagrams.plan),

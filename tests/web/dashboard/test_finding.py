@@ -6,6 +6,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ClassName, RunId
+from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard import search_sources
 from localpuppet.web.dashboard.finding import (
     MOST_OF_KIND,
     MOST_SUGGESTED,
@@ -15,7 +18,18 @@ from localpuppet.web.dashboard.finding import (
     run_bounds,
 )
 from tests.fleet.inventory.entries import entry
-from tests.web.make import EVIL, EVIL_LINE, Site, run_id, staged, status, text
+from tests.fleet.make import a_part
+from tests.web.make import (
+    EVIL,
+    EVIL_LINE,
+    Site,
+    run_id,
+    staged,
+    status,
+    summarise,
+    summary,
+    text,
+)
 
 RUN = "20261120T140000.123456Z-00aa"
 ROLLOUT = "20261120T141500Z-0b0b"
@@ -189,7 +203,7 @@ def test_several_matches_are_a_page_by_kind(site: Site, visitor: TestClient) -> 
     assert re.findall(r'<h2 id="([a-z]+)-h">', page) == ["node", "release", "role"]
     assert '<a href="/nodes?name=web">Show all 22</a>' in page
     assert page.count('<li><a href="/nodes/web') == 10
-    assert "Classes were not searched" not in page
+    assert "Classes and facts were not searched" not in page
 
 
 def test_without_a_match_the_page_names_the_searched_fields_and_similar_names(
@@ -206,7 +220,7 @@ def test_if_classes_cannot_be_searched_the_page_has_the_reason(
 ) -> None:
     site.view.current = None
     page = text(visitor, "/find?text=nginx")
-    assert "Classes were not searched." in page
+    assert "Classes and facts were not searched." in page
     answer = visitor.get("/find", params={"text": "web01"})
     assert answer.headers["location"] == "/nodes/web01"
 
@@ -237,3 +251,125 @@ def test_suggestions_are_a_few_terms_with_their_kind(site: Site, visitor: TestCl
 def test_suggestions_need_a_session(site: Site) -> None:
     with site.visitor(enters=False) as stranger:
         assert stranger.get("/find.json", params={"text": "web"}).status_code == 403
+
+
+CONF = a_part(
+    "File[/etc/haproxy/haproxy.cfg]",
+    file="lb/manifests/init.pp",
+    line=7,
+    status=ResourceResult.CHANGED,
+)
+
+
+@pytest.fixture
+def past(site: Site) -> Site:
+    """Add two nodes that changed a file, an earlier error, and facts."""
+    now = site.now()
+    runs = [
+        summary(node, now - ago, outcome=Kind.CHANGED, resources=(CONF,))
+        for node, ago in (("lb01", 90_000), ("lb01", 9_000), ("web01", 500))
+    ]
+    error = "Unknown variable: 'vip'"
+    broken = {"outcome": Kind.COMPILE_FAILED, "reason": error, "place": "lb/manifests/vip.pp:3"}
+    summarise(site, *runs, summary("lb01", now - 100_000, **broken))
+    cause = {"error": "Could not find class ::ntp for …", "place": "lb/manifests/ntp.pp:1"}
+    failed = {"outcome": "failed", "category": "no_report"}
+    cause["resource"] = ""
+    site.tell(status("web02", now - 90, last_run={**failed, "failure_cause": cause}))
+    facts = {"networking": {"ip": "10.0.3.7"}, "os": {"name": "Debian", "evil": EVIL}}
+    site.list_(
+        entry("web01", at=now, roles=("web",), facts=facts, classes=(ClassName("nginx"),)),
+        entry("web02", at=now, roles=("web",), facts={**facts, "kernel": "Linux"}),
+    )
+    return site
+
+
+def hits(page: str) -> dict[str, list[str]]:
+    """Return the matches of a page by kind, each as its text."""
+    sections = re.findall(r'<h2 id="([a-z]+)-h">.*?<ul class="list">(.*?)</ul>', page, re.DOTALL)
+    return {
+        kind: [
+            re.sub(r"\d+ \w+ [\d:]{5} UTC", "TIME", re.sub(r"<[^>]+>", "", hit))
+            for hit in re.findall(r"<li>(.*?)</li>", found)
+        ]
+        for kind, found in sections
+    }
+
+
+CHANGED = [
+    "File[/etc/haproxy/haproxy.cfg] changed on web01, TIME, lb/manifests/init.pp:7",
+    "File[/etc/haproxy/haproxy.cfg] corrected on lb01, TIME, lb/manifests/init.pp:7",
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("which nodes changed File[/etc/haproxy/haproxy.cfg]?", {"resource": CHANGED}),
+        ("haproxy.CFG", {"resource": CHANGED}),
+        ("migration", {"hold": ["lb01 database migration (alice)"]}),
+        ("ntp.pp", {"failure": ["Could not find class ::ntp for … 1 node, lb/manifests/ntp.pp:1"]}),
+        ("vip", {"error": ["Unknown variable: 'vip' compile failed on lb01, web/tags/r7"]}),
+        ("10.0.3", {"fact": ["networking.ip = 10.0.3.7 2 nodes"]}),
+        ("linux", {"fact": ["kernel = Linux web02"]}),
+        ("compile fail", {"result": ["compile failed 1 node"]}),
+        ("on hold", {"state": ["on hold 1 node"]}),
+        ("%_", {}),
+    ],
+)
+def test_words_of_runs_holds_errors_and_facts_are_found(
+    past: Site, words: str, found: dict[str, list[str]]
+) -> None:
+    with past.visitor() as client:
+        answer = client.get("/find", params={"text": words})
+    if answer.status_code == 303:  # the only match
+        target, kinds = answer.headers["location"], {"error": "/runs/", "resource": "/runs/"}
+        expected = {"hold": "/nodes/lb01", "failure": "?failure_cause=", "result": "?outcome="}
+        expected |= {"fact": "networking.ip" if "10" in words else "?fact=", "state": "?is=on"}
+        ((kind, (_,)),) = found.items()
+        assert {**expected, **kinds}[kind] in target
+        return
+    shown = hits(answer.text)
+    assert {kind: shown.get(kind) for kind in found} == found
+    assert "<script>alert" not in answer.text
+
+
+def test_a_search_that_takes_too_long_says_so(past: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_sources, "SECONDS", -1.0)
+    monkeypatch.setattr(search_sources, "_STEPS", 1)
+    with past.visitor() as client:
+        assert "The search stopped" in text(client, "/find?text=haproxy")
+        monkeypatch.undo()
+        assert "The search stopped" not in text(client, "/find?text=haproxy")
+
+
+def test_hostile_words_match_only_themselves(past: Site) -> None:
+    with past.visitor() as client:
+        for words in ("' OR 1=1 --", '"; DROP TABLE runs', "\0\0\0", "[" * 200, "\\%_*?", EVIL):
+            answer = client.get("/find", params={"text": words})
+            assert answer.status_code in (200, 303), words
+            assert "resource" not in hits(answer.text)
+            assert "<script>alert" not in answer.text
+        assert "haproxy.cfg" in text(client, "/find?text=haproxy")
+
+
+def test_two_nodes_are_shown_side_by_side(past: Site) -> None:
+    with past.visitor() as client:
+        answer = client.get("/find", params={"text": "web01 web02"})
+        assert answer.headers["location"] == "/compare?a=web01&b=web02"
+        page = re.sub(
+            r"\s+", " ", re.sub(r"<[^>]+>", " ", text(client, "/compare?a=web01&b=web02"))
+        )
+        for row in (
+            "last run changed compile failed",
+            "nginx yes —",
+            "kernel — Linux",
+            "first error — Could not find class ::ntp for … lb/manifests/ntp.pp:1",
+        ):
+            assert row in page, row
+        assert "10.0.3.7" not in page
+        assert "equal values" in page
+        assert "The nodes do not differ" in text(client, "/compare?a=web01&b=web01")
+        assert "<script>alert" not in text(client, "/compare?a=web01&b=lb01")
+        for query, code in (("a=web01&b=absent", 404), ("a=web01", 400), ("a=/&b=web01", 400)):
+            assert client.get(f"/compare?{query}").status_code == code
