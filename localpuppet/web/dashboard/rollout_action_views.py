@@ -99,7 +99,7 @@ class RolloutActionViews:
     ) -> Response:
         context = self._context
         tallied = await asyncio.to_thread(context.memory.read, tallies, None)
-        _, _, roles = await asyncio.to_thread(context.memory.read, searched)
+        _, _, roles, _ = await asyncio.to_thread(context.memory.read, searched)
         try:
             rollouts = await asyncio.to_thread(context.rollouts.rows)
         except StateError:
