@@ -19,9 +19,9 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.comparing import ORDERS
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
 from localpuppet.fleet.inventory.query.tree import (
+    ORDERS,
     Aggregate,
     AggregateFunction,
     Condition,

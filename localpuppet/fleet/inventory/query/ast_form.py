@@ -11,7 +11,7 @@ from dataclasses import replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.query.comparing import ORDERS, is_plain_number, parse_instant
+from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.paging import (
     QueryClauses,
     fields_of,
@@ -27,6 +27,7 @@ from localpuppet.fleet.inventory.query.tree import (
     NESTED,
     NODE_STATE,
     NUMBERS,
+    ORDERS,
     PARAMETER,
     TIMES,
     And,

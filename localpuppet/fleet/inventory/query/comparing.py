@@ -13,9 +13,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
@@ -30,6 +29,7 @@ from localpuppet.fleet.inventory.query.query_limits import (
 )
 from localpuppet.fleet.inventory.query.tree import (
     NESTED,
+    ORDERS,
     TAG,
     Compare,
     Field,
@@ -89,13 +89,6 @@ _WITHIN_TOKEN = re.compile(
     re.ASCII,
 )
 _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
-# The operators of order.
-ORDERS: Mapping[Operator, Callable[[Any, Any], bool]] = {
-    Operator.LESS: lt,
-    Operator.AT_MOST: le,
-    Operator.GREATER: gt,
-    Operator.AT_LEAST: ge,
-}
 MAX_PARTS = 32
 
 

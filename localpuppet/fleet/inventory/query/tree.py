@@ -13,10 +13,11 @@ Example: `role=web` is `Compare(field=ROLE, operator=Operator.EQUAL, value=Loose
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeGuard
+from operator import ge, gt, le, lt
+from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
@@ -61,6 +62,13 @@ class Operator(Enum):
         return self is Operator.MATCH
 
 
+# The operators of order.
+ORDERS: Mapping[Operator, Callable[[Any, Any], bool]] = {
+    Operator.LESS: lt,
+    Operator.AT_MOST: le,
+    Operator.GREATER: gt,
+    Operator.AT_LEAST: ge,
+}
 CONTRARIES = {"!=": Operator.EQUAL, "!~": Operator.MATCH}
 # What the query languages accept as an operator.
 OPERATORS = frozenset((*(operator.value for operator in Operator), *CONTRARIES))
