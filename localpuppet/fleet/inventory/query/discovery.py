@@ -299,20 +299,9 @@ def _unquoted(text: str) -> str:
 
 
 _FILTER = re.compile(r"\s*([^\s=!<>~]+)\s*([=!<>~]+)(.*)\Z", re.DOTALL)
-_FACT_OPERATORS = {
-    "=": "=",
-    "==": "=",
-    "!=": "!=",
-    "<": "<",
-    ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-    # Synonyms in mcollective.
-    "=<": "<=",
-    "=>": ">=",
-    "=~": "~",
-    "!~": "!~",
-}
+_FACT_OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "=<", "=>", "=~", "!~")
+# Synonyms in mcollective.
+_SYNONYMS = {**_OPERATORS, "=<": "<=", "=>": ">="}
 _EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
 
 
@@ -341,7 +330,7 @@ class FactFilter:
                 f"could not parse the fact query: the operator {match[2][:10]!r} is unknown",
                 hint=f"it is one of {' '.join(_FACT_OPERATORS)}",
             )
-        return cls._of(match[1], _FACT_OPERATORS[match[2]], value)
+        return cls._of(match[1], _SYNONYMS.get(match[2], match[2]), value)
 
     @classmethod
     def _of(cls, name: str, word: str, value: str) -> "FactFilter":
