@@ -219,17 +219,11 @@ class RolloutView(Value):
     @property
     def headline(self) -> str:
         """The rollout in a line: `r2 → 8 nodes: rolled back, app01 failed`."""
-        nodes, word, failed = self.report.state.nodes, self.report.word, self.culprits
-        what = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
-        if self.release:
-            what = f"{self.release.rpartition('/')[2]} → {what}"
+        nodes, word = self.report.state.nodes, self.report.word
         if self.rollback is not None and word not in (INTERRUPTED, OVERTAKEN, ELSEWHERE):
             word = _ROLLBACKS.get(self.rollback.state, "rolling back")
-        if not failed:
-            return f"{what}: {word}"
-        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        word = "" if word == ProgressState.FAILED else f"{word}, "
-        return f"{what}: {word}{failed[0].node}{more} failed"
+        what = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        return show_headline(self.release, what, word, [run.node for run in self.culprits])
 
     @property
     def previous(self) -> Mapping[str, int]:
@@ -268,6 +262,23 @@ class RolloutView(Value):
         if report.state.epoch > 1:
             times = report.state.epoch - 1
             yield "Resumed", "once" if times == 1 else f"{times} times"
+
+
+def show_headline(release: str, what: str, word: str, failed: Sequence[str] = ()) -> str:
+    """Return a rollout in a line.
+
+    Args:
+        release: The release that it delivers, or empty.
+        what: Its nodes, such as `8 nodes`.
+        word: Its state.
+        failed: The nodes that failed, if they are known; the first to fail first.
+    """
+    change = f"{release.rpartition('/')[2]} → {what}" if release else what
+    if not failed:
+        return f"{change}: {word}"
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    word = "" if word == ProgressState.FAILED else f"{word}, "
+    return f"{change}: {word}{failed[0]}{more} failed"
 
 
 def show_moment(moment: datetime) -> str:

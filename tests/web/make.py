@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,6 @@ from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAdd
 from localpuppet.web.app import DashboardAccess
 from localpuppet.web.dashboard import nodes
 from localpuppet.web.dashboard.actions import ActionOutcome, ActionResult, NodeAction, NodeVerdict
-from localpuppet.web.dashboard.diagrams import Draw
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.list_query import ListQuery
@@ -61,6 +59,7 @@ from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.topology import Draw
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
@@ -240,9 +239,8 @@ class PlayedReleases(StagedReleases):
     def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
         return (place, self._site.manifests[place]) if place in self._site.manifests else ("", "")
 
-    def previous(self) -> Mapping[str, ReleasePath]:
-        apps = [one.release for one in self._site.staged]
-        return {after: before for before, after in pairwise(apps)}
+    def tagged(self) -> Mapping[ReleasePath, int]:
+        return {one.release: number for number, one in enumerate(self._site.staged)}
 
 
 @dataclass

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard import run_queries
-from localpuppet.web.dashboard.list_query import MAP, PAGE, ListPage, ListQuery, runs
+from localpuppet.web.dashboard.list_query import MAP, ListPage, ListQuery, runs
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import MapNode, Names, brief
 from localpuppet.web.dashboard.rollouts import RolloutRow
@@ -381,19 +382,6 @@ def _group(name: str, members: list[tuple[int, str, NodeCell]], by: str, total: 
 
 # Seconds for which the time of a release's first run is used again.
 FIRST_FOR = 60.0
-# Facts by which the map groups nodes.
-PATHS = (
-    "datacenter",
-    "domain",
-    "environment",
-    "kernel",
-    "os.distro.codename",
-    "os.family",
-    "os.name",
-    "os.release.major",
-    "tier",
-    "virtual",
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -456,9 +444,7 @@ class HistoryViews:
             return heat_map(self.parts.memory.read(brief, now=now), by=by, name_of=name_of)
 
         groups = await asyncio.to_thread(read)
-        return self.showing.page(
-            "map.html", by=by, groups=groups, looks=LOOKS, paths=(ROLE, *PATHS), problem=problem
-        )
+        return self.showing.page("map.html", by=by, groups=groups, looks=LOOKS, problem=problem)
 
 
 DRIFT_DAYS = 7
@@ -466,55 +452,43 @@ DRIFT_DAYS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftGroup:
-    """What drifts on a node, or the nodes on which a resource drifts.
+    """A resource that drifts.
 
     Attributes:
         place: File and line of the resource's declaration, or empty.
+        nodes: The nodes on which it drifts, the one with most corrections first.
     """
 
-    name: str
+    resource: str
     place: str
     count: int
-    others: Sequence[str]
+    nodes: Sequence[str]
     newest: NodeDrift
 
 
-def listed(
-    connection: Connection, asked: ListQuery, names: Names, *, today: int
-) -> ListPage[NodeDrift]:
-    """Return all that drifts on the requested nodes; a page shows it in groups."""
+def listed(connection: Connection, asked: ListQuery, names: Names, *, today: int) -> ListPage[Any]:
+    """Return a page of resources that drift on the requested nodes; all pairs for a file."""
     rows = [
         row
         for row in drifting(connection, since=today - DRIFT_DAYS)
         if asked.name in row.node and (names is None or row.node in names)
     ]
-    rows.sort(key=lambda row: getattr(row, asked.sort), reverse=asked.down)
-    return ListPage.of(rows, None)
-
-
-def drift_groups(rows: Sequence[NodeDrift]) -> tuple[Sequence[DriftGroup], Sequence[DriftGroup]]:
-    """Return what drifts by node and by resource, each at most `PAGE`, the most often first."""
-    by_node = _grouped(rows, lambda row: (row.node, ""), lambda row: row.resource)
-    by_resource = _grouped(rows, lambda row: (row.resource, row.place), lambda row: row.node)
-    return by_node[:PAGE], by_resource[:PAGE]
-
-
-def _grouped(
-    rows: Iterable[NodeDrift],
-    key: Callable[[NodeDrift], tuple[str, str]],
-    other: Callable[[NodeDrift], str],
-) -> list[DriftGroup]:
+    rows.sort(key=lambda row: getattr(row, asked.order), reverse=asked.down)
+    if asked.page is None:
+        return ListPage.of(rows, None)
     groups: dict[tuple[str, str], list[NodeDrift]] = {}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    all_groups = [
+        groups.setdefault((row.resource, row.place), []).append(row)
+    resources = [
         DriftGroup(
-            name=name,
+            resource=resource,
             place=place,
             count=sum(member.count for member in members),
-            others=[other(member) for member in members],
+            nodes=[member.node for member in members],
             newest=max(members, key=lambda member: member.last),
         )
-        for (name, place), members in groups.items()
+        for (resource, place), members in groups.items()
     ]
-    return sorted(all_groups, key=lambda group: (-group.count, group.name))
+    if asked.order == "count":
+        resources.sort(key=lambda group: group.count, reverse=asked.down)
+    return ListPage.of(resources, asked.page)

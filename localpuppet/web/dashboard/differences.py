@@ -18,14 +18,13 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.access.rules import Visitor
-from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.inventory_questions import leaves_of
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
-from localpuppet.web.dashboard.listing import TableForm
+from localpuppet.web.dashboard.listing import TableForm, file_of
 from localpuppet.web.dashboard.releases import ReleaseRow, StagedReleases, staged_row
 from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 
 REMOVED, ADDED, CHANGED = "removed", "added", "changed"
 FILES = "files"
@@ -116,9 +115,7 @@ def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
 
 PATH = "/releases/difference"
 CHANGES = ("of", "name", "change", "how")
-changes_table: TableForm[ChangeRow] = TableForm(
-    "changes", CHANGES, lambda rows: (row.name for row in rows)
-)
+changes_table = TableForm("changes", CHANGES, "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,17 +230,11 @@ class DifferenceViews:
 
     async def file(self, request: Request) -> Response:
         """Send all differences as a file."""
-        form = request.path_params["form"]
-        if form not in listing.FORMS:
-            raise NotThereError(f"lists are available as {', '.join(listing.FORMS)}")
         asked = DifferenceQuery.parse(request.query_params)
         if asked.before is None or asked.after is None:
             raise InvalidInputError("must name two releases", where="from and to")
-        media, written = listing.FORMS[form]
-        table = changes_table(await self._rows(asked))
-        text = await asyncio.to_thread(written, table, self.fleet.last_updated)
-        headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
-        return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+        rows = await self._rows(asked)
+        return await file_of(request, lambda: changes_table(rows), self.fleet.last_updated)
 
     async def _rows(self, asked: DifferenceQuery) -> Sequence[ChangeRow]:
         if asked.before is None or asked.after is None:

@@ -67,7 +67,7 @@ def listed(connection: Connection, asked: ListQuery, names: nodes.Names) -> List
         names: The nodes that the expression finds; `None` for all.
     """
     some, values = nodes.selected(asked, names, now=0.0)
-    order = f"{_ORDERS.get(asked.sort, asked.sort)}{' DESC' if asked.down else ''}"
+    order = f"{_ORDERS.get(asked.order, asked.order)}{' DESC' if asked.down else ''}"
     select = f"{_GROUPS.format(some)} ORDER BY {order}, since DESC, failure, place"
     page = ListPage.read(connection, select, values, asked, partial(_group, connection))
     return page if asked.page is None else replace(page, rows=_with_runs(connection, page.rows))

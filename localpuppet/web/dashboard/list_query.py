@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import AuditDecision
 from localpuppet.fleet.inventory.node_row import (
@@ -23,7 +22,9 @@ from localpuppet.fleet.inventory.node_row import (
     WRONG_RELEASE,
 )
 from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
+from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_PAGE
+from localpuppet.web.dashboard.actions import SENT
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)
@@ -32,72 +33,149 @@ PAGE = 100
 _FAILURE_CAUSE = re.compile(rf"[0-9a-f]{{{FAILURE_CAUSE_DIGITS}}}\Z")
 
 
+def _time(text: str) -> float:
+    """Return a time in a URL, or in a field of a form, which has no zone: UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC).replace(second=0, microsecond=0).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError("is not a time such as 2026-11-22T14:00Z") from error
+
+
+def _failure_cause(text: str) -> str:
+    if not _FAILURE_CAUSE.match(text):
+        raise InvalidInputError("is not the id of a failure cause")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A parameter that filters a list.
+
+    Attributes:
+        label: What its field in a form says while it is empty.
+        choices: The allowed values; empty for any text.
+        field: The field of `ListQuery`, if that has another name.
+        read: Checks or converts a value.
+    """
+
+    label: str = ""
+    choices: tuple[str, ...] = ()
+    field: str = ""
+    read: Callable[[str], Any] = str
+
+    def parse(self, key: str, word: str) -> Any:  # noqa: ANN401 - of the field
+        """Return the value of a word in a URL."""
+        if self.choices:
+            _one(self.choices, key, word)
+        with errors_at(key):
+            return self.read(word)
+
+
+WITHOUT_ROLLOUTS = "without rollouts"
+# All filters, in the order of a URL.
+FILTERS: Mapping[str, Filter] = {
+    "q": Filter(label="nodes that match, such as role=web and os.family=Debian"),
+    "name": Filter(label="a part of a name", read=str.lower),
+    "outcome": Filter(label="any result", choices=tuple(Kind), read=Kind),
+    "is": Filter(label="in any state", choices=CONCERNS, field="is_"),
+    "failure_cause": Filter(read=_failure_cause),
+    "release": Filter(),
+    "older": Filter(label="older than r43"),
+    "node": Filter(label="a node", read=str.lower),
+    "result": Filter(label="any result", choices=PARTS),
+    "from": Filter(label="from 2026-11-22T14:00Z", field="since", read=_time),
+    "to": Filter(label="to 2026-11-22T15:00Z", field="until", read=_time),
+    "range": Filter(field="range_"),
+    "caller": Filter(label="caller, such as choria=alice"),
+    "action": Filter(label="any action", choices=(*REQUESTS, "trigger", SENT)),
+    "decision": Filter(label="any decision", choices=tuple(AuditDecision)),
+    "rollouts": Filter(label="with rollouts", choices=(WITHOUT_ROLLOUTS,)),
+    "by": Filter(field="by_"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """The parameters of a list.
 
     Attributes:
         usual: The default order; with `-` before it, descending.
-        filters: Its parameters besides `sort` and `page`.
+        fields: Filters that its page has a field for.
+        others: Further filters, which links set.
         is_past: Whether the list is history: it is read from the disk, and an open page keeps it.
+        most: Rows of all pages at most, the newest.
     """
 
     path: str
-    orders: tuple[str, ...]
-    usual: str
-    filters: frozenset[str]
+    orders: tuple[str, ...] = ()
+    usual: str = ""
+    fields: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     is_past: bool = False
+    most: int = 0
+
+    @property
+    def filters(self) -> frozenset[str]:
+        """Return the parameters besides `sort` and `page`."""
+        return frozenset((*self.fields, *self.others))
 
 
 NODES = Form(
     path="/nodes",
     orders=tuple(NODE_ORDERS),
-    usual="node",
-    filters=frozenset({"q", "name", "outcome", "is", "failure_cause", "release", "older"}),
+    usual="severity",
+    fields=("q", "outcome", "is", "older"),
+    others=("name", "failure_cause", "release"),
 )
-OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q", "range"}))
-PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
+OVERVIEW = Form(path="/", fields=("q",), others=("range",))
+PLAN = Form(path="/plan", fields=("q",))
+KICKS = Form(path="/kicks")
+MAP = Form(path="/map", others=("by",))
 FAILURES = Form(
     path="/failures",
     orders=("nodes", "error", "place", "first", "last"),
     usual="-nodes",
-    filters=frozenset({"q", "name", "outcome"}),
+    fields=("q", "outcome"),
+    others=("name", "release"),
 )
 RELEASES = Form(
     path="/releases",
-    orders=("release", "nodes", "bad", "last"),
-    usual="-nodes",
-    filters=frozenset({"q", "name"}),
+    orders=("release", "tagged", "nodes", "bad", "last"),
+    usual="-tagged",
+    fields=("q", "name"),
 )
 ROLLOUTS = Form(
     path="/rollouts",
     orders=("started_at", "state", "title", "release", "caller", "nodes"),
     usual="-started_at",
-    filters=frozenset({"name"}),
+    fields=("name",),
 )
 RUNS = Form(
     path="/runs",
     orders=("at", "node", "outcome"),
     usual="-at",
-    filters=frozenset({"q", "name", "node", "result", "from", "to"}),
+    fields=("q", "node", "result", "from", "to"),
+    others=("name",),
     is_past=True,
+    most=5_000,
 )
-WITHOUT_ROLLOUTS = "without rollouts"
 AUDIT = Form(
     path="/audit",
     orders=("at",),
     usual="-at",
-    filters=frozenset({"name", "node", "caller", "action", "decision", "rollouts"}),
+    fields=("name", "caller", "node", "action", "decision", "rollouts"),
     is_past=True,
+    most=10_000,
 )
 DRIFT = Form(
     path="/drift",
     orders=("count", "last", "node", "resource"),
     usual="-count",
-    filters=frozenset({"q", "name"}),
+    fields=("q", "name"),
     is_past=True,
 )
-MAP = Form(path="/map", orders=("node",), usual="node", filters=frozenset({"by"}))
 LISTS = tuple(form.path for form in (NODES, FAILURES, RELEASES, ROLLOUTS, RUNS, AUDIT, DRIFT))
 
 
@@ -186,7 +264,7 @@ class ListQuery:
         decision: One of `AuditDecision`; empty for any.
         rollouts: `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too.
         by_: The fact by which a map groups nodes; empty for roles.
-        down: Whether the order is descending.
+        sort: The order; with `-` before it, descending; empty for the usual one.
         page: The page number, from 1; `None` for all rows.
     """
 
@@ -208,8 +286,7 @@ class ListQuery:
     decision: str = ""
     rollouts: str = ""
     by_: str = ""
-    sort: str = "node"
-    down: bool = False
+    sort: str = ""
     page: int | None = 1
 
     @classmethod
@@ -221,26 +298,33 @@ class ListQuery:
         """
         values, page = read_parameters(parameters, form.filters | {"sort"})
         filters: dict[str, Any] = {
-            _FIELDS.get(key, key): _READ.get(key, str)(word)
+            FILTERS[key].field or key: FILTERS[key].parse(key, word)
             for key, word in values.items()
             if key in form.filters
         }
-        order = values.get("sort", form.usual)
-        return cls(
-            form=form,
-            **filters,
-            sort=_one(form.orders, "sort", order.removeprefix("-")),
-            down=order.startswith("-"),
-            page=page,
-        )
+        order = values.get("sort", "")
+        if order:
+            _one(form.orders, "sort", order.removeprefix("-"))
+        return cls(form=form, **filters, sort=order if order != form.usual else "", page=page)
 
     def with_(self, **changes: Any) -> "ListQuery":  # noqa: ANN401 - fields of the class
         """Return this request with other fields, on the first page by default."""
         return replace(self, **{"page": 1, **changes})
 
+    @property
+    def order(self) -> str:
+        """Return the order without its direction."""
+        return (self.sort or self.form.usual).removeprefix("-")
+
+    @property
+    def down(self) -> bool:
+        """Return whether the order is descending."""
+        return (self.sort or self.form.usual).startswith("-")
+
     def by(self, order: str) -> "ListQuery":
         """Return this request in another order; reversed if it has that order already."""
-        return self.with_(sort=order, down=self.sort == order and not self.down)
+        word = f"-{order}" if self.order == order and not self.down else order
+        return self.with_(sort="" if word == self.form.usual else word)
 
     @property
     def whole(self) -> "ListQuery":
@@ -272,9 +356,8 @@ class ListQuery:
 
     def _at(self, path: str) -> str:
         words = self.filters
-        order = f"{'-' if self.down else ''}{self.sort}"
-        if order != self.form.usual:
-            words["sort"] = order
+        if self.sort:
+            words["sort"] = self.sort
         if self.page != 1:
             words["page"] = str(self.page)
         return f"{path}?{urlencode(words)}" if words else path
@@ -282,23 +365,13 @@ class ListQuery:
     @property
     def filters(self) -> dict[str, str]:
         """Return the filters in force; empty for the whole list."""
-        values = ((key, getattr(self, _FIELDS.get(key, key))) for key in _FILTERS)
+        values = ((key, getattr(self, one.field or key)) for key, one in FILTERS.items())
         return {key: _shown(value) for key, value in values if value not in ("", None)}
 
 
 def runs(**filters: Any) -> ListQuery:  # noqa: ANN401 - fields of the class
     """Return the request for runs, the newest first."""
-    return ListQuery(form=RUNS, sort="at", down=True, **filters)
-
-
-def _time(text: str, where: str) -> float:
-    """Return a time in a URL, or in a field of a form, which has no zone: UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return moment.astimezone(UTC).replace(second=0, microsecond=0).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InvalidInputError("is not a time such as 2026-11-22T14:00Z", where=where) from error
+    return ListQuery(form=RUNS, **filters)
 
 
 def _shown(value: str | float) -> str:
@@ -311,30 +384,3 @@ def _one(allowed: Iterable[str], where: str, word: str) -> str:
     if word not in allowed:
         raise InvalidInputError(f"is not one of {', '.join(allowed)}", where=where)
     return word
-
-
-def _failure_cause(text: str) -> str:
-    if not _FAILURE_CAUSE.match(text):
-        raise InvalidInputError("is not the id of a failure cause", where="failure_cause")
-    return text
-
-
-# All filters, in the order of a URL.
-_FILTERS = (
-    *("q", "name", "outcome", "is", "failure_cause", "release", "older", "node", "result"),
-    *("from", "to", "range", "caller", "action", "decision", "rollouts", "by"),
-)
-# Parameters whose field has another name, and those whose value is checked or converted.
-_FIELDS = {"is": "is_", "from": "since", "to": "until", "range": "range_", "by": "by_"}
-_READ: Mapping[str, Callable[[str], Any]] = {
-    "name": str.lower,
-    "node": str.lower,
-    "outcome": lambda word: Kind(_one(tuple(Kind), "outcome", word)),
-    "is": partial(_one, CONCERNS, "is"),
-    "failure_cause": _failure_cause,
-    "result": partial(_one, PARTS, "result"),
-    "from": lambda word: _time(word, "from"),
-    "to": lambda word: _time(word, "to"),
-    "decision": partial(_one, tuple(AuditDecision), "decision"),
-    "rollouts": partial(_one, (WITHOUT_ROLLOUTS,), "rollouts"),
-}

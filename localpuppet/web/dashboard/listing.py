@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,20 +20,16 @@ from starlette.responses import Response
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.history.history_records import DAY, day_of
+from localpuppet.fleet.history.history_records import day_of
 from localpuppet.fleet.inventory.node_row import NODE_COLUMNS, NodeRow
-from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import activity, audit_table, failures, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
 from localpuppet.web.dashboard.audit_table import AuditFilter, Intent, NodeAuditRecord
-from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
-from localpuppet.web.dashboard.releases import ReleaseRow, releases
+from localpuppet.web.dashboard.releases import releases
 from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
-from localpuppet.web.dashboard.run_queries import NodeDrift, RunFilter
-from localpuppet.web.dashboard.run_row import KEPT, RunRow
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -42,7 +38,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 # After these a spreadsheet that separates cells by semicolons or tabs begins another cell or row.
 _PARTS = re.compile(r"(?<=[;\t\r\n])")
 _HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
-Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,84 +82,76 @@ def _field(column: str, row: object) -> Json:
     return [*map(str, value)] if isinstance(value, tuple | list) else value
 
 
-@dataclass(frozen=True, slots=True)
-class TableForm(Generic[Row]):
-    """The form of a list as a file."""
-
-    name: str
-    columns: tuple[str, ...]
-    names: Callable[[Sequence[Row]], Iterable[str]]
-    cells: Mapping[str, Callable[[Row], Json]] = field(default_factory=dict)
-
-    def __call__(self, rows: Sequence[Row]) -> Table:
-        """Return the table of the rows."""
-        cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
-        return Table(
-            name=self.name,
-            columns=self.columns,
-            records=[{name: cell(row) for name, cell in cells.items()} for row in rows],
-            names=[*self.names(rows)],
-        )
-
-
 def _of_record(column: str, row: NodeAuditRecord) -> Json:
     return _field(column, row.record)
 
 
-def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
-    return sorted({name for row in rows for name in row.nodes})
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The form of a list as a file.
+
+    Attributes:
+        names: The attribute of a row with the name of an item, or with several.
+        cells: The cells of columns that no attribute has.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    names: str = "node"
+    cells: Mapping[str, Callable[[Any], Json]] = field(default_factory=dict)
+
+    def __call__(self, rows: Sequence[Any]) -> Table:
+        """Return the table of the rows."""
+        cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
+        names = (getattr(row, self.names) for row in rows)
+        several = ([one] if isinstance(one, str) else one for one in names)
+        return Table(
+            name=self.name,
+            columns=self.columns,
+            records=[{name: cell(row) for name, cell in cells.items()} for row in rows],
+            names=[*dict.fromkeys(name for some in several for name in some)],
+        )
 
 
-def _node_of(rows: Iterable[RunRow | NodeAuditRecord | NodeDrift]) -> Sequence[str]:
-    return sorted({row.node for row in rows})
-
-
-nodes_table: TableForm[NodeRow] = TableForm(
-    "nodes", NODE_COLUMNS, lambda rows: (row.node for row in rows)
-)
-failures_table: TableForm[FailureGroup] = TableForm(
+nodes_table = TableForm("nodes", NODE_COLUMNS)
+failures_table = TableForm(
     "failures",
     FAILURES,
-    _nodes_of,
+    "nodes",
     {
         "count": lambda group: len(group.nodes),
         "outcomes": lambda group: [str(kind) for kind in group.kinds],
     },
 )
-releases_table: TableForm[ReleaseRow] = TableForm(
+releases_table = TableForm(
     "releases",
     RELEASES,
-    _nodes_of,
+    "nodes",
     {
         "count": lambda row: len(row.nodes),
         "digests": lambda row: [digest for digest, _ in row.digests],
     },
 )
-rollouts_table: TableForm[RolloutRow] = TableForm(
+rollouts_table = TableForm(
     "rollouts",
     ROLLOUTS,
-    lambda rows: (row.id for row in rows),
+    "id",
     {"counts": lambda row: [f"{state}={count}" for state, count in row.counts]},
 )
-runs_table: TableForm[RunRow] = TableForm(
+runs_table = TableForm(
     "runs",
     RUNS,
-    _node_of,
-    {
-        "finished_at": lambda run: shown(run.finished_at),
+    cells={
         "resources": lambda run: [
             f"{resource.word} {resource.resource} {resource.place}".rstrip()
             for resource in run.resources
         ],
     },
 )
-audit_table_of_exporting: TableForm[NodeAuditRecord] = TableForm(
-    "audit",
-    AUDIT,
-    _node_of,
-    {name: partial(_of_record, name) for name in AUDIT if name != "node"},
+audit_table_of_exporting = TableForm(
+    "audit", AUDIT, cells={name: partial(_of_record, name) for name in AUDIT if name != "node"}
 )
-drift_table: TableForm[NodeDrift] = TableForm("drift", DRIFT, _node_of)
+drift_table = TableForm("drift", DRIFT)
 
 
 def as_csv(table: Table) -> str:
@@ -200,6 +187,21 @@ FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
     ),
     "txt": ("text/plain", lambda table, _: as_names(table.names)),
 }
+
+
+async def file_of(
+    request: Request, make: Callable[[], Table], last_updated: float | None
+) -> Response:
+    """Return a list as the file that a URL names."""
+    path, _, form = request.url.path.partition(".")
+    if form not in FORMS:
+        raise NotThereError(f"lists are available as {', '.join(FORMS)}")
+    media, written = FORMS[form]
+    # Ten thousand rows take long to write: others have their turn meanwhile.
+    text = await asyncio.to_thread(lambda: written(make(), last_updated))
+    name = f"{path.rpartition('/')[2]}.{form}"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
 
 def shown(seconds: float | None) -> str | None:
@@ -238,19 +240,8 @@ def _with_rollout(intent: Intent, known: RolloutRow | None) -> Intent:
     return replace(intent, subject=subject, state=known.state, course=known.decisions)
 
 
-# Runs of a list, the newest that match.
-MOST_RUNS = 5_000
-# Audit records of a list or a file: the newest that match.
-MOST_RECORDS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """A list."""
-
-    form: Form
-    rows: Callable[[ListQuery, Names], ListPage[Any]]
-    table: Callable[[Sequence[Any]], Table]
+# What a list shows: its rows, and their form as a file.
+_List = tuple[Form, Callable[[ListQuery, Names], ListPage[Any]], TableForm]
 
 
 class NodeLists:
@@ -262,54 +253,45 @@ class NodeLists:
         self._kept = kept
         self._showing = showing
         self._together = together
-        lists = (
-            _List(forms.NODES, self._nodes, nodes_table),
-            _List(forms.FAILURES, self._failures, failures_table),
-            _List(forms.RELEASES, self._releases, releases_table),
-            _List(forms.ROLLOUTS, self._rollouts, rollouts_table),
-            _List(forms.RUNS, self._runs, runs_table),
-            _List(forms.AUDIT, self._audit, audit_table_of_exporting),
-            _List(forms.DRIFT, self._drift, drift_table),
+        lists: tuple[_List, ...] = (
+            (forms.NODES, self._nodes, nodes_table),
+            (forms.FAILURES, self._failures, failures_table),
+            (forms.RELEASES, self._releases, releases_table),
+            (forms.ROLLOUTS, self._rollouts, rollouts_table),
+            (forms.RUNS, self._runs, runs_table),
+            (forms.AUDIT, self._audit, audit_table_of_exporting),
+            (forms.DRIFT, self._drift, drift_table),
         )
-        self._lists = {list_.form.path: list_ for list_ in lists}
+        self._lists = {list_[0].path: list_ for list_ in lists}
 
     async def page(self, request: Request) -> Response:
         """Show a page of a list."""
         return await self._together.answer(request, self._page)
 
     async def _page(self, request: Request) -> Response:
-        list_ = self._lists[request.url.path]
-        asked = ListQuery.parse(request.query_params, list_.form)
+        form, rows, _ = self._lists[request.url.path]
+        asked = ListQuery.parse(request.query_params, form)
         names, problem = await self.names(asked)
         page: ListPage[Any] = ListPage.of((), 1)
         if not problem:  # a fleet that cannot be queried is not an empty one
-            page = await asyncio.to_thread(list_.rows, asked, names)
+            page = await asyncio.to_thread(rows, asked, names)
+        known = form.is_past or bool(page.rows) or form is forms.ROLLOUTS
         return self._showing.page(
-            f"{list_.form.path[1:]}.html",
+            "list.html",
             asked=asked,
             page=page,
             problem=problem,
-            known=bool(page.rows) or await asyncio.to_thread(self._kept.memory.read, nodes.is_any),
-            most_runs=MOST_RUNS,
-            drift_groups=activity.drift_groups,
+            known=known or await asyncio.to_thread(self._kept.memory.read, nodes.is_any),
         )
 
     async def file(self, request: Request) -> Response:
         """Send the whole filtered list as a file."""
-        path, _, form = request.url.path.partition(".")
-        list_ = self._lists[path]
-        if form not in FORMS:
-            raise NotThereError(f"lists are available as {', '.join(FORMS)}")
-        asked = ListQuery.parse(request.query_params, list_.form).whole
+        form, rows, table = self._lists[request.url.path.partition(".")[0]]
+        asked = ListQuery.parse(request.query_params, form).whole
         names = await self._kept.inventory.names(asked.q)
-        media, written = FORMS[form]
-        last_updated = self._kept.fleet.last_updated
-        # Ten thousand rows take long to write: others have their turn meanwhile.
-        text = await asyncio.to_thread(
-            lambda: written(list_.table(list_.rows(asked, names).rows), last_updated)
+        return await file_of(
+            request, lambda: table(rows(asked, names).rows), self._kept.fleet.last_updated
         )
-        headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
-        return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
     async def listed(self, asked: ListQuery) -> Sequence[NodeRow]:
         """Return all nodes that a list shows; raises if the expression cannot be evaluated."""
@@ -339,16 +321,7 @@ class NodeLists:
         return ListPage.of(rollouts(self._kept.rollouts.rows(), asked), asked.page)
 
     def _runs(self, asked: ListQuery, names: Names) -> ListPage[Any]:
-        now = self._now()
-        wanted = RunFilter(
-            since=now - KEPT if asked.since is None else asked.since,
-            until=now + DAY if asked.until is None else asked.until,
-            kinds=[kind for kind in Kind if asked.result in ("", kind.part)],
-            node=asked.node,
-            name=asked.name,
-            nodes=names,
-        )
-        return self._kept.memory.read(run_queries.listed, asked, wanted, limit=MOST_RUNS)
+        return self._kept.memory.read(run_queries.listed, asked, names, now=self._now())
 
     def _audit(self, asked: ListQuery, _: Names) -> ListPage[Any]:
         wanted = AuditFilter(
@@ -362,8 +335,8 @@ class NodeLists:
         # A file has every record; a page has intents, and for each rollout what is known of it.
         read = self._kept.memory.read
         if asked.page is None:
-            return read(audit_table.listed, asked, wanted, limit=MOST_RECORDS)
-        page = read(audit_table.intents, asked, wanted, limit=MOST_RECORDS)
+            return read(audit_table.listed, asked, wanted, limit=asked.form.most)
+        page = read(audit_table.intents, asked, wanted, limit=asked.form.most)
         if not any(intent.rollout for intent in page.rows):
             return page
         known = {row.id: row for row in self._kept.rollouts.rows()}

@@ -86,6 +86,15 @@ _CONCERNS = {
     ROLLED_BACK: "back",
     ON_HOLD: "held",
 }
+# What the overview names nodes for: the condition and the order.
+_ATTENTION = {
+    UNRESPONSIVE: (f"state = '{UNRESPONSIVE}'", "node"),
+    NOT_TRUSTED: (f"state = '{NOT_TRUSTED}'", "node"),
+    LATE: (_CONCERNS[LATE], "finished_at, node"),
+    ON_HOLD: ("held AND by_person", "free_at, node"),
+    ROLLED_BACK: ("back", "node"),
+    WRONG_RELEASE: (_CONCERNS[WRONG_RELEASE], "node"),
+}
 # Each release once: without the limit, SQLite calls the function for each node.
 _OLDER = (
     "SELECT release FROM (SELECT DISTINCT release FROM nodes LIMIT -1)"
@@ -235,7 +244,7 @@ def listed(
     some, values = selected(asked, names, now=now)
     if asked.older:
         connection.create_function("is_older", 2, is_older, deterministic=True)
-    by = _ORDERS.get(asked.sort, f"row ->> '{asked.sort}'")
+    by = _ORDERS.get(asked.order, f"row ->> '{asked.order}'")
     order = f"{by}{' DESC' if asked.down else ''}, node"
     (total,) = connection.execute(f"SELECT count(*) FROM nodes WHERE {some}", values).fetchone()  # noqa: S608
     rows = _rows(connection, some, order, values, asked.limit)
@@ -261,27 +270,23 @@ class Overview:
     Attributes:
         kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
         rollout_holds: Rollout → nodes that it holds, sorted.
-        unresponsive: Nodes without a running agent, by name.
-        strangers: Nodes that are not trusted.
+        attention: Concern → the first nodes that it concerns; without those on hold for a rollout.
+        wrong_releases: Node → how its bytes of a release differ from the usual ones.
     """
 
     total: int
     kinds: Sequence[tuple[Kind, int]]
     concerns: Mapping[str, int]
-    held: Sequence[NodeRow]
     rollout_holds: Mapping[str, Sequence[str]]
-    late: Sequence[NodeRow]
-    unresponsive: Sequence[NodeRow]
-    strangers: Sequence[NodeRow]
-    wrong_releases: Sequence[tuple[str, str]]
-    rolled_back: Sequence[tuple[str, str]]
+    attention: Mapping[str, Sequence[NodeRow]]
+    wrong_releases: Mapping[str, str]
 
 
 def overview(connection: Connection, names: Names, *, now: float) -> Overview:
     """Return the summary of nodes; see `selected` for `names`."""
     some, values = selected(ListQuery(), names, now=now)
 
-    def rows(condition: str, order: str = "node") -> list[NodeRow]:
+    def rows(condition: str, order: str) -> list[NodeRow]:
         return _rows(connection, f"{condition} AND {some}", order, values, f" LIMIT {MOST}")
 
     kinds, concerns = Counter[Kind](), Counter[str]()
@@ -310,26 +315,17 @@ def overview(connection: Connection, names: Names, *, now: float) -> Overview:
         total=kinds.total(),
         kinds=[(kind, kinds[kind]) for kind in Kind if kinds[kind]],
         concerns=concerns,
-        held=rows("held AND by_person", "free_at, node"),
         rollout_holds=holds,
-        late=rows(_CONCERNS[LATE], "finished_at, node"),
-        unresponsive=rows(f"state = '{UNRESPONSIVE}'"),
-        strangers=rows(f"state = '{NOT_TRUSTED}'"),
-        wrong_releases=[(node, _difference(*more)) for node, *more in odd[:MOST]],
-        rolled_back=[(row.node, _decision(row)) for row in rows("back")],
+        attention={
+            concern: rows(*_ATTENTION[concern]) for concern in _ATTENTION if concerns[concern]
+        },
+        wrong_releases={node: _difference(*more) for node, *more in odd},
     )
 
 
 def _difference(release: str, digest: str, usual: str) -> str:
     most = f"; most nodes have {usual[:_SHORT]}" if usual else ", and nodes differ"
     return f"its {release} is {digest[:_SHORT]}{most}"
-
-
-def _decision(row: NodeRow) -> str:
-    user = f" by {row.rolled_back_by}" if row.rolled_back_by else ""
-    to = f" to {row.release}" if row.release else ""
-    named = f"{row.assigned_by} assigned" if row.assigned_by else "its input names"
-    return f"rolled back{user}{to}; {named} {row.input_release}"
 
 
 def _holders(row: NodeRow) -> tuple[bool, float, str]:

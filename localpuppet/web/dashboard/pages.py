@@ -28,13 +28,20 @@ from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visito
 from localpuppet.web.dashboard import failures, run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
-from localpuppet.web.dashboard.diagrams import DiagramViews, Pictures, style_sheet
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
 from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.finding import FindViews
 from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
-from localpuppet.web.dashboard.list_query import FAILURES, LISTS, OVERVIEW, ListPage, ListQuery
+from localpuppet.web.dashboard.list_query import (
+    FAILURES,
+    KICKS,
+    LISTS,
+    OVERVIEW,
+    PLAN,
+    ListPage,
+    ListQuery,
+)
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.nodes import (
@@ -60,6 +67,7 @@ from localpuppet.web.dashboard.rollouts import (
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.run_table import GOOD_KINDS
 from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.topology import Pictures, TopologyViews, style_sheet
 from localpuppet.web.dashboard.view_context import ViewContext
 
 RUNS = 25
@@ -103,7 +111,7 @@ class Pages:
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
-        self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
+        self.topology = TopologyViews(parts.inventory, Pictures(parts.draw), self._showing)
         self.differing = DifferenceViews(
             parts.staged, parts.fleet, self._showing, reads_code=parts.reads_code
         )
@@ -405,10 +413,8 @@ def application(parts: ViewContext) -> ASGIApp:
             Route("/compare", pages.compared),
             Route("/find", pages.finding.page),
             Route("/find.json", pages.finding.suggestions),
-            Route("/plan", pages.diagrams.plan),
-            Route("/plan.{form}", pages.diagrams.plan_file),
-            Route("/kicks", pages.diagrams.kicks),
-            Route("/kicks.{form}", pages.diagrams.kicks_file),
+            *(Route(form.path, pages.topology.page) for form in (PLAN, KICKS)),
+            *(Route(form.path + ".{form}", pages.topology.file) for form in (PLAN, KICKS)),
             Route("/diagram.css", style_sheet),
             Route("/map", pages.history.map),
             Route("/bus", pages.bus),

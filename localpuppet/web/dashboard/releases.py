@@ -44,6 +44,7 @@ class ReleaseRow:
         staged: The digest of the staged release, or empty.
         signed: Its signers; empty if no signature is required.
         subject: The first line of its tag message, with the author; empty if not requested.
+        tagged: When it was tagged: seconds since 1970; `None` if this machine does not know.
         previous: The staged release before it, or empty.
         has_older: Whether nodes ran an older tag of its source last.
     """
@@ -59,6 +60,7 @@ class ReleaseRow:
     url: str
     signed: str = ""
     subject: str = ""
+    tagged: float | None = None
     previous: str = ""
     has_older: bool = False
 
@@ -122,10 +124,12 @@ def releases(
     here = {str(release.release): release for release in staged.all()}
     signed = {app: staged.signed(release) for app, release in here.items()}
     previous: Mapping[str, str] = {**staged.previous()}
+    tagged = {str(release): at for release, at in staged.tagged().items()}
     rows = [
         replace(
             _release(app, tallies.get(app, Tally()), here.get(app)),
             signed=signed.get(app, ""),
+            tagged=tagged.get(app),
             previous=previous.get(app, ""),
             has_older=is_older(oldest.get(_source(app), ""), app),
         )
@@ -133,7 +137,7 @@ def releases(
         if asked.name in app.lower()
     ]
     rows.sort(key=lambda row: row.release)
-    rows.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
+    rows.sort(key=lambda row: _key(row, asked.order), reverse=asked.down)
     return rows
 
 
@@ -213,6 +217,7 @@ def _key(row: ReleaseRow, order: str) -> float | str:
         "nodes": len(row.nodes),
         "bad": row.bad,
         "last": row.last or 0.0,
+        "tagged": row.tagged or row.last or 0.0,
     }
     return keys[order]
 
@@ -353,17 +358,21 @@ class StagedReleases:
 
     def previous(self) -> Mapping[str, ReleasePath]:
         """Return the staged release before each one: of the same source, by tag timestamp."""
+        known = sorted(self.tagged().items(), key=lambda pair: (pair[0].source, pair[1]))
+        return {
+            after: before
+            for (before, _), (after, _) in pairwise(known)
+            if before.source == after.source
+        }
+
+    def tagged(self) -> Mapping[ReleasePath, int]:
+        """Return when each staged release was tagged, seconds since 1970, if that is known."""
         try:
             times = self.tags.times()
         except LocalpuppetError:
             return {}  # the links to comparisons are omitted; the form to compare remains
-        known = [release for release in self.all() if release.pin.tag_object in times]
-        known.sort(key=lambda release: (release.release.source, times[release.pin.tag_object]))
-        return {
-            after.release: before.release
-            for before, after in pairwise(known)
-            if before.release.source == after.release.source
-        }
+        pins = {release.release: release.pin.tag_object for release in self.all()}
+        return {release: times[pin] for release, pin in pins.items() if pin in times}
 
     def _staged(self, app: ReleasePath) -> StagedRelease:
         staged = self.records.of(app)

@@ -32,7 +32,13 @@ from localpuppet.rollout.rollout_report import (
     RUNNING,
     RolloutReport,
 )
-from localpuppet.rollout.rollout_view import GroupView, NodeRunView, RolloutView, TimeLine
+from localpuppet.rollout.rollout_view import (
+    GroupView,
+    NodeRunView,
+    RolloutView,
+    TimeLine,
+    show_headline,
+)
 from localpuppet.rollout.state import OPEN, ProgressState
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.list_query import ListQuery
@@ -69,6 +75,7 @@ class RolloutRow:
         reason: The reason of the state, one line, or empty.
         started_at: Its start, seconds since 1970; `None` if unknown.
         noop: Whether it changes nothing.
+        headline: The rollout in a line, see `RolloutView.headline`.
         release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
         decisions: Decisions about it, see `decisions_of`; those of a journal here.
@@ -77,6 +84,7 @@ class RolloutRow:
 
     id: str
     state: str
+    headline: str = ""
     title: str = ""
     caller: str = ""
     reason: str = ""
@@ -93,13 +101,15 @@ class RolloutRow:
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "RolloutRow":
         """Return the row of a rollout; see `RolloutReport.summary`."""
+        nodes, release = sum(summary["counts"].values()), one_line(str(summary["release"]))
         return cls(
             id=str(summary["id"]),
             state=str(summary["state"]),
+            headline=show_headline(release, _nodes(nodes), str(summary["state"])),
             title=one_line(str(summary["title"])),
             caller=one_line(str(summary["caller"])),
             reason=one_line(str(summary["reason"])),
-            release=one_line(str(summary["release"])),
+            release=release,
             started_at=_seconds(summary["started_at"]),
             finished_at=_seconds(summary["finished_at"]),
             noop=bool(summary["noop"]),
@@ -108,17 +118,25 @@ class RolloutRow:
         )
 
     @classmethod
+    def of_report(cls, report: RolloutReport) -> "RolloutRow":
+        """Return the row of a rollout of which the report is known."""
+        view = RolloutView.of(report, parse_time(report.began))  # no time is in its headline
+        row = cls.of(report.summary())
+        return replace(row, headline=view.headline, decisions=decisions_of(report))
+
+    @classmethod
     def of_nodes(cls, reported: ReportedRollout) -> "RolloutRow":
         """Return the row of a rollout that only nodes report."""
         counts: Counter[ProgressState] = Counter()
         for outcome, nodes in reported.ends.items():
             counts[_reported_state(outcome)] += nodes
-        held = f"it holds {reported.held} {'node' if reported.held == 1 else 'nodes'}"
+        state = HOLDING if reported.held else RELEASED
         return cls(
             id=str(reported.rollout),
-            state=HOLDING if reported.held else RELEASED,
+            state=state,
+            headline=show_headline("", _nodes(counts.total()), state),
             caller=reported.caller,
-            reason=held if reported.held else "",
+            reason=f"it holds {_nodes(reported.held)}" if reported.held else "",
             started_at=reported.rollout.began().timestamp(),
             counts=tuple((str(state), counts[state]) for state in ProgressState if counts[state]),
             source=NODES,
@@ -191,7 +209,7 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
     """
     selected = [row for row in rows if asked.name in row.words]
     selected.sort(key=lambda row: row.id)
-    selected.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
+    selected.sort(key=lambda row: _key(row, asked.order), reverse=asked.down)
     return selected
 
 
@@ -234,6 +252,10 @@ def reported_runs(
 def decisions_of(report: RolloutReport) -> list[tuple[float, str]]:
     """Return the decisions about a whole rollout, each with its time, seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
 
 
 def _reported_state(outcome: str) -> ProgressState:
@@ -329,7 +351,7 @@ class Rollouts:
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
             return KnownRollout(row=self._overtaken(mine, head))
         report = self.report(rollout)
-        return KnownRollout(row=RolloutRow.of(report.summary()), report=report)
+        return KnownRollout(row=RolloutRow.of_report(report), report=report)
 
     def report(self, rollout: RolloutId) -> RolloutReport:
         """Return the report of a rollout.
@@ -385,8 +407,7 @@ class Rollouts:
             known = self._known.get(rollout)
             if known is not None and known[0] == stamp and known[1].finished_at is not None:
                 return known[1]
-            report = _report(journal)
-            row = replace(RolloutRow.of(report.summary()), decisions=decisions_of(report))
+            row = RolloutRow.of_report(_report(journal))
         except LocalpuppetError as error:
             return RolloutRow(id=str(rollout), state=DAMAGED, reason=str(error))
         self._known[rollout] = stamp, row
@@ -402,7 +423,7 @@ class Rollouts:
             summary["reason"] = f"it ended on another machine{why}"
             return RolloutRow.of({**summary, "caller": self.elsewhere.caller})
         if (theirs := report_of(head)) is not None:
-            mine = RolloutRow.of(theirs.summary())
+            mine = RolloutRow.of_report(theirs)
         row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
         return replace(row, state=ELSEWHERE, reason=_elsewhere_reason(head))
 

@@ -12,8 +12,8 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.list_query import RUNS, ListPage, ListQuery
+from localpuppet.web.dashboard.run_row import KEPT, RunRow
 from localpuppet.web.dashboard.run_table import (
     COUNTS,
     GOOD_KINDS,
@@ -58,26 +58,6 @@ _ORDERS = {
     "node": ("(SELECT text FROM texts WHERE id = node)",),
     "outcome": ("(SELECT outcome FROM profiles WHERE id = profile)",),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """The runs that a list is to have.
-
-    Attributes:
-        since: Only runs that ended at this time or later, seconds since 1970.
-        until: Only runs that ended before this time.
-        node: The node; empty for all.
-        name: A part of the names of nodes that the dashboard knows; empty for all.
-        nodes: The nodes; `None` for all.
-    """
-
-    since: float
-    until: float
-    kinds: Collection[Kind]
-    node: str = ""
-    name: str = ""
-    nodes: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,21 +149,28 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
 
 
 def listed(
-    connection: Connection, asked: ListQuery, wanted: RunFilter, *, limit: int
+    connection: Connection,
+    asked: ListQuery,
+    names: Collection[str] | None,
+    *,
+    now: float,
+    limit: int = RUNS.most,
 ) -> ListPage[RunRow]:
     """Return a page of runs of many nodes.
 
     Args:
+        asked: The request; its `name` is a part of the names of nodes that the dashboard knows.
+        names: The nodes that its expression finds; `None` for all.
         limit: Maximum number of all pages, the newest.
     """
     filters = {
-        "node = (SELECT id FROM texts WHERE text = :node)": wanted.node,
-        f"node IN ({_NAMED})": wanted.name,
-        f"node IN ({IDS.format(':nodes')})": wanted.nodes is not None,
+        "node = (SELECT id FROM texts WHERE text = :node)": asked.node,
+        f"node IN ({_NAMED})": asked.name,
+        f"node IN ({IDS.format(':nodes')})": names is not None,
         # Of all nodes, no hour is read before those that have enough runs.
-        f"day * 24 + at / 3600000 >= ({_ENOUGH})": not wanted.node
-        and not wanted.name
-        and wanted.nodes is None,
+        f"day * 24 + at / 3600000 >= ({_ENOUGH})": not asked.node
+        and not asked.name
+        and names is None,
     }
     # Days on which no run ended so are not searched.
     newest = (
@@ -196,15 +183,15 @@ def listed(
         " ORDER BY day DESC, at DESC LIMIT :limit"
     )
     down = " DESC" if asked.down else ""
-    order = ", ".join(f"{key}{down}" for key in _ORDERS[asked.sort])
+    order = ", ".join(f"{key}{down}" for key in _ORDERS[asked.order])
     order += f", day DESC, at DESC, {_ORDERS['node'][0]}"
     values = {
-        "since": round(wanted.since * MILLI),
-        "until": round(wanted.until * MILLI),
-        "kinds": json.dumps([*wanted.kinds]),
-        "node": wanted.node,
-        "name": wanted.name,
-        "nodes": json.dumps(sorted(wanted.nodes or ())),
+        "since": round((now - KEPT if asked.since is None else asked.since) * MILLI),
+        "until": round((now + DAY if asked.until is None else asked.until) * MILLI),
+        "kinds": json.dumps([kind for kind in Kind if asked.result in ("", kind.part)]),
+        "node": asked.node,
+        "name": asked.name,
+        "nodes": json.dumps(sorted(names or ())),
         "limit": limit,
     }
     select = f"SELECT day, node, moment, count(*) OVER () FROM ({newest}) ORDER BY {order}"  # noqa: S608

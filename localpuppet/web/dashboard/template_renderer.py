@@ -1,8 +1,8 @@
 """Renders templates, with escaping, and with times and ages in one format.
 
-A time is `14:05 UTC` if it is today, else `yesterday 23:35 UTC`, `tomorrow 09:00 UTC` or
-`2026-11-19 14:05 UTC`. An age is `12 s ago`, `3 minutes ago` or `in 2 days`. The script `page.js`
-has the same rules, for the reader's zone and while a page is open.
+A time is `14:05:09 UTC` if it is today, else `yesterday 23:35:00 UTC`, `tomorrow 09:00:00 UTC` or
+`2026-11-19 14:05:09 UTC`. An age is `12 s ago`, `3 minutes ago` or `in 2 days`. The script
+`page.js` has the same rules, for the reader's zone and while a page is open.
 
 Every text that a view gets is shown as one printable, escaped line of at most `LONGEST` characters:
 no value can create an element, reverse the text around it, or fill the page.
@@ -22,14 +22,11 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.history.history_records import AuditDecision
-from localpuppet.fleet.inventory.run_end import PARTS, Kind
-from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.rollout_view import tone_of
-from localpuppet.web.dashboard.actions import SENT, Action
+from localpuppet.web.dashboard.actions import Action
 from localpuppet.web.dashboard.audit_table import LABELS
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.list_query import CONCERNS
+from localpuppet.web.dashboard.list_query import FILTERS
 
 HERE = Path(__file__).parent
 DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}
@@ -67,12 +64,7 @@ class TemplateRenderer:
         self._templates.filters.update(duration=show_duration, path=_path, host=_host)
         self._templates.filters.update(tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
-        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS, results=PARTS)
-        self._templates.globals.update(
-            audit_actions=(*REQUESTS, "trigger", SENT),
-            audit_decisions=tuple(AuditDecision),
-            audit_labels=LABELS,
-        )
+        self._templates.globals.update(filters=FILTERS, audit_labels=LABELS)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page."""
@@ -114,7 +106,7 @@ class TemplateRenderer:
 def show_moment(moment: datetime, now: datetime) -> str:
     """Return a time, with its day unless it is today, in UTC."""
     day = DAYS.get((moment.date() - now.date()).days, f"{moment:%Y-%m-%d} ")
-    return f"{day}{moment:%H:%M} UTC"
+    return f"{day}{moment:%H:%M:%S} UTC"
 
 
 def show_age(moment: datetime, now: datetime) -> str:

@@ -10,7 +10,6 @@ from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRule, Visitor
 from localpuppet.web.dashboard.actions import ActionOutcome, NodeAction
-from localpuppet.web.dashboard.diagrams import Draw
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
 from localpuppet.web.dashboard.live import Live
@@ -18,6 +17,7 @@ from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.releases import StagedReleases
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.topology import Draw
 
 # Seconds that a node's view waits for its links: the first visitor may see the view without them.
 PATIENCE = 0.5

@@ -19,12 +19,12 @@ from localpuppet.fleet.history.history_records import (
     RunCounts,
     day_of,
 )
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import BAD, GOOD, Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity, audit_table, run_queries, run_table
 from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
-from localpuppet.web.dashboard.list_query import AUDIT, DRIFT, RUNS, ListQuery
-from localpuppet.web.dashboard.run_queries import RunFilter
+from localpuppet.web.dashboard.list_query import AUDIT, DRIFT, ListQuery
+from localpuppet.web.dashboard.list_query import runs as runs_query
 from localpuppet.web.dashboard.run_row import RunRow
 from localpuppet.web.dashboard.run_table import RunTableWriter, parts_of, run_of
 from tests.fleet.make import a_part
@@ -330,23 +330,17 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     late = replace(a_run(midnight - 10, "z"), finished_at=midnight + 30.0)
     write(table, *runs, *failed, late)
 
-    def found(since: float = 0, until: float = NOW + 1, **more: object) -> list[RunRow]:
-        asked = RunFilter(
-            since=since,
-            until=until,
-            kinds=more.get("kinds", tuple(Kind)),  # type: ignore[arg-type]
-            nodes=more.get("nodes"),  # type: ignore[arg-type]
-        )
-        by_end = ListQuery(form=RUNS, sort="at", down=True).whole
-        return list(run_queries.listed(table, by_end, asked, limit=100).rows)
+    def found(names: Sequence[str] | None = None, **more: Any) -> list[RunRow]:
+        asked = runs_query(**more).whole
+        return list(run_queries.listed(table, asked, names, now=NOW, limit=100).rows)
 
     everything = found()
     assert len(everything) == 64
     assert everything[:2] == runs[:2]
-    assert found(kinds=(Kind.FAILED,)) == failed
-    assert found(kinds=(Kind.CANCELLED,)) == []
-    assert found(nodes=("n1",), since=NOW - 4 * 3600) == [runs[1], runs[4]]
-    assert found(nodes=()) == []
+    assert found(result=BAD) == failed
+    assert found(result=GOOD) == []
+    assert found(["n1"], since=NOW - 4 * 3600) == [runs[1], runs[4]]
+    assert found([]) == []
     assert found(since=midnight, until=midnight + 60) == [late]
     assert found(until=NOW) == everything[1:]
 
@@ -407,19 +401,18 @@ def test_a_change_drifts_if_the_release_was_already_applied(table: sqlite3.Conne
         a_run(NOW - 20, release="web/tags/r3", resources=(MOTD,)),
         a_run(NOW - 10, "b", resources=(corrective,)),
     )
-    asked, today = ListQuery(form=DRIFT, sort="count", down=True), day_of(NOW) + activity.DRIFT_DAYS
-    found = activity.listed(table, asked.whole, None, today=today - 1).rows
+    asked, today = ListQuery(form=DRIFT, page=None), day_of(NOW) + activity.DRIFT_DAYS
+    found = activity.listed(table, asked, None, today=today - 1).rows
     assert [(one.node, one.resource, one.place, one.count) for one in found] == [
         ("a", MOTD.resource, MOTD.place, 2),
         ("b", "Service[ssh]", "", 1),
     ]
     assert (found[0].last, found[0].run) == (NOW - 50, run_id(NOW - 50))
-    (a, b), (motd, service) = activity.drift_groups(found)
-    assert (motd.name, motd.place, motd.count, motd.others) == (MOTD.resource, MOTD.place, 2, ["a"])
-    assert (a.name, a.count, a.others, a.newest) == ("a", 2, [MOTD.resource], found[0])
-    assert (service.others, b.others) == (["b"], ["Service[ssh]"])
-    assert len(activity.listed(table, asked.whole, ["b"], today=today - 1).rows) == 1
-    assert activity.listed(table, asked.whole, None, today=today + 1).rows == []
+    motd, service = activity.listed(table, asked.with_(), None, today=today - 1).rows
+    assert (motd.resource, motd.count, motd.nodes) == (MOTD.resource, 2, ["a"])
+    assert (motd.newest, service.nodes) == (found[0], ["b"])
+    assert len(activity.listed(table, asked, ["b"], today=today - 1).rows) == 1
+    assert activity.listed(table, asked, None, today=today + 1).rows == []
 
 
 def test_resources_go_with_their_runs(table: sqlite3.Connection) -> None:
@@ -455,7 +448,7 @@ def log() -> Iterator[sqlite3.Connection]:
 
 
 def audit(log: sqlite3.Connection, wanted: AuditFilter, *, limit: int) -> Sequence[NodeAuditRecord]:
-    asked = ListQuery(down=True).whole
+    asked = ListQuery(form=AUDIT).whole
     return audit_table.listed(log, asked, wanted, limit=limit).rows
 
 

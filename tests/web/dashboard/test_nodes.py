@@ -15,6 +15,7 @@ from localpuppet.fleet.inventory.node_row import (
     LATE,
     NODE_ORDERS,
     ON_HOLD,
+    ROLLED_BACK,
     STATES,
     HoldView,
     NodeRow,
@@ -138,14 +139,13 @@ def test_after_any_changes_the_totals_are_those_of_the_nodes(
     assert {word: found.concerns.get(word, 0) for word in CONCERNS} == {
         word: sum(is_(word, row, odd) for row in rows) for word in CONCERNS
     }
-    shown = {
-        "unresponsive": [row.node for row in found.unresponsive],
-        "not trusted": [row.node for row in found.strangers],
-        "rolled back": [node for node, _ in found.rolled_back],
-        "wrong release": [node for node, _ in found.wrong_releases],
-        LATE: sorted(row.node for row in found.late),
+    for word, some in found.attention.items():
+        wanted = [row.node for row in rows if is_(word, row, odd)]
+        held = [row.node for row in rows if row.is_held]
+        assert sorted(row.node for row in some) == (held if word == ON_HOLD else wanted), word
+    assert {*found.attention} == {word for word in found.concerns if found.concerns[word]} - {
+        *("idle", "applying")
     }
-    assert shown == {word: [row.node for row in rows if is_(word, row, odd)] for word in shown}
     ran = [row for row in rows if row.last is not None]
     assert {release: tally.nodes for release, tally in by_release.items()} == {
         release: [row.node for row in ran if row.release == release]
@@ -191,7 +191,7 @@ def test_lists_equal_those_of_a_look_at_each_node(
     filters: dict[str, Any],
     names: frozenset[str] | None,
 ) -> None:
-    asked = ListQuery(form=NODES, sort=sort, down=down, **filters)
+    asked = ListQuery(form=NODES, sort=f"{'-' * down}{sort}", **filters)
     all_ = rows_of(changes)
     odd = wrong(all_)
     key: Callable[[NodeRow], Any] = NODE_ORDERS[sort]
@@ -246,11 +246,11 @@ def test_the_overview_sorts_holds_by_their_end_and_tells_persons_from_rollouts()
     ]
     with table_of(rows) as table:
         found = overview(table.connection, None, now=NOW)
-    assert [row.node for row in found.held] == ["e", "b", "s"]
+    assert [row.node for row in found.attention[ON_HOLD]] == ["e", "b", "s"]
     assert found.rollout_holds == {"20261122T110000Z-00aa": ["e", "r"]}
     with table_of(a_row(f"n{number}", holds=(forever,)) for number in range(1000)) as table:
         found = overview(table.connection, None, now=NOW)
-    assert (len(found.held), found.concerns[ON_HOLD]) == (MOST, 1000)
+    assert (len(found.attention[ON_HOLD]), found.concerns[ON_HOLD]) == (MOST, 1000)
 
 
 def digests(*values: str, release: str = APP) -> list[NodeRow]:
@@ -284,11 +284,8 @@ def test_a_rollback_is_a_decision_and_no_wrong_release() -> None:
     ]
     with table_of(rows) as table:
         found = overview(table.connection, None, now=NOW)
-    assert found.wrong_releases == []
-    assert found.rolled_back == [
-        ("n", f"rolled back by root to {APP}; its input names web/tags/r8"),
-        ("o", f"rolled back to {APP}; alice assigned web/tags/r8"),
-    ]
+    assert found.wrong_releases == {}
+    assert [row.node for row in found.attention[ROLLED_BACK]] == ["n", "o"]
 
 
 RUN = run_id(NOW)

@@ -35,7 +35,7 @@ function showMoment(moment) {
   const name = local
     ? zoneName.formatToParts(moment).find(({ type }) => type === "timeZoneName").value
     : "UTC";
-  return `${DAYS[distance] ?? `${day} `}${clock.slice(0, 5)} ${name}`;
+  return `${DAYS[distance] ?? `${day} `}${clock.slice(0, 8)} ${name}`;
 }
 
 function showAge(moment) {
@@ -67,6 +67,8 @@ function showZone() {
 }
 
 setClock(document);
+// On a telephone the navigation is one line that scrolls.
+document.querySelector("header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 zone.hidden = false;
 zone.addEventListener("click", () => {
   local = !local;

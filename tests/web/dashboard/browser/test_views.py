@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from axe_selenium_python import Axe
 from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -127,7 +126,7 @@ def test_outages_are_shown_until_they_end(browser: Browser, site: Site) -> None:
     browser.until("return document.querySelector('#bus.away') !== null")
     assert len(site.asked) == 2  # the node is not asked again because something changed
     browser.go("/")
-    assert "Last updated 14:00 UTC, the bus is unreachable: connection refused" in browser.text(
+    assert "Last updated 14:00:00 UTC, the bus is unreachable: connection refused" in browser.text(
         "#bus"
     )
     browser.served.do(site.fleet.answered)
@@ -192,10 +191,11 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser, s
     body = browser.driver.find_element(By.TAG_NAME, "body")
     body.send_keys(Keys.TAB)
     assert browser.script("return document.activeElement.className") == "skip"
-    utc = ["13:59 UTC", "03:30 UTC", "yesterday 03:30 UTC"]
-    new_york = ["08:59 EST", "yesterday 22:30 EST", "2026-11-18 22:30 EST"]
+    utc = ["13:59:00 UTC", "03:30:00 UTC", "yesterday 03:30:00 UTC"]
+    new_york = ["08:59:00 EST", "yesterday 22:30:00 EST", "2026-11-18 22:30:00 EST"]
     shown = "return ['web01', 'app01', 'app02'].map("
-    shown += "(node) => document.querySelector(`#row-${node} time.when`).textContent)"
+    cell = "[data-label=Finished] time.when"
+    shown += f"(node) => document.querySelector(`#row-${{node}} {cell}`).textContent)"
     assert browser.script(shown) == utc
     browser.script("document.querySelector('#zone').focus()")
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -251,7 +251,7 @@ def test_the_search_field_suggests_while_the_user_types(browser: Browser, site: 
     assert browser.problems() == []
 
 
-def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:
+def test_a_picture_fits_and_is_shown_in_full_size_on_demand(browser: Browser, site: Site) -> None:
     asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
     listed = [
         entry("web01", at=site.now(), roles=("web",)),
@@ -261,25 +261,28 @@ def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site)
     browser.wide(360)
     browser.go("/kicks")
     width = "return document.querySelector('.picture svg').getBoundingClientRect().width"
-    assert browser.script(width) > 400
-    whole = browser.script(width)
-    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
-    assert browser.script(width) > whole
-    browser.driver.find_element(By.CSS_SELECTOR, ".picture").send_keys("-", "-")
-    assert browser.script(width) < whole
-    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
-    at = "return document.querySelector('.picture').scrollLeft"
-    before = browser.script(at)
-    held = ActionChains(browser.driver).click_and_hold(
-        browser.driver.find_element(By.CSS_SELECTOR, ".picture")
-    )
-    held.move_by_offset(-60, 0).release().perform()
-    assert browser.script(at) > before
-    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='0']").click()
     assert browser.script(width) < 360
+    browser.driver.find_element(By.CSS_SELECTOR, ".tools input").click()
+    assert browser.script(width) > 400
     browser.driver.find_element(By.CSS_SELECTOR, ".picture a[href='/nodes/web01']").click()
     browser.until("return location.pathname === '/nodes/web01'")
     assert browser.problems() == []
+
+
+def test_the_navigation_is_a_line_of_seven_with_tabs_below(browser: Browser) -> None:
+    browser.wide(390)
+    browser.go("/audit")
+    links = browser.driver.find_elements(By.CSS_SELECTOR, "header nav a")
+    assert len(links) == 7
+    assert len({link.location["y"] for link in links}) == 1
+    assert browser.script("return document.querySelector('header').offsetHeight < 100")
+    # The present view is in sight, and its other lists are tabs.
+    current = browser.driver.find_element(By.CSS_SELECTOR, "header [aria-current]")
+    assert current.text == "Activity"
+    assert current.location["x"] + current.size["width"] <= 390
+    browser.driver.find_element(By.LINK_TEXT, "Drift").click()
+    browser.until("return location.pathname === '/drift'")
+    assert browser.text(".tabs [aria-current='page']") == "Drift"
 
 
 class Neighbour(ThreadingHTTPServer):
@@ -420,7 +423,7 @@ def test_rows_are_selected_held_and_released(
         button("End own hold")
         shown("1 accepted</p>")
         assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
-            ("hold (for 2h: disk is full)", ("app01", "app02", "app30")),
+            ("hold (for 2h: disk is full)", ("app30", "app01", "app02")),
             ("enable", ("app01",)),
         ]
         browser.go("/nodes?name=app")

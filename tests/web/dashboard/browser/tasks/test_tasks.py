@@ -20,7 +20,7 @@ def test_what_is_wrong_takes_no_click(operator: Operator) -> None:
     operator.reads("#releases", "site/tags/r1", "2 behind", "mon01.example.com", "last run")
     operator.reads("#counts", "2 older than site/tags/r2")
     operator.reads("#late", "bak01.example.com", "late since", "interval 30m", "site/tags/r1")
-    operator.reads("#held", "mon01.example.com", "the disk is replaced", "choria=alice", "since")
+    operator.reads("#on-hold", "mon01.example.com", "the disk is replaced", "choria=alice", "since")
     assert operator.clicks == 0
     operator.follow("Nodes")
     operator.reads(row("lb01"), "compile failed", "Could not find class", "1 run")
@@ -95,7 +95,7 @@ def test_the_result_of_a_rollout_on_each_node_takes_two_clicks(operator: Operato
     assert operator.clicks == 2
 
 
-def test_runs_changes_and_drift_take_one_click_and_the_map_two(operator: Operator) -> None:
+def test_runs_and_changes_take_one_click_and_drift_and_the_map_two(operator: Operator) -> None:
     operator.click("#strip rect.failed")
     operator.reads("h1", "Runs")
     operator.reads("#list", "lb01.example.com", "compile failed", "Could not find class")
@@ -104,24 +104,25 @@ def test_runs_changes_and_drift_take_one_click_and_the_map_two(operator: Operato
     operator.reads("tbody tr", "web02.example.com", "corrected File[", "web.conf", "web.pp:3")
     operator.reads("tbody tr", "db01.example.com", "failed Exec[", "changed File[", "db.conf")
     operator.begins()
+    operator.follow("Activity")
     operator.follow("Drift")
-    operator.reads("h1", "in 7 days")
-    operator.reads("#Nodes tbody tr", "File[", "web.conf", "web02.example.com")
-    operator.reads("#Resources tbody tr", "web02.example.com", "web.conf")
-    assert operator.clicks == 1
+    operator.reads("tbody tr", "File[", "web.conf", "web02.example.com")
+    assert operator.clicks == 2
     operator.begins()
+    operator.follow("Nodes")
     operator.follow("Map")
     operator.reads("section[aria-label='db']", "1 failed")
     operator.click("a.cell.failed[title^='db01']")
     operator.reads("h1", "db01")
-    assert operator.clicks == 2
+    assert operator.clicks == 3
 
 
-def test_who_requested_a_hold_takes_one_click_and_two_for_a_past_one(operator: Operator) -> None:
+def test_who_requested_a_hold_takes_two_clicks(operator: Operator) -> None:
+    operator.follow("Activity")
     operator.follow("Audit")
     operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
     operator.reads("tbody tr", "choria=alice", "deploy", "web01", "site/tags/r2", "rollout")
-    assert operator.clicks == 1
+    assert operator.clicks == 2
     operator.begins()
     operator.follow("db01.example.com")
     operator.follow("accepted and refused")
@@ -182,7 +183,7 @@ def test_resuming_pausing_and_stopping_a_rollout_take_two_clicks_each(
     shows("paused", "1 done")
     commands("Stop")
     operator.follow("Rollouts")
-    operator.reads("tbody tr", "web01.example.com and 1 more", "stopped", "1 not reached")
+    operator.reads("tbody tr", "2 nodes: stopped", "web01.example.com and 1 more", "1 not reached")
 
 
 def test_nodes_that_match_a_query_run_after_one_confirmation(

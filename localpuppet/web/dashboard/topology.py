@@ -1,4 +1,4 @@
-"""The views of diagrams: the order in which nodes run, and which roles make others run.
+"""The views of the topology: the order in which nodes run, and which roles make others run.
 
 One diagram is drawn at a time, and the last ones are cached. A file gets a content security policy
 for its picture.
@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
-from localpuppet.fleet.edges.cycles import relations
+from localpuppet.fleet.edges.cycles import Relations, relations
 from localpuppet.rollout.diagram import Diagram, dot_text, kick_diagram, plan_diagram
 from localpuppet.rollout.plan import Plan
 from localpuppet.rollout.svg import STYLE
 from localpuppet.web.dashboard.inventory_questions import Inventory
-from localpuppet.web.dashboard.list_query import PLAN, ListQuery
+from localpuppet.web.dashboard.list_query import KICKS, PLAN, ListQuery
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 
 MAX_KEPT = 16
@@ -80,60 +80,46 @@ async def style_sheet(_: Request) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class DiagramViews:
+class TopologyViews:
     """The views of diagrams, and the same diagrams as files."""
 
     inventory: Inventory
     pictures: Pictures
     showing: TemplateRenderer
 
-    async def plan(self, request: Request) -> Response:
-        """Show in which order nodes run."""
-        asked = ListQuery.parse(request.query_params, PLAN)
-        plan: Plan | None = None
+    async def page(self, request: Request) -> Response:
+        """Show in which order nodes run, or which roles make others run."""
+        asked, shown, picture, problem = _asked(request), None, None, ""
         notes: Sequence[str] = ()
-        problem, picture = "", None
         try:
-            plan, notes = await self._planned(asked)
-            picture = await self.pictures.inline(await asyncio.to_thread(plan_diagram, plan))
+            shown, notes, diagram = await self._answer(asked)
+            picture = await self.pictures.inline(diagram)
         except LocalpuppetError as error:
             problem = str(error)
-        query = asked.url.partition("?")[2]
         site = self.inventory.site
         return self.showing.page(
-            "plan.html",
+            "topology.html",
             asked=asked,
-            plan=plan,
+            shown=shown,
             picture=picture,
             notes=notes,
             problem=problem,
-            query=query,
             site="" if site is None else site.name,
         )
 
-    async def plan_file(self, request: Request) -> Response:
-        """Send the output of `localpuppet rollout plan` with `--svg` or `--dot`."""
-        plan, _ = await self._planned(ListQuery.parse(request.query_params, PLAN))
-        diagram = await asyncio.to_thread(plan_diagram, plan)
+    async def file(self, request: Request) -> Response:
+        """Send what `localpuppet rollout plan` or `kicks` prints with `--svg` or `--dot`."""
+        _, _, diagram = await self._answer(_asked(request))
         return await self.pictures.file(diagram, request.path_params["form"])
 
-    async def _planned(self, asked: ListQuery) -> tuple[Plan, Sequence[str]]:
-        inventory = self.inventory
-        return await inventory.plan(await inventory.names(asked.q))
+    async def _answer(self, asked: ListQuery) -> tuple[Plan | Relations, Sequence[str], Diagram]:
+        if asked.form is KICKS:
+            kicks = relations(await self.inventory.links())
+            return kicks, kicks.notes, kick_diagram(kicks)
+        plan, notes = await self.inventory.plan(await self.inventory.names(asked.q))
+        return plan, notes, await asyncio.to_thread(plan_diagram, plan)
 
-    async def kicks(self, _: Request) -> Response:
-        """Show which roles make others run."""
-        kick_relations, problem, picture = None, "", None
-        try:
-            kick_relations = relations(await self.inventory.links())
-            picture = await self.pictures.inline(kick_diagram(kick_relations))
-        except LocalpuppetError as error:
-            problem = str(error)
-        return self.showing.page(
-            "kicks.html", found=kick_relations, picture=picture, problem=problem
-        )
 
-    async def kicks_file(self, request: Request) -> Response:
-        """Send the output of `localpuppet kicks` with `--svg` or `--dot`."""
-        diagram = kick_diagram(relations(await self.inventory.links()))
-        return await self.pictures.file(diagram, request.path_params["form"])
+def _asked(request: Request) -> ListQuery:
+    is_plan = request.url.path.startswith(PLAN.path)
+    return ListQuery.parse(request.query_params, PLAN if is_plan else KICKS)
