@@ -9,7 +9,7 @@ Runs of a group are equal, and share a box, if they have the same applications a
 before and after them.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import islice, pairwise
 from unicodedata import east_asian_width
@@ -136,29 +136,18 @@ def fold(keys: Sequence[Hashable], arrows: Iterable[Arrow]) -> list[list[int]]:
     return list(classes.values())
 
 
-def keep_classes(
-    classes: Sequence[list[int]], is_marked: Callable[[Sequence[int]], bool]
-) -> list[list[int]]:
+def keep_classes(classes: Sequence[list[int]], marked: Set[int]) -> list[list[int]]:
     """Return the classes that are drawn: the marked ones, then the first ones, up to a limit."""
-    order = sorted(range(len(classes)), key=lambda number: not is_marked(classes[number]))
+    order = sorted(range(len(classes)), key=lambda number: marked.isdisjoint(classes[number]))
     return [classes[number] for number in sorted(order[:MAX_BOXES])]
 
 
-def join(
-    classes: Sequence[Sequence[int]],
-    arrows: Iterable[Arrow],
-    is_drawn: Callable[[int, int, Arrow], bool],
-) -> list[DiagramEdge]:
-    """Return the edges between classes of vertices: one for each pair of classes and kind.
-
-    Args:
-        is_drawn: Whether an arrow is drawn between two classes.
-    """
+def join(classes: Sequence[Sequence[int]], arrows: Iterable[Arrow]) -> list[DiagramEdge]:
+    """Return the edges between classes of vertices: one for each pair of classes and kind."""
     of = {vertex: number for number, members in enumerate(classes) for vertex in members}
     arrows_by_ends: dict[tuple[int, int, tuple[str, ...]], list[Arrow]] = {}
     for start, end, arrow in islice(_pairs(arrows, of), MAX_PAIRS):
-        if is_drawn(start, end, arrow):
-            arrows_by_ends.setdefault((start, end, arrow.kinds), []).append(arrow)
+        arrows_by_ends.setdefault((start, end, arrow.kinds), []).append(arrow)
     return [
         DiagramEdge(
             start=start,
@@ -312,22 +301,20 @@ def plan_diagram(plan: Plan) -> Diagram:
     every = fold([(run.group, run.total, *run.by_application()) for run in runs], arrows)
     links = {(link.group, link.node) for link in plan.chain if len(plan.chain) > 1}
     chain = {vertex for vertex, run in enumerate(runs) if (run.group, run.node) in links}
-    classes = keep_classes(every, lambda members: not chain.isdisjoint(members))
+    classes = keep_classes(every, chain)
     boxes = [
         _box([runs[vertex] for vertex in members], is_marked=not chain.isdisjoint(members))
         for members in classes
     ]
 
-    def is_drawn(start: int, end: int, arrow: Arrow) -> bool:
-        again = arrow.kinds == (AGAIN,)
-        return boxes[start].rank < boxes[end].rank and (
-            again or boxes[start].nodes != boxes[end].nodes
-        )
+    def is_drawn(edge: DiagramEdge) -> bool:
+        start, end = boxes[edge.start], boxes[edge.end]
+        return start.rank < end.rank and (edge.kinds == (AGAIN,) or start.nodes != end.nodes)
 
     steps = set(pairwise(number for number, box in enumerate(boxes) if MARKED in box.kinds))
     edges = [
         replace(edge, kinds=(*edge.kinds, MARKED)) if (edge.start, edge.end) in steps else edge
-        for edge in join(classes, arrows, is_drawn)
+        for edge in filter(is_drawn, join(classes, arrows))
     ]
     counts = [(len(plan.nodes), "node"), (len(plan.groups), "group")]
     words = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts]
@@ -425,7 +412,7 @@ def kick_diagram(relations: Relations) -> Diagram:
     ]
     every = fold(["" if _is_node(role) else role.name for role in roles], arrows)
     looping = {vertex[name] for step in steps for name in step}
-    classes = keep_classes(every, lambda members: not looping.isdisjoint(members))
+    classes = keep_classes(every, looping)
     boxes = [
         _role_box([roles[number] for number in members], is_marked=not looping.isdisjoint(members))
         for members in classes
@@ -434,7 +421,7 @@ def kick_diagram(relations: Relations) -> Diagram:
     return make_diagram(
         f"Which roles make which others run: {len(named)} roles, {sum(named)} nodes",
         boxes,
-        join(classes, arrows, lambda start, end, arrow: True),
+        join(classes, arrows),
         left_out=len(every) - len(classes),
         notes=_notes(relations),
     )

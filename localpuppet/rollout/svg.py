@@ -20,7 +20,16 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words, shortened
 from localpuppet.base.machine import isolation
-from localpuppet.rollout.diagram import FONT, HEAD, LINE, Box, Diagram, dot_sizes, width_of
+from localpuppet.rollout.diagram import (
+    FONT,
+    HEAD,
+    LINE,
+    Box,
+    Diagram,
+    dot_sizes,
+    dot_text,
+    width_of,
+)
 
 MARGIN, TOP = 16, 66  # pixels
 MAX_TOOLTIP, MAX_LETTERS = 40, 200  # lines of a tooltip, and letters of a line
@@ -198,3 +207,9 @@ def draw_svg(
             problem = f"'{program}' did not end within {bounds.seconds:g} s"
         raise UnavailableError(problem, where="Graphviz", hint="select fewer nodes, or use '--dot'")
     return write_svg(diagram, loads(done.out), node_page)
+
+
+def render_diagram(diagram: Diagram, form: str) -> str:
+    """Return a diagram as `svg` or `dot`, without the last newline."""
+    draw = draw_svg if form == "svg" else dot_text
+    return draw(diagram).removesuffix("\n")

@@ -68,11 +68,10 @@ def kicks_command(node: NodeApp, check: bool, reasons: tuple[str, ...], form: st
     if form == "json":
         render.emit_json(kick_relations.to_dict())
     elif form in ("svg", "dot"):
-        from localpuppet.rollout.diagram import dot_text, kick_diagram
-        from localpuppet.rollout.svg import draw_svg
+        from localpuppet.rollout.diagram import kick_diagram
+        from localpuppet.rollout.svg import render_diagram
 
-        draw = draw_svg if form == "svg" else dot_text
-        render.emit(draw(kick_diagram(kick_relations)).removesuffix("\n"))
+        render.emit(render_diagram(kick_diagram(kick_relations), form))
     else:
         _show(kick_relations)
     if check and kick_relations.cycles:

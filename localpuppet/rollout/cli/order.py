@@ -130,11 +130,10 @@ def show(plan: Plan, form: str | None) -> None:
             render.emit(line)
         return
     if form in ("svg", "dot"):
-        from localpuppet.rollout.diagram import dot_text, plan_diagram
-        from localpuppet.rollout.svg import draw_svg
+        from localpuppet.rollout.diagram import plan_diagram
+        from localpuppet.rollout.svg import render_diagram
 
-        draw = draw_svg if form == "svg" else dot_text
-        render.emit(draw(plan_diagram(plan)).removesuffix("\n"))
+        render.emit(render_diagram(plan_diagram(plan), form))
         return
     if form is None and render.columns() is not None:
         render.emit(_for_people(plan))
@@ -289,7 +288,7 @@ def _inventory_plan(
     FleetApp(node).require_bus(selection.nodes)
     plan = _read(node, _derive)
     for note in plan.notes:
-        render.say(f"# {render.user_text(note)}", err=True)
+        render.note(note)
     if not plan.roles:
         render.say(NOBODY, err=True)
     nodes = (
