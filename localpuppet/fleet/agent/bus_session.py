@@ -424,25 +424,18 @@ class Describer:
             "other_agent_since": agent.other_agent_since,
             "last_run": None if last is None else to_record(last),
             "release_digest": self._release(last),
-            "rollback": self._rolled_back(),
-            "assignment": self._assignment(),
+            "rollback": self._public(self.rollback),
+            "assignment": self._public(self.assigned),
             "confirmation": self._confirmation(),
             "outcomes": outcomes,
         }
 
-    def _rolled_back(self) -> Json:
+    def _public(self, read: Callable[[], Rollback | Assignment | None]) -> Json:
         try:
-            rollback = self.rollback()
+            value = read()
         except LocalpuppetError:
             return None  # the next run reports the damage
-        return None if rollback is None else {**rollback.to_public()}
-
-    def _assignment(self) -> Json:
-        try:
-            assignment = self.assigned()
-        except LocalpuppetError:
-            return None  # the next run reports the damage
-        return None if assignment is None else assignment.to_public()
+        return None if value is None else {**value.to_public()}
 
     def _confirmation(self) -> Json:
         confirmation = self.confirmation()

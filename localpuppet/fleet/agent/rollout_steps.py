@@ -17,7 +17,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -44,7 +44,7 @@ from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, succeeded
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.holds import Hold, Holds
 
 Outcome = TypeVar("Outcome")
 
@@ -200,11 +200,8 @@ class Deployments:
             BusyError: A newer epoch of the rollout is known, or too many deployments wait.
         """
         wanted = Deployment(caller=caller, args=args)
-        if args.rollout is not None and wanted.owner is not None:
-            rollout = args.rollout
-            speaker = rollout.taken_over_by(caller)
-            voice = RolloutCaller(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
-            self.inbox.receive_rollout(voice)
+        if args.rollout is not None:
+            self.inbox.receive_rollout(_voice(caller, args.rollout))
         self._check_holds(wanted)
         job_result = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
         return WORKING if job_result is None else job_result or DONE
@@ -213,13 +210,9 @@ class Deployments:
         """Reject a change of the release if another rollout holds the node."""
         if wanted.args.action is DeployAction.STAGE:
             return
-        holds = self.holds().active()
-        owner = wanted.owner
-        if owner is not None and all(hold.owner != owner for hold in holds):
-            raise BusyError("the rollout does not hold this node: its hold is over")
-        others = [hold for hold in holds if hold.owner != owner and (owner or hold.of_rollout)]
-        if others:
-            raise OnHoldError(f"on hold: {others[0]}")
+        holds, owner = self.holds().active(), wanted.owner
+        if problem := _hold_problem(holds, owner):
+            raise problem
 
     async def _do(self, wanted: Deployment) -> str:
         """Execute a deployment and return the error, empty if it succeeded."""
@@ -238,11 +231,8 @@ class Deployments:
             else:
                 self.log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
         self.agent.recheck()
-        return (
-            ""
-            if end.result is RequestedRunResult.OVER
-            else end.reason or "the deployment was refused"
-        )
+        over = end.result is RequestedRunResult.OVER
+        return "" if over else end.reason or "the deployment was refused"
 
     async def _run(self, wanted: Deployment) -> RunCompletion:
         end = await self.runner.run(wanted)
@@ -330,7 +320,7 @@ class RolloutSteps:
                 cause,
                 rollout.step,
                 voice=_voice(caller, rollout),
-                problem=lambda: self._problem(owner) or stale,
+                problem=lambda: _hold_problem(self.holds().active(), owner) or stale,
             )
         except _StaleLookError:
             return {"accepted": False, "repeat_noop": True}
@@ -352,12 +342,13 @@ class RolloutSteps:
         entry = self.entry()
         return {} if entry is None else {"entry": entry.to_dict()}
 
-    def _problem(self, owner: str) -> LocalpuppetError | None:
-        holds = self.holds().active()
-        if all(hold.owner != owner for hold in holds):
-            return BusyError("the rollout does not hold this node: its hold is over")
-        others = [hold for hold in holds if hold.owner != owner]
-        return OnHoldError(f"on hold: {others[0]}") if others else None
+
+def _hold_problem(holds: Sequence[Hold], owner: str | None) -> LocalpuppetError | None:
+    """Return why a rollout may not act on this node; for `None`, why a single request may not."""
+    if owner is not None and all(hold.owner != owner for hold in holds):
+        return BusyError("the rollout does not hold this node: its hold is over")
+    others = [hold for hold in holds if hold.owner != owner and (owner or hold.of_rollout)]
+    return OnHoldError(f"on hold: {others[0]}") if others else None
 
 
 def _voice(caller: str, rollout: RolloutReference) -> RolloutCaller:

@@ -505,7 +505,6 @@ def _waiting(due: float | None, *, limited: bool) -> str:
     return f"no reaction before {datetime.fromtimestamp(due, UTC):%H:%M:%S} UTC: {why}"
 
 
-SCHEMA = 1
 FILE = Path("agent", "reactions.json")
 
 
