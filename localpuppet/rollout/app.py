@@ -302,11 +302,7 @@ class RolloutApp:
             IntegrityError: The checkpoint is not trusted.
         """
         async with self.fleet.connected() as kv:
-            checkpoints = self.checkpoints(kv, owner)
-            published = await (
-                checkpoints.newest() if rollout is None else checkpoints.read(rollout)
-            )
-            return (published or await checkpoints.find(rollout)).head
+            return (await self.checkpoints(kv, owner).known(rollout)).head
 
     async def known_checkpoints(self, owner: SignerName, *, most: int) -> list[RolloutCheckpoint]:
         """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""

@@ -274,14 +274,12 @@ class RolloutCheckpoints:
             raise IntegrityError(f"is the checkpoint of rollout {head.rollout}", where=entry.key)
         return PublishedCheckpoint(head=head, revision=entry.revision, signer=signed.signer)
 
-    async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
-        """Return the checkpoint of a rollout that can be resumed; for `None`, of the newest.
-
-        If the newest is over, no older one takes its place.
+    async def known(self, rollout: RolloutId | None) -> PublishedCheckpoint:
+        """Return the checkpoint of a rollout; of the newest for `None`.
 
         Raises:
             IntegrityError: See `read`.
-            InvalidInputError: The bus has none, it is over, or it is malformed.
+            InvalidInputError: The bus has none, or it is malformed.
         """
         published = await (self.newest() if rollout is None else self.read(rollout))
         if published is None:
@@ -290,6 +288,17 @@ class RolloutCheckpoints:
                 where="rollout",
                 hint="see 'localpuppet rollout list', or name its operator: --operator NAME",
             )
+        return published
+
+    async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
+        """Return the checkpoint of a rollout that can be resumed; see `known`.
+
+        If the newest is over, no older one takes its place.
+
+        Raises:
+            InvalidInputError: It is over.
+        """
+        published = await self.known(rollout)
         if published.head.over:
             summary = published.head.summary
             raise InvalidInputError(

@@ -82,7 +82,9 @@ def decide(state: RolloutState) -> NextAction:
             return NextAction(pause=RolloutPaused(reason=why))
         return NextAction(stop=why)
     if state.differing:
-        return NextAction(pause=RolloutPaused(reason=_not_approved(state), needs_approval=True))
+        turn = min(state.differing)
+        why = f"{turn.node} {state.differing[turn].reason}"
+        return NextAction(pause=RolloutPaused(reason=why, needs_approval=True))
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
@@ -124,17 +126,13 @@ def too_much(state: RolloutState) -> str:
     new = {node: end for node, end in state.failed.items() if node not in state.accepted}
     for node, end in sorted(new.items()):
         if canary and end.node_run in state.turns(end.node_run.step)[:canary]:
-            return f"{node}, a canary, {_did(end.result)}"
+            verb = "is " if end.result is NodeResult.UNRESPONSIVE else ""
+            return f"{node}, a canary, {verb}{end.result}"
     failed = len(state.failed)
     if new and failed > state.allowed:
         nodes = "1 node" if failed == 1 else f"{failed} nodes"
         return f"{nodes} failed; {state.allowed or 'none'} may fail"
     return ""
-
-
-def _not_approved(state: RolloutState) -> str:
-    turn = min(state.differing)
-    return f"{turn.node} {state.differing[turn].reason}"
 
 
 def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutPaused | None:
@@ -148,10 +146,6 @@ def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutP
     elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
         why = f"after the canaries of group {step}, as requested"
     return RolloutPaused(reason=why, point=why) if why and why not in state.passed else None
-
-
-def _did(result: NodeResult) -> str:
-    return f"is {result}" if result is NodeResult.UNRESPONSIVE else str(result)
 
 
 def _due(state: RolloutState, turns: Sequence[NodeRun]) -> NextAction:
@@ -176,14 +170,18 @@ def _some(state: RolloutState, others: Sequence[NodeRun], *, total: int) -> Next
             start=tuple(waiting[: max(options.window - on, 0)]),
             check=tuple(turn for turn in others if turn in state.ends and not state.settled(turn)),
         )
-    size = len(others)
-    if options.batch is not None:
-        size = max(options.batch.of(total), 1)
-    for first in range(0, len(others), size):
-        batch = others[first : first + size]
+    for batch in _batches(options, others, total=total):
         if not all(state.settled(turn) for turn in batch):
             return _closed(state, batch)
     return NextAction()
+
+
+def _batches(
+    options: RolloutOptions, turns: Sequence[NodeRun], *, total: int
+) -> list[Sequence[NodeRun]]:
+    """Return runs in batches that follow each other; without batches, all in one."""
+    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
+    return [turns[start : start + size] for start in range(0, len(turns), size)]
 
 
 def _closed(state: RolloutState, batch: Sequence[NodeRun]) -> NextAction:
@@ -228,14 +226,12 @@ class RolloutSelection(Value):
 
     Attributes:
         title: What it rolls out, for people.
-        consumers: Node → the nodes that consume what it produces; nodes without any are missing.
         checks: Node run → its checks; runs without any are missing.
         needs: What components consume, as far as nodes of the site produce it.
     """
 
     groups: Groups
     title: str
-    consumers: Consumers = field(default_factory=dict)
     checks: Mapping[NodeRun, Checks] = field(default_factory=dict)
     needs: tuple[ExportDependency, ...] = ()
 
@@ -246,15 +242,13 @@ def of_plan(plan: Plan) -> RolloutSelection:
     Raises:
         InvalidInputError: The plan has no node, or too many checks follow a run.
     """
-    needs = needs_of(plan)
     return RolloutSelection(
         groups=refuse_none(
             tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
         ),
         title=_title(", ".join(_applications(plan))),
-        consumers=consumers_of(needs),
         checks=checks_of(plan),
-        needs=needs,
+        needs=needs_of(plan),
     )
 
 
@@ -564,9 +558,7 @@ def _seconds_of(state: RolloutState, turns: Sequence[NodeRun], *, total: int) ->
     if options.window is not None:
         work = sum(state.usual[turn.node] for turn in turns)
         return max(_longest(state, turns), work / options.window)
-    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
-    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
-    return sum(_longest(state, batch) for batch in batches)
+    return sum(_longest(state, batch) for batch in _batches(options, turns, total=total))
 
 
 def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:

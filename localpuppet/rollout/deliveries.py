@@ -5,6 +5,7 @@ previous release. Its agreement to go back is not enough.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -124,7 +125,7 @@ class Deliveries:
         self._began = began
         self._delivery = delivery
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._owed: dict[str, int] = {}  # how often a node began no confirmation
+        self._owed: Counter[NodeName] = Counter()  # how often a node began no confirmation
         self._took: set[tuple[NodeName, DeployAction]] = set()
 
     async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
@@ -251,8 +252,8 @@ class Deliveries:
 
         The node probably has no record of the run.
         """
-        asked = self._owed[end.node_run.node] = self._owed.get(end.node_run.node, 0) + 1
-        return asked >= PATIENT
+        self._owed[end.node_run.node] += 1
+        return self._owed[end.node_run.node] >= PATIENT
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
         """Return the result of a rollback run, verified with the node's own status."""

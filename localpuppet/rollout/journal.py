@@ -254,11 +254,7 @@ class Journals:
                 where=str(self._directory),
                 hint=did_you_mean(wanted, [*known[:50]]),
             )
-        return self.place(wanted)
-
-    def place(self, rollout: RolloutId) -> JournalReader:
-        """Return the journal of a rollout, whether it exists or not."""
-        return JournalReader(self._path(rollout))
+        return JournalReader(self._path(wanted))
 
     def take(self, rollout: RolloutId) -> JournalWriter:
         """Return the locked journal of a rollout, whether it exists or not.
@@ -292,7 +288,7 @@ class Journals:
         for number, rollout in enumerate(self.ids()):
             if number < KEPT_ALWAYS or (number < KEPT_AT_MOST and rollout >= oldest):
                 continue
-            self.place(rollout).remove()
+            JournalReader(self._path(rollout)).remove()
         self._forget_halves(oldest)
 
     def _forget_halves(self, oldest: str) -> None:

@@ -76,13 +76,11 @@ async def take_up(
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
+    own, here = problem is None, wanted in journals.ids()
     published, blind = None, 0
     if wanted is not None:
-        without = problem is None and wanted in journals.ids()
-        published, blind = await _read(
-            heads, wanted, own=problem is None, without=without, note=note
-        )
-    if wanted is None or (published is None and wanted not in journals.ids()):
+        published, blind = await _read(heads, wanted, own=own, here=here, note=note)
+    if wanted is None or (published is None and not here):
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
             if wanted
@@ -90,7 +88,6 @@ async def take_up(
             where="rollout",
             hint="run 'localpuppet rollout list' on the machine where it began",
         )
-    here = wanted in journals.ids()
     if problem is not None:
         await _check_over(journals.open(wanted) if here else None, published, problem)
     journal = journals.take(wanted)
@@ -120,7 +117,7 @@ async def _read(
     rollout: RolloutId,
     *,
     own: bool,
-    without: bool,
+    here: bool,
     note: Callable[[str], None],
 ) -> tuple[PublishedCheckpoint | None, int]:
     """Return the trusted checkpoint of a rollout, and the number of epochs to skip."""
@@ -132,7 +129,7 @@ async def _read(
         note(f"warning: cannot tell whether it was resumed elsewhere: {error}")
         return None, 0
     except (IntegrityError, InvalidInputError) as error:
-        if not without:
+        if not (own and here):
             raise
         note(
             f"warning: resuming from the local journal, because the checkpoint is not trusted:"

@@ -49,11 +49,7 @@ def parse_check(value: Json, where: str) -> Check:
         return _url(value, where, hint="write a command as a list: [/usr/local/bin/probe, --fast]")
     if not isinstance(value, list):
         raise wrong_type(value, "a URL or a list", where)
-    if len(value) > MAX_WORDS:
-        raise InvalidInputError(
-            f"has {len(value)} elements; at most {MAX_WORDS} are allowed", where=where
-        )
-    words = tuple(_word(word, at(where, index)) for index, word in enumerate(value))
+    words = _each(value, where, MAX_WORDS, _word)
     if not words or not words[0].startswith("/"):
         raise InvalidInputError(
             "is not a command: a list whose first element is a path", where=where

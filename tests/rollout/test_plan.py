@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.deciding import MAX_CHECKS, needed, of_plan, one_group, places_of
+from localpuppet.rollout.deciding import (
+    MAX_CHECKS,
+    consumers_of,
+    needed,
+    of_plan,
+    one_group,
+    places_of,
+)
 from localpuppet.rollout.events import ExportDependency, NodeRun
 from localpuppet.rollout.plan import ChainRun, Plan, PlanSelection, make_plan
 from localpuppet.rollout.site import Check, EnvironmentSite, SiteComponent
@@ -444,7 +451,7 @@ def test_a_plan_becomes_groups_with_checks_and_consumers() -> None:
     found = of_plan(plan_of(*parts))
     assert found.groups == ((node(1),), (node(2),), (node(3),))
     assert found.title == "shop"
-    consumers = found.consumers
+    consumers = consumers_of(found.needs)
     assert consumers == {node(1): (node(2), node(3)), node(2): (node(3),)}
     assert needed([node(1)], consumers) == [(node(1), node(2)), (node(1), node(3))]
     assert needed([node(1), node(2), node(3)], consumers) == []
@@ -491,7 +498,7 @@ def test_the_title_has_the_declared_applications_and_the_roles_of_other_nodes() 
 def test_a_node_that_only_queries_another_does_not_need_it() -> None:
     asks = replace(component(2, consumes="asks"), declared=False)
     found = of_plan(plan_of(replace(component(1, produces="asks"), declared=False), asks))
-    assert (found.groups, found.consumers) == (((node(1),), (node(2),)), {})
+    assert (found.groups, consumers_of(found.needs)) == (((node(1),), (node(2),)), {})
 
 
 def test_places_come_from_a_fact_and_a_missing_value_is_an_error() -> None:

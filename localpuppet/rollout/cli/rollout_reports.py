@@ -121,15 +121,10 @@ def list_command(node: NodeApp, operator: str | None, limit: int, as_json: bool)
     if as_json:
         render.emit_json({"schema": 1, "rollouts": rows})
         return
-    if not reports:
-        render.emit("this machine has no rollout")
-        return
-    render.emit(rollout_rows(rows))
     for report in reports.values():
         if isinstance(report, str):
-            _note(report)
-    if len(ids) > limit:
-        _note(f"{len(ids) - limit} older ones: --limit or --json lists them")
+            render.note(report)
+    _print_rollouts(rows, older=len(ids) - limit, nothing="this machine has no rollout")
 
 
 def _list_checkpoints(app: RolloutApp, owner: SignerName, limit: int, *, as_json: bool) -> None:
@@ -138,12 +133,15 @@ def _list_checkpoints(app: RolloutApp, owner: SignerName, limit: int, *, as_json
     if as_json:
         render.emit_json({"schema": 1, "from_bus": True, "rollouts": rows})
         return
-    if not rows:
-        render.emit(f"the bus has no rollout of {owner}")
-        return
-    render.emit(rollout_rows({"caller": owner.caller, **row} for row in rows))
-    if len(checkpoints) > limit:
-        _note(f"{len(checkpoints) - limit} older ones: --limit or --json lists them")
+    rows = [{"caller": owner.caller, **row} for row in rows]
+    older, nothing = len(checkpoints) - limit, f"the bus has no rollout of {owner}"
+    _print_rollouts(rows, older=older, nothing=nothing)
+
+
+def _print_rollouts(rows: list[dict[str, Any]], *, older: int, nothing: str) -> None:
+    render.emit(rollout_rows(rows) if rows else nothing)
+    if older > 0:
+        render.note(f"{older} older ones: --limit or --json lists them")
 
 
 @command("report", exits={0: "success, whatever the result of the rollout"})
@@ -189,14 +187,10 @@ def _newer(app: RolloutApp, reports: Iterable[RolloutReport]) -> dict[RolloutId,
     if not states:
         return {}
     try:
-        return run(app.newer_checkpoints(states, _note))
+        return run(app.newer_checkpoints(states, render.note))
     except LocalpuppetError as error:
-        _note(f"cannot tell whether interrupted rollouts continued elsewhere: {error}")
+        render.note(f"cannot tell whether interrupted rollouts continued elsewhere: {error}")
         return {}
-
-
-def _note(text: str) -> None:
-    render.say(f"# {render.user_text(text)}", err=True)
 
 
 def _show_checkpoint(

@@ -305,7 +305,7 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
         options=options,
         title=selection.title,
         # Needed only to leave nodes out, and large.
-        consumers=selection.consumers if options.skip_unready else {},
+        consumers=deciding.consumers_of(selection.needs) if options.skip_unready else {},
         parent=None if parent is None else parent.began.id,
         salt=salt if approval is None else approval.salt,
         approval=approval,

@@ -271,26 +271,20 @@ def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
 def outcome(report: RolloutReport) -> str:
     """Return the result or the state of a rollout, in a few lines."""
     over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
-    counts = show_counts(report.counts())
-    line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
-    lines = [render.hanging("", line)]
+    counts, rollout = show_counts(report.counts()), report.state.began.id
+    texts = [f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"]
     if over and over.still_held:
         until = report.held_until()
         for node, reason in sorted(over.still_held.items()):
             end = render_run.moment(show_time(until[node]))
-            text = f"{node} may be held until {end}: {render.user_text(reason)}"
-            lines.append(render.hanging("", text))
-        asks = (
-            f"the hold expires then; 'localpuppet rollout stop {report.state.began.id}' asks again"
-        )
-        lines.append(render.hanging("", asks))
+            texts.append(f"{node} may be held until {end}: {render.user_text(reason)}")
+        texts.append(f"the hold expires then; 'localpuppet rollout stop {rollout}' asks again")
     if over and (held := over.held_for_investigation):
         length = show_duration(report.state.began.options.investigate or 0)
         nodes = ", ".join(held[:SHOWN_NODES]) + (", …" if len(held) > SHOWN_NODES else "")
-        lines += [
-            render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
-            f"'localpuppet rollout stop {report.state.began.id}' releases them",
-        ]
+        texts.append(f"kept on hold for {length}, because they failed: {nodes}")
+        texts.append(f"'localpuppet rollout stop {rollout}' releases them")
+    lines = [render.hanging("", text) for text in texts]
     if report.word == PAUSED:
         for turn, difference in sorted(report.state.differing.items()):
             lines += difference_lines(turn, difference)
