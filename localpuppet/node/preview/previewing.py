@@ -13,6 +13,7 @@
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ from localpuppet.node.preview.result import (
     NodePlaceholders,
     PreviewResult,
     PreviewStatistics,
+    ResealedGroup,
     RevisionWarning,
 )
 from localpuppet.node.preview.stored_results import CacheFiller, CacheSearch, PreviewSide
@@ -68,6 +70,11 @@ _HELPER = re.compile(r"((?:.*/)?)lib/(?:puppet_x|puppet/(?:util|property|paramet
 _AT_A_TIME = 32
 _BEFORE, _AFTER = 0, 1
 _ROLE = "role::"
+_SEALED = "sealed/values/"
+# What a sealed value has in clear: `node/sealed/value_file.py`.
+_SEALED_HEAD = re.compile(
+    rb'schema: 1\ngroup: "(?P<group>[^"\n]+)"\nserial: \d+\nnumber: (?P<number>\d+)\n'
+)
 _MAX_NAME = 40  # characters of a revision in the progress
 
 
@@ -148,6 +155,7 @@ class Preview:
             failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
             violations=self._grouping.violations(),
             blind_spots=tuple(blind_spots(self._blind, self._types)),
+            resealed=resealed(base.index, head.index),
             impure=tuple(
                 ImpureNode(node=node, reasons=tuple(sorted(reasons)))
                 for node, reasons in sorted(self._impure.items())
@@ -263,6 +271,19 @@ class Preview:
         else:
             kind = SAME if after.failure.is_like(before.failure) else BOTH
         self._failures.append(NodeFailure(node=node, kind=kind, **field_values(failure)))
+
+
+def resealed(before: ReleaseIndex, after: ReleaseIndex) -> tuple[ResealedGroup, ...]:
+    """Return the groups whose values have other bytes and the same numbers, sorted."""
+    counts = Counter[str]()
+    for name in before.states.keys() & after.states.keys():
+        if name.startswith(_SEALED) and before.state(name) != after.state(name):
+            if DIRECTORY in (before.state(name), after.state(name)):
+                continue
+            old, new = (_SEALED_HEAD.match(index.read(name)) for index in (before, after))
+            if old and new and old["number"] == new["number"]:
+                counts[new["group"].decode("ascii", "replace")] += 1
+    return tuple(ResealedGroup(group=group, values=counts[group]) for group in sorted(counts))
 
 
 def _role(capture: NodeCapture, head: CatalogHead) -> str | None:

@@ -114,6 +114,17 @@ class RevisionWarning(Value):
     text: str
 
 
+class ResealedGroup(Value):
+    """Sealed values that have other bytes, but the numbers that they had.
+
+    Attributes:
+        values: How many.
+    """
+
+    group: str
+    values: int
+
+
 class ImpureNode(Value):
     """A node whose catalog depends on more than its capture and the release.
 
@@ -151,6 +162,7 @@ class PreviewResult(Value):
         groups: Groups of nodes with equal differences, the largest first.
         failures: Nodes that do not compile: new failures first, then by name.
         blind_spots: Changes whose effect is unknown, sorted by file.
+        resealed: Groups whose values were sealed again, sorted; their catalogs stay the same.
         impure: Nodes whose catalogs depend on more than their input, sorted.
         warnings: What `release check` warns of, too: those of HEAD, and what BASE has besides.
         tolerates: Whether nodes that fail as before do not fail the preview.
@@ -164,6 +176,7 @@ class PreviewResult(Value):
     failures: Sequence[NodeFailure] = ()
     violations: Sequence[ForbiddenDifference] = ()
     blind_spots: Sequence[BlindSpot] = ()
+    resealed: Sequence[ResealedGroup] = ()
     impure: Sequence[ImpureNode] = ()
     statistics: PreviewStatistics = field(default_factory=PreviewStatistics)
     warnings: Sequence[RevisionWarning] = ()
@@ -216,6 +229,7 @@ class PreviewResult(Value):
             "failures": [*map(field_values, self.failures)],
             "violations": [*map(field_values, self.violations)],
             "blind_spots": [*map(field_values, self.blind_spots)],
+            "resealed": [*map(field_values, self.resealed)],
             "impure": [*map(field_values, self.impure)],
             "warnings": [*map(field_values, self.warnings)],
             "statistics": field_values(self.statistics),

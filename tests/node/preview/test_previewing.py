@@ -13,7 +13,7 @@ from localpuppet.node.preview.compile_request import CompileRequest, CompileResu
 from localpuppet.node.preview.difference import CHANGED
 from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, choose_shard
 from localpuppet.node.preview.read_set import ReadSet
-from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE
+from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE, ResealedGroup
 from localpuppet.node.preview.stored_results import BATCH_BYTES, CacheFiller, request_of
 from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.releases.release import Release
@@ -327,3 +327,26 @@ def test_no_number_of_paths_makes_a_read_set_large(rig: PreviewRig) -> None:
     assert isinstance(made, ReadSet)
     other = replace(asked, facts={**asked.facts, "b": {"c": 2}})
     assert made.node.values(other) != made.values == made.node.values(asked)
+
+
+def test_values_that_were_only_sealed_again_are_one_line_a_group(rig: PreviewRig) -> None:
+    form = 'schema: 1\ngroup: "{}"\nserial: {}\nnumber: {}\ntype: string\nage: {}\n'
+    before = {
+        "a": form.format("role=db", 1, 7, "YWdl"),
+        "b": form.format("role=db", 1, 7, "YWdl"),
+        "c": form.format("role=web", 1, 7, "YWdl"),
+        "d": form.format("role=web", 1, 7, "YWdl"),
+    }
+    after = {
+        "a": form.format("role=db", 2, 7, "YWdlMQ"),
+        "b": form.format("role=db", 2, 7, "YWdlMQ"),
+        "c": form.format("role=web", 2, 8, "YWdlMQ"),
+        "e": form.format("role=web", 1, 1, "YWdl"),
+    }
+    sides = [
+        {f"sealed/values/common/{key}.yaml": text for key, text in side.items()}
+        for side in (before, after)
+    ]
+    base = write_release(rig.directory / "base", {**SITE, **sides[0]})
+    head = write_release(rig.directory / "head", {**SITE, **sides[1]})
+    assert rig.preview(base, head).resealed == (ResealedGroup(group="role=db", values=2),)

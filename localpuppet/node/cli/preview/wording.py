@@ -171,7 +171,11 @@ def notices(result: PreviewResult) -> list[PreviewNotice]:
     warnings = [
         NoticeRow(message(item.revision), message(item.text), ()) for item in result.warnings
     ]
+    sealed = [
+        NoticeRow(message(item.group), count(item.values, "value"), ()) for item in result.resealed
+    ]
     listed += [
+        PreviewNotice(GOOD, "Sealed again: other bytes, the same numbers", "group", sealed),
         PreviewNotice(WARNING, "Not used, and so in no catalog", "part", warnings),
         PreviewNotice(BAD, "Forbidden by --fail-on", "forbidden change", violations),
         PreviewNotice(WARNING, "Cannot tell what these files change", "file", spots),
