@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
+    from localpuppet.node.sealed.opening import SealedOpener
+    from localpuppet.node.sealed.serving import SealedServer
 
     T = TypeVar("T")
 
@@ -618,7 +620,12 @@ class NodeApp:
         Args:
             base: Other variables than those of this process; `None` for these.
         """
-        from localpuppet.node.puppet.command_line import LeanStart, environment
+        from localpuppet.node.puppet.command_line import (
+            PLACEHOLDERS,
+            SEALED,
+            LeanStart,
+            environment,
+        )
 
         lean = LeanStart(
             flags=installation.lean,
@@ -626,7 +633,8 @@ class NodeApp:
             compiled=self._compiled_directory,
             records=False,
         )
-        return environment(base or program_environment(), lean=lean, more={})
+        more = {SEALED: PLACEHOLDERS}
+        return environment(base or program_environment(), lean=lean, more=more)
 
     def compilation(
         self, release: "Release", environment: str, environments: Path
@@ -1208,6 +1216,7 @@ class NodeApp:
             clock=self.clock,
             confirm=confirm,
             confirmed=confirmed,
+            open_groups=self.open_sealed_groups,
             note=self.note,
         )
 
@@ -1262,12 +1271,60 @@ class NodeApp:
             rollback=self.rollback_in_force,
             fits=self.reader.check_kept,
             variables_of_calls=self.neighbours.variables,
+            sealed=partial(self.sealed_server, note=observer.note),
             after_run=after_run,
             clock=self.clock,
             processes=self.processes,
             documents=self.documents,
             observer=observer,
         )
+
+    def sealed_server(
+        self, release: "Release", *, note: Callable[[str], None]
+    ) -> "SealedServer | None":
+        """Return what opens the sealed values of a release; `None` if nothing is opened."""
+        if release.work_tree or not release.has_sealed_values:
+            return None
+        from localpuppet.base.formats.names import ReleasePath
+        from localpuppet.node.sealed.serving import SealedServer
+
+        source = self.settings.sources.get(ReleasePath(release.name).source)
+        if source is None or source.signers is None:
+            note(
+                f"warning: {release.name} has sealed values, but its source does not require"
+                " signatures: who changes the release reads what is sealed next (set"
+                " require_signed)"
+            )
+        return SealedServer(partial(self.sealed_opener, release.directory))
+
+    def open_sealed_groups(self, release: "Release") -> tuple[str, ...]:
+        """Open the groups of sealed values of a release for this node; return their names.
+
+        Raises:
+            InvalidInputError: A group names this node, and its wrap does not open.
+        """
+        if not release.has_sealed_values:
+            return ()
+        opener = self.sealed_opener(release.directory)
+        if closed := opener.closed_groups(self.require_puppet().settings["certname"]):
+            raise InvalidInputError(
+                f"{', '.join(closed)}: this node is a member, and its key does not open the group",
+                where=f"{release.name}: sealed",
+                hint="seal again for its key: 'localpuppet sealed reseal --replace'",
+            )
+        return opener.opened_groups()
+
+    def sealed_opener(self, directory: Path) -> "SealedOpener":
+        """Return what opens the sealed values below a directory with this node's key."""
+        from localpuppet.base.machine.files import read_user_file
+        from localpuppet.node.sealed.age import parse_identities
+        from localpuppet.node.sealed.opening import SealedOpener
+        from localpuppet.node.sealed.tree import SealedTree
+
+        key = self.settings.state / "keys" / "sealing.key"
+        data = read_user_file(key) if key.exists() else b""
+        identities = parse_identities(data, where=str(key)) if data else ()
+        return SealedOpener(SealedTree.on_disk(directory), identities)
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
         """Return Puppet, or the reason why it cannot be used, for the record."""

@@ -43,7 +43,7 @@ class Started:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
-    keep: int
+    keep: Sequence[int]
     group: str
 
 
@@ -73,12 +73,12 @@ class FakeChild:
         self._clock = FakeClock()
         self._begun = 0.0
 
-    def begin(self, identity: ProcessId, keep: int, clock: "FakeClock") -> None:
+    def begin(self, identity: ProcessId, keep: Sequence[int], clock: "FakeClock") -> None:
         """Start."""
         self.identity = identity
         self._clock = clock
         self._begun = clock.monotonic()
-        self._kept = os.dup(keep)
+        self._kept = os.dup(keep[0])
 
     @property
     def lives(self) -> bool:
@@ -164,7 +164,13 @@ class FakeProcesses:
         return RunningProcess(name=name, words=words, started_at=0.0) if words else None
 
     def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        keep: Sequence[int],
+        group: str,
     ) -> FakeChild:
         if argv[0] not in self.programs:
             raise StateError("cannot be started: No such file or directory", where=argv[0])
@@ -181,7 +187,7 @@ class FakeProcesses:
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
     ) -> Output | None:
         with Path(os.devnull).open("rb") as nothing:
-            child = self.start(argv, env=env, cwd=Path("/"), keep=nothing.fileno(), group="")
+            child = self.start(argv, env=env, cwd=Path("/"), keep=[nothing.fileno()], group="")
         ended = None if self.cancelled else child.wait(timeout)
         child.end(kill=True)
         if ended is None:

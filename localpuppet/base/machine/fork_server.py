@@ -52,7 +52,9 @@ class ForkServerClient:
         self._note = path.with_suffix(".process")
         self._processes = processes
 
-    def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
+    def start(
+        self, request: Mapping[str, Any], *, cwd: Path, keep: Sequence[int], group: str
+    ) -> Child:
         """Start a forked child that does what `request` says, in its own process group.
 
         The child gets this process's limits, priority, processors and umask.
@@ -60,7 +62,8 @@ class ForkServerClient:
         Args:
             request: The request, besides `cwd` and `umask`; JSON. The server receives only the
                 value of `environment`, the key of an environment, or an empty string.
-            keep: A file descriptor that it keeps after localpuppet dies.
+            keep: Descriptors that it keeps after localpuppet dies: the node's lock, and the socket
+                of sealed values if its release has some.
 
         Raises:
             UnavailableError: The server made no child; the message says why.
@@ -73,7 +76,7 @@ class ForkServerClient:
             try:
                 _make_like_us(forked.pid)
                 message = {**request, "cwd": str(cwd), "umask": _umask()}
-                forked.ask(json.dumps(message).encode(), [child.output, keep])
+                forked.ask(json.dumps(message).encode(), [child.output, *keep])
             except BaseException:
                 try:
                     forked.abandon()

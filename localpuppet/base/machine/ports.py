@@ -120,13 +120,19 @@ class Processes(ProcessTable, Protocol):
     """Starts children, and counts the signals that this process receives."""
 
     def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        keep: Sequence[int],
+        group: str,
     ) -> Child:
         """Start a child in its own process group.
 
         Args:
             argv: Absolute program and arguments.
-            keep: A file descriptor that it inherits and keeps after localpuppet dies.
+            keep: Descriptors that it inherits and keeps after localpuppet dies.
 
         Raises:
             StateError: The child cannot be started.

@@ -104,11 +104,18 @@ class SystemProcesses(SystemProcessTable):
                 os.read(self._wakeup, 4096)
 
     def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        keep: Sequence[int],
+        group: str,
     ) -> Child:
         """Start a child; see `base.machine.ports.Processes`."""
         output = make_output(group)
-        os.set_inheritable(keep, True)
+        for descriptor in keep:
+            os.set_inheritable(descriptor, True)
         try:
             pid = spawn(argv, env=env, cwd=cwd, out=output, err=output)
         except OSError as error:
@@ -117,7 +124,8 @@ class SystemProcesses(SystemProcessTable):
                 f"cannot be started: {error.strerror}", where=str(argv[0]), hint="is it installed?"
             ) from error
         finally:
-            os.set_inheritable(keep, False)
+            for descriptor in keep:
+                os.set_inheritable(descriptor, False)
         return SystemChild(self, OwnGroup(pid), output, Cgroup.make(group))
 
     def capture(

@@ -12,8 +12,9 @@ require_relative 'compiled_ruby'
 # connection, checks the peer's user, receives the key of an environment (or an empty line), and
 # forks, or makes the environment server fork (warm_environment.rb); the child sends
 #
-#   hello PID                       and receives, in one message with the descriptors of the output
-#                                   and of the node's lock, LENGTH\n and LENGTH bytes of JSON
+#   hello PID                       and receives, in one message with the descriptors of the output,
+#                                   of the node's lock and perhaps of the socket of sealed values,
+#                                   LENGTH\n and LENGTH bytes of JSON
 #   cold REASON | begun             it declines a warm start and exits; or it continues as Puppet
 #   exiting CODE                    it exits; in case the server dies before it can report that
 #
@@ -119,13 +120,13 @@ module LocalpuppetForkServer
     # Become the requested Puppet; exit without a request, or if the run must start cold.
     def take
       @connection.write("hello #{Process.pid}\n")
-      request, output, lock = receive
+      request, output, *kept = receive
       reason = refusal(request)
       if reason
         @connection.write("cold #{reason}\n")
         exit!(0)
       end
-      become(request, output, lock)
+      become(request, output, kept)
       enter(request)
       @connection.write("begun\n")
       tell_at_exit
@@ -178,7 +179,7 @@ module LocalpuppetForkServer
       "#{file} takes the place of Puppet's own" if file
     end
 
-    def become(request, output, lock)
+    def become(request, output, kept)
       Process.setpgrp
       Dir.chdir(request.fetch('cwd'))
       File.umask(request.fetch('umask'))
@@ -189,8 +190,10 @@ module LocalpuppetForkServer
       [$stdout, $stderr].each { |stream| stream.reopen(output) }
       $stderr.sync = true
       output.close
-      # This process keeps the lock while it lives; its children do not inherit it.
-      LocalpuppetForkServer.const_set(:LOCK, lock)
+      # This process keeps them while it lives: the lock, and perhaps the socket of sealed values. Its
+      # children do not inherit them.
+      LocalpuppetForkServer.const_set(:KEPT, kept)
+      Object.const_set(:LOCALPUPPET_SEALED, kept[1].fileno) if kept[1]
       LocalpuppetCompiledRuby.forked
     end
 

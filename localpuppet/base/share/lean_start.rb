@@ -20,6 +20,11 @@ ENV['LC_ALL'] = locale.empty? ? nil : locale if locale
 begin
   lock = ENV['LOCALPUPPET_LOCK']
   IO.for_fd(Integer(lock, 10), autoclose: false).close_on_exec = true if lock
+  sealed = ENV['LOCALPUPPET_SEALED'] # of the release's sealed values, which the supervisor opens
+  if sealed && sealed.match?(/\A\d+\z/) # not a word for what opens nothing
+    IO.for_fd(Integer(sealed, 10), autoclose: false).close_on_exec = true
+    LOCALPUPPET_SEALED = Integer(sealed, 10)
+  end
 rescue Errno::EBADF
   nil # a wrapper around Puppet closed it: then no child inherits it
 end

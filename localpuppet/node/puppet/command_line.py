@@ -81,6 +81,10 @@ NODE_DOCUMENT = "LOCALPUPPET_NODE_DOCUMENT"
 INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 # Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
 ROOT = "LOCALPUPPET_ROOT"
+# How that Ruby gets sealed values: a descriptor, which the lean start takes away, or a word.
+SEALED = "LOCALPUPPET_SEALED"
+# Nothing is opened: each value is a text with its number.
+PLACEHOLDERS = "placeholders"
 _SHORT = re.compile("-[dtv]+")
 _STORED_TREE = r"/(?:releases|objects)/[0-9a-f]{32,}/"
 _PLACE = re.compile(rf"\(file: [^()\s]*{_STORED_TREE}")
@@ -358,6 +362,11 @@ class LeanStart(Value):
     facter: FacterConf | None = None
     then: Path | None = None
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether Ruby loads the file: RUBYOPT cannot hold a path with spaces."""
+        return bool(self.flags) and not any(map(str.isspace, str(self.file)))
+
 
 def utf8(base: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make Puppet use UTF-8 if the caller (for example cron) sets C."""
@@ -371,6 +380,7 @@ def environment(
     lean: LeanStart,
     more: Mapping[str, str],
     lock: int | None = None,
+    sealed: int | None = None,
 ) -> dict[str, str]:
     """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
 
@@ -379,11 +389,11 @@ def environment(
 
     Args:
         more: More variables for Puppet and its children.
-        lock: The descriptor that Puppet inherits and its children do not: the lean start sets
+        lock, sealed: Descriptors that Puppet inherits and its children do not: the lean start sets
             close-on-exec.
     """
     env = {**base, **more, **utf8(base)}
-    if not lean.flags or any(character.isspace() for character in str(lean.file)):
+    if not lean.is_possible:
         return env
     added = {name: value for name, value in _GC.items() if name not in base}
     options = [*lean.flags, f"-r{lean.file}"]
@@ -396,6 +406,8 @@ def environment(
         added["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
     if lock is not None:
         added["LOCALPUPPET_LOCK"] = str(lock)
+    if sealed is not None:
+        added[SEALED] = str(sealed)
     if lean.compiled is not None:
         added["LOCALPUPPET_COMPILED"] = str(lean.compiled)
         if not lean.records:

@@ -38,7 +38,13 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ports import Child, Processes, ProcessTable
 from localpuppet.base.value import Value
-from localpuppet.node.puppet.command_line import Compilation, FacterConf, LeanStart, environment
+from localpuppet.node.puppet.command_line import (
+    SEALED,
+    Compilation,
+    FacterConf,
+    LeanStart,
+    environment,
+)
 from localpuppet.node.puppet.installation import Installation, find_ruby
 
 if TYPE_CHECKING:
@@ -70,6 +76,7 @@ class PuppetLaunch(Value):
     Attributes:
         base: The caller's environment.
         lock: The descriptor of the node's lock.
+        sealed: The descriptor on which Puppet asks for sealed values; `None` for none.
         environment: The key of the environment whose code the fork server may have read in advance;
             empty if it may not.
     """
@@ -81,6 +88,7 @@ class PuppetLaunch(Value):
     lock: int
     group: str
     environment: str = ""
+    sealed: int | None = None
 
 
 class LaunchedPuppet(Value):
@@ -119,9 +127,20 @@ def launch(
             return LaunchedPuppet(child=_warm(run, fork_server, lean.facter), warm=True)
         except UnavailableError as error:
             reason = str(error)
-    env = environment(run.base, lean=lean, more=run.more, lock=run.lock)
-    child = processes.start(run.argv, env=env, cwd=CWD, keep=run.lock, group=run.group)
+    keep, more = _kept(run), run.more
+    if (
+        run.sealed is not None and not lean.is_possible
+    ):  # all that Puppet starts would inherit the socket
+        keep = [run.lock]
+        more = {**more, SEALED: "puppet.command does not pass RUBYOPT on to Ruby"}
+    sealed = run.sealed if run.sealed in keep else None
+    env = environment(run.base, lean=lean, more=more, lock=run.lock, sealed=sealed)
+    child = processes.start(run.argv, env=env, cwd=CWD, keep=keep, group=run.group)
     return LaunchedPuppet(child=child, cold_reason=reason)
+
+
+def _kept(run: PuppetLaunch) -> list[int]:
+    return [run.lock] if run.sealed is None else [run.lock, run.sealed]
 
 
 def _warm(run: PuppetLaunch, fork_server: "ForkServerClient", facter: FacterConf | None) -> Child:
@@ -134,7 +153,7 @@ def _warm(run: PuppetLaunch, fork_server: "ForkServerClient", facter: FacterConf
         "libdir": run.installation.settings["libdir"],
         "facter": None if facter is None else [str(facter.file), str(facter.cache)],
     }
-    return fork_server.start(request, cwd=CWD, keep=run.lock, group=run.group)
+    return fork_server.start(request, cwd=CWD, keep=_kept(run), group=run.group)
 
 
 def server_command(

@@ -68,6 +68,11 @@ class Release(Value):
         return not (self.mutable or self.work_tree or self.base)
 
     @property
+    def has_sealed_values(self) -> bool:
+        """Whether it has values that only some nodes open."""
+        return (self.directory / "sealed").is_dir()
+
+    @property
     def environment_code(self) -> tuple[Path, ...]:
         """Directories from which Puppet loads code for every module, like its environment's."""
         return tuple(path for path in self.own_code.values() if path != self.site_manifest)

@@ -356,6 +356,12 @@ class TrialPreparation(Value):
         loaded = self.read_input(source)
         release = self.release(directory)
         set_release(release.name)
+        if release.has_sealed_values and not options.noop:
+            raise InvalidInputError(
+                "has sealed values, which a node opens in releases only",
+                where=str(directory),
+                hint="--noop shows what it would do, with placeholders",
+            )
         return PreparedRun(
             loaded=loaded,
             release=release,
@@ -391,6 +397,8 @@ class AssignmentService(Value):
         lock_store: Keeps `gc` away from releases.
         confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
         confirmed: Returns whether an assignment was confirmed.
+        open_groups: Opens the groups of sealed values that name this node; raises an error if one
+            does not open.
     """
 
     own: Path
@@ -406,6 +414,7 @@ class AssignmentService(Value):
     clock: Clock
     confirm: float
     confirmed: Callable[[Assignment], bool]
+    open_groups: Callable[[Release], object]
     note: Callable[[str], None]
 
     def stage(self, wanted: Assignment) -> bool:
@@ -413,8 +422,9 @@ class AssignmentService(Value):
 
         Raises:
             LocalpuppetError: The node rejects the assignment: its input names the release itself, a
-                newer assignment is in force, the release cannot be provided, is not locked or is
-                older than what runs, or the values do not fit it. The assignment in force stays.
+                newer assignment is in force, the release cannot be provided, is not locked, is
+                older than what runs or has sealed values for this node that it cannot open, or the
+                values do not fit it. The assignment in force stays.
         """
         with self.lock_store():
             return self._stage(wanted)
@@ -479,6 +489,7 @@ class AssignmentService(Value):
         loaded = self._read(wanted)
         new = check_newer(wanted, self.assigned.read())
         release = self._provide(wanted)
+        self.open_groups(release)
         self._check_values(loaded.given(wanted), wanted, release)
         return new
 

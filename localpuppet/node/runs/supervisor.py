@@ -18,7 +18,13 @@ from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, 
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.instance_facts import write_facts
-from localpuppet.node.puppet.command_line import ApplyCommand, LeanStart, with_names
+from localpuppet.node.puppet.command_line import (
+    PLACEHOLDERS,
+    SEALED,
+    ApplyCommand,
+    LeanStart,
+    with_names,
+)
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import (
     LaunchedPuppet,
@@ -49,6 +55,7 @@ from localpuppet.node.runs.verdict import (
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.fork_server import ForkServerClient
+    from localpuppet.node.sealed.serving import SealedServer
 
 POLL = 0.05
 # How many chunks are read between two checks of the clock, and at most after Puppet's end.
@@ -145,6 +152,13 @@ def _take(child: Child, log: RunLog, observer: Observer) -> bool:
     return True
 
 
+def _log_of(
+    run: RunDirectory, directories: Mapping[str, str], server: "SealedServer | None"
+) -> RunLog:
+    named = partial(with_names, directories=directories)
+    return RunLog(run.log, named, bytes if server is None else server.mask.hide)
+
+
 @dataclass(eq=False, kw_only=True)
 class Supervisor:
     """Runs Puppet on this node.
@@ -161,6 +175,7 @@ class Supervisor:
         keep_runs, keep_days: How many records are kept, and for how many days.
         fits: Rejects a node document that does not fit the release, before Puppet starts.
         variables_of_calls: Environment variables by which Puppet code reaches localpuppet.
+        sealed: Returns what opens the sealed values of a release; `None` if nothing is opened.
         after_run: Called after a record is closed; raises nothing.
         processes: Starts and ends Puppet.
     """
@@ -186,6 +201,7 @@ class Supervisor:
     rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
     variables_of_calls: Mapping[str, str]
+    sealed: "Callable[[Release], SealedServer | None]"
     after_run: Callable[[RunDirectory, Status], None]
     clock: Clock
     processes: Processes
@@ -337,12 +353,13 @@ class Supervisor:
     ) -> Status:
         run, started, options = record.directory, self.clock.now(), prepared.options
         directories = prepared.release.directories
-        log = RunLog(run.log, partial(with_names, directories=directories))
+        server = self.sealed(prepared.release)
+        log = _log_of(run, directories, server)
         self.observer.command(call.shown())
         child: Child | None = None
         ended: ProcessEnd | None = None
         try:
-            launched = self._start(run, request, call, lock)
+            launched = self._start(run, request, call, lock, server)
             child = launched.child
             record.set_puppet(launched)
             lock.held_by(record.status)
@@ -364,6 +381,7 @@ class Supervisor:
             )
             if ended is None:
                 ended = self._leave_node(lock)
+            self._end_sealed(server, run)
             report, problem = read_report(run.report, started=started, directories=directories)
             ending = PuppetEnd(
                 code=ended.code,
@@ -391,6 +409,7 @@ class Supervisor:
             raise
         finally:
             log.close()
+            self._end_sealed(server, run)
             if child is not None:
                 if ended is None:
                     self._kill(child, lock)
@@ -408,24 +427,38 @@ class Supervisor:
             self._agent_lock.leave()
         return ProcessEnd(code=None, signal=None)
 
+    def _end_sealed(self, server: "SealedServer | None", run: RunDirectory) -> None:
+        for path in () if server is None else server.end(run.path):
+            self.observer.note(f"warning: masked sealed values in {path}, which Puppet had written")
+
     def _start(
-        self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
+        self,
+        run: RunDirectory,
+        request: RunRequest,
+        call: ApplyCommand,
+        lock: NodeLock,
+        server: "SealedServer | None",
     ) -> LaunchedPuppet:
+        words = {SEALED: PLACEHOLDERS} if request.work_tree else {}
         given = PuppetLaunch(
             installation=self._installation(),
             argv=request.command,
             base=self.env,
-            more={**self.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables},
+            more={**self.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables, **words},
             lock=lock.fd,
             group=f"localpuppet-{run.id}",
             environment=call.compilation.key,
+            sealed=None if server is None else server.descriptor,
         )
-        return launch(
+        launched = launch(
             given,
             processes=self.processes,
             lean=self.lean_start,
             fork_server=self.fork_server,
         )
+        if server is not None:
+            server.start()
+        return launched
 
     def _house_keeping(self, status: Status) -> None:
         """Clean up after the run, when a failure cannot harm it any longer."""

@@ -199,11 +199,21 @@ class RunLog:
     """The readable output of one run.
 
     If the disk is full or the output too long, the log is cut and the run continues.
+
+    Args:
+        named: Returns a line with shorter names of files.
+        hide: Returns a line without sealed values.
     """
 
-    def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        named: Callable[[str], str] = str,
+        hide: Callable[[bytes], bytes] = bytes,
+    ) -> None:
         self.cut = ""
         self._named = named
+        self._hide = hide
         self.first_error = ""
         self._size = 0
         self._rest = b""
@@ -224,7 +234,8 @@ class RunLog:
             pieces.append(self._rest)
             self._rest = b""
         for piece in pieces:
-            text = self._named(printable(piece.decode("utf-8", "backslashreplace")))
+            data = self._hide(piece)
+            text = self._named(printable(data.decode("utf-8", "backslashreplace")))
             if not self.first_error and is_final_error(text):
                 self.first_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
             self._write(text)

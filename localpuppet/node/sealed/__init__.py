@@ -1,4 +1,5 @@
 """Sealed values: secrets in a release that only the nodes of a group can open, offline.
 
-private: `age`, `group_file`, `opening`, `tree`, `value_file`.
+acts: `age`, `opening`, `serving`, `tree`.
+private: `group_file`, `value_file`.
 """

@@ -52,3 +52,13 @@ class SealedOpener:
     def opened_groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this holder opens, sorted."""
         return tuple(group.name for group in self.tree.groups() if self.identity(group))
+
+    def closed_groups(self, name: str) -> tuple[str, ...]:
+        """Return the groups that name a node, or have its key, and that it does not open."""
+        keys = {one.recipient for one in self._identities if not one.is_plugin}
+        return tuple(
+            group.name
+            for group in self.tree.groups()
+            if any(name in one.names or one.recipient in keys for one in group.members)
+            and self.identity(group) is None
+        )

@@ -74,7 +74,7 @@ class Bench(ABC):
                 self.argv(program),
                 env={"PATH": os.environ["PATH"]},
                 cwd=Path("/"),
-                keep=lock.fd,
+                keep=[lock.fd],
                 group="localpuppet-test",
             )
         finally:
@@ -287,7 +287,7 @@ def run(system: SystemBench, script: str, **env: str) -> str:
             ["/bin/sh", "-c", script],
             env={"PATH": os.environ["PATH"], **env},
             cwd=Path("/usr"),
-            keep=nothing.fileno(),
+            keep=[nothing.fileno()],
             group="localpuppet-test",
         )
     system.children.append(child)
@@ -314,7 +314,7 @@ def test_kill_ends_descendants_that_left_the_process_group(system: SystemBench) 
         ["/bin/sh", "-c", script],
         env={"PATH": os.environ["PATH"]},
         cwd=Path("/"),
-        keep=lock.fd,
+        keep=[lock.fd],
         group="localpuppet-test",
     )
     system.children.append(child)

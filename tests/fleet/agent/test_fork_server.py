@@ -104,7 +104,7 @@ class Served:
 
     def start(self, request: dict[str, Any]) -> Child:
         with (self.node.root / "lock").open("w") as lock:
-            return self.server.start(request, cwd=Path("/"), keep=lock.fileno(), group="test")
+            return self.server.start(request, cwd=Path("/"), keep=[lock.fileno()], group="test")
 
     def declines(self, **changed: Any) -> str:
         """Return why a request is declined that is another than it should be."""
@@ -223,7 +223,7 @@ def test_a_child_has_the_limits_and_the_priority_of_its_client(served: Served) -
         "from localpuppet.base.machine.fork_server import ForkServerClient\n"
         "from localpuppet.base.machine.processes import SystemProcesses\n"
         "server = ForkServerClient(Path(sys.argv[1]), SystemProcesses())\n"
-        "child = server.start(json.loads(sys.argv[2]), cwd=Path('/tmp'), keep=0, group='x')\n"
+        "child = server.start(json.loads(sys.argv[2]), cwd=Path('/tmp'), keep=[0], group='x')\n"
         "while not child.wait(0.05): pass\n"
         "print(child.read().decode())\n"
     )

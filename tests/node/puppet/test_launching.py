@@ -1,6 +1,7 @@
 """Starting Puppet for a run: warm if possible, otherwise cold, and never twice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ class FakeForkServer(ForkServerClient):
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
-        self.asked: list[tuple[Mapping[str, Any], Path, int, str]] = []
+        self.asked: list[tuple[Mapping[str, Any], Path, Sequence[int], str]] = []
 
-    def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
+    def start(
+        self, request: Mapping[str, Any], *, cwd: Path, keep: Sequence[int], group: str
+    ) -> Child:
         self.asked.append((request, cwd, keep, group))
         if self.problem is not None:
             raise self.problem
@@ -76,7 +79,7 @@ def test_a_warm_start_gets_the_arguments_and_environment_of_a_cold_one(
         "libdir": "/var/lib/puppet/lib",
         "facter": None,
     }
-    assert server.asked == [(request, Path("/"), 0, "localpuppet-1")]
+    assert server.asked == [(request, Path("/"), [0], "localpuppet-1")]
 
 
 def test_if_a_warm_start_is_impossible_puppet_starts_cold_with_a_reason(
@@ -152,3 +155,17 @@ def test_the_state_changes_with_the_ruby_and_with_the_version_of_a_gem(tmp_path:
     newer_gem = ruby_state(ruby, [str(gems)])
     ruby.write_text("3.1.2")
     assert len({before, newer_gem, ruby_state(ruby, [str(gems)])}) == 3
+
+
+@pytest.mark.parametrize(("lean", "kept"), [(LEAN, [0, 9]), (replace(LEAN, flags=()), [0])])
+def test_puppet_gets_the_socket_of_sealed_values_only_if_its_children_do_not(
+    lean: LeanStart, kept: list[int], processes: FakeProcesses, cold: list[Started]
+) -> None:
+    run = replace(RUN, sealed=9)
+    launch(run, processes=processes, lean=lean, fork_server=None)
+    word = cold[0].env["LOCALPUPPET_SEALED"]
+    assert (cold[0].keep, word.isdigit()) == (kept, 9 in kept)
+    assert "LOCALPUPPET_SEALED" in cold[0].env.get("LOCALPUPPET_UNSET", "") or not word.isdigit()
+    server = FakeForkServer()
+    launch(run, processes=processes, lean=lean, fork_server=server)
+    assert server.asked[0][2] == [0, 9]

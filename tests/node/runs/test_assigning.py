@@ -63,6 +63,7 @@ class Site(Provided):
             lock_store=self.site.store.locks.take_for_run,
             clock=self.recorded.clock,
             confirm=0.0,
+            open_groups=lambda _release: None,
             confirmed=lambda assignment: assignment.serial in self.confirmed,
             note=self.notes.append,
         )

@@ -81,13 +81,15 @@ def stage_command(
     if repaired := staging.staging.repaired:
         render.note(f"warning: {staged.release} was repaired: {repaired}")
     node.documents.remember()
+    opened = node.open_sealed_groups(node.resolve(staged.release))
     if as_json:
         render.emit_json(staged.to_dict())
         return
+    sealed = f", opens {', '.join(opened)}" if opened else ""
     render.emit(
         f"staged {staged.release}: commit {staged.pin.commit[:12]},"
         f" {render.counted(len(staged.modules), 'module')},"
-        f" {render.counted(len(staged.sources), 'source')}"
+        f" {render.counted(len(staged.sources), 'source')}{sealed}"
     )
 
 

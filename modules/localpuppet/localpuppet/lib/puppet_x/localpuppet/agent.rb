@@ -49,6 +49,9 @@ module PuppetX
 
       def call(verb, fields, patience)
         question = "#{JSON.generate({ 'verb' => verb }.merge(fields))}\n"
+        # The backend of sealed values is loaded only if a run opens one.
+        raise Error, "#{verb}: has a sealed value, which other nodes would see" if defined?(Sealed) && Sealed.in?(question)
+
         deadline = now + patience
         connection = connect(deadline, patience)
         return answer(@socket, exchange(connection, question, deadline, patience)) if connection

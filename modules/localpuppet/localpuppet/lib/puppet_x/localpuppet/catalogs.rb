@@ -30,7 +30,8 @@ module PuppetX
 
         path = File.join(Puppet[:publicdir], FILE)
         File.open(path, File::WRONLY | File::CREAT | File::TRUNC, 0o600) do |file|
-          file.write(JSON.generate(described(catalog)))
+          text = JSON.generate(described(catalog))
+          file.write(defined?(Sealed) ? Sealed.masked(text) : text)
         end
       rescue JSON::GeneratorError, SystemCallError => e
         Puppet.warning("the catalog of this run is not recorded: #{Program.line(e.message)}")

@@ -118,6 +118,9 @@ module PuppetX
         secret = resource.sensitive_parameters.first
         raise refusal(resource, secret, 'is Sensitive: it would cross the bus, and stand on every node') if secret
 
+        sealed = defined?(Sealed) && { title: resource.title.to_s, **resource.to_hash }.find { |_, value| Sealed.in?(value) }
+        raise refusal(resource, sealed.first, 'has a sealed value: it would cross the bus') if sealed
+
         parameters = {}
         names = [:name, *resource.key_attributes]
         resource.each do |name, value|

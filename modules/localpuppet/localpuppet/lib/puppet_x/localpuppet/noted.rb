@@ -14,7 +14,9 @@ module PuppetX
       def self.note(file, what, line)
         return unless Agent.run
 
-        File.open(File.join(Puppet[:publicdir], file), 'a', 0o600) { |notes| notes.puts(JSON.generate({ schema: 1, **line })) }
+        text = JSON.generate({ schema: 1, **line })
+        text = Sealed.masked(text) if defined?(Sealed)
+        File.open(File.join(Puppet[:publicdir], file), 'a', 0o600) { |notes| notes.puts(text) }
       rescue SystemCallError => e
         Puppet.warning("the inventory does not hear of #{what}: #{e.class.new.message}")
       end

@@ -1,0 +1,193 @@
+"""Runs with sealed values on the real Puppet, warm and cold: what they leave and refuse."""
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.node import Node, make_node
+from tests.rigs.sealed import Sealing
+from tests.rigs.warm.node import WarmNode
+
+# A word in every sealed value of these tests, and in nothing else.
+CANARY = b"canary"
+# A type whose events show values, as types of modules do, and a function that writes to the output.
+SETTING = """
+Puppet::Type.newtype(:app_setting) do
+  newparam(:file, namevar: true) {}
+  newproperty(:value) {}
+end
+Puppet::Type.type(:app_setting).provide(:ruby) do
+  def value = (File.read(resource[:file]) if File.exist?(resource[:file])).to_s
+  def value=(text)
+    File.write(resource[:file], text)
+  end
+end
+"""
+PRINT = """
+Puppet::Functions.create_function(:'app::print') do
+  def print(text)
+    $stdout.puts "printed #{text}"
+    $stderr.puts "on two lines: #{text.inspect}"
+  end
+end
+"""
+# Everything that a manifest can do with a value besides what it is for: the files in `for/`.
+LEAKS = """
+$secret = lookup('db::password')
+$text = $secret.unwrap
+$plain = lookup('db::plain')
+$data = lookup('db::data').unwrap
+file { '@ROOT@/for/sensitive': content => $secret, show_diff => true }
+file { '@ROOT@/for/unwrapped': content => "a=${text}\\nb=${data['user']}\\n", show_diff => true }
+file { '@ROOT@/for/plain': content => $plain, backup => '.bak' }
+file { '@ROOT@/for/tls.key': content => sealed_file('tls.key'), backup => 'puppet' }
+app_setting { '@ROOT@/for/setting': value => $text }
+app_setting { '@ROOT@/for/nested': value => "x ${data['hosts'][0]} y" }
+notify { 'sensitive': message => $secret }
+notify { 'plain': message => "it is ${plain}", withpath => true }
+exec { 'echo': command => "/bin/echo ${text}", logoutput => true }
+exec { 'fails': command => "/bin/sh -c 'echo \\"\\$PW\\"; exit 1'",
+  environment => ["PW=${plain}"] }
+exec { 'looks': provider => shell,
+  command => "env; cat /proc/\\$PPID/environ /proc/*/cmdline; ls -l /proc/self/fd",
+  logoutput => true }
+warning("careful ${text}")
+notice($data)
+app::print($plain)
+"""
+FIRST = {"db::password": "canary-first-password", "db::plain": 'first canary "plain" ü\\'}
+DATA = '{"user": "alice-canary-%s", "hosts": ["canary-host-%s"], "port": 5432}'
+TLS = b"-----BEGIN KEY-----\ncanary-key-line\n\xff\x00canary\n"
+
+
+def seal(sealing: Sealing, turn: str, number: int) -> None:
+    """Give every value of the release a new content."""
+    for key, text in FIRST.items():
+        kind = "plain" if key == "db::plain" else "string"
+        sealing.set(f"common/{key}", text.replace("first", turn), number=number, type=kind)
+    sealing.set("common/db::data", DATA % (turn, turn), number=number, type="data")
+    sealing.set("files/tls.key", TLS + turn.encode(), number=number, type="file")
+
+
+def files_with(root: Path, text: bytes) -> list[str]:
+    """Return the files below a directory with a text in them, packed too, or in their names."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        data = path.read_bytes() if path.is_file() else b""
+        with suppress(zlib.error):
+            data = zlib.decompress(data)
+        if text in data or text in os.fsencode(path.name):
+            found.append(str(path.relative_to(root)))
+    return found
+
+
+@pytest.fixture
+def site(is_warm: bool, tmp_path: Path, puppet_probe: str) -> Iterator[WarmNode]:
+    """Yield a node whose runs start warm, or cold."""
+    made = WarmNode(make_node(tmp_path, puppet_probe), warm=is_warm)
+    yield made
+    made.end()
+    made.node.end()
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_opened_values_are_in_the_files_of_a_manifest_and_nowhere_else(
+    site: WarmNode, is_warm: bool
+) -> None:
+    node = site.node
+    node.write("puppet/conf/puppet.conf", "[main]\nshow_diff = true\nreports = store\n")
+    sealing = Sealing.on(node)
+    module = sealing.directory / "app/lib/puppet"
+    for name, code in (("type/app_setting", SETTING), ("functions/app/print", PRINT)):
+        (module / name).parent.mkdir(parents=True, exist_ok=True)
+        (module / name).with_suffix(".rb").write_text(code)
+    sealing.code(LEAKS.replace("@ROOT@", str(node.root)))
+    (node.root / "for").mkdir()
+    records = []
+    for number, turn in enumerate(("first", "second"), start=1):
+        seal(sealing, turn, number)
+        records.append(site.run())
+        assert records[-1]["exit_code"] == 6, site.text(records[-1]["id"])
+        files = files_with(node.root, CANARY)
+        assert files == [f"for/{name}" for name in NAMES], "and no backup, diff, report or log"
+    assert records[1]["warm"] is is_warm, records[1]["cold_reason"]
+    log = site.text(records[-1]["id"])
+    assert "printed [sealed common/db::plain]" in log
+    assert "[sealed common/db::password]" in log, "the warning"
+    assert "returns: LOCALPUPPET_RUN=" in log
+    assert "returns: LOCALPUPPET_SEALED=" not in log
+    assert "socket:" not in log.partition("looks/returns")[2], "an exec inherits no socket"
+    assert (node.root / "for/tls.key").read_bytes() == TLS + b"second"
+    assert (node.root / "for/nested").read_text() == "x canary-host-second y"
+
+
+NAMES = ("nested", "plain", "sensitive", "setting", "tls.key", "unwrapped")
+REFUSED = {
+    "a node that is no member": (
+        "notify { 'x': message => lookup('web::password') }",
+        "sealed for role=web, not for this node",
+    ),
+    "a title": ("notify { lookup('db::plain'): }", "a title or tag has a sealed value"),
+    "a tag": (
+        "notify { 'x': tag => lookup('db::data').unwrap['user'] }",
+        "a title or tag has a sealed value",
+    ),
+    "a merge": (
+        "notify { 'x': message => lookup('db::data', Hash, 'deep') }",
+        "a sealed value cannot be merged by 'deep'",
+    ),
+    "a value of another place": (
+        "notify { 'x': message => lookup('db::moved') }",
+        "was sealed for another key, group or number",
+    ),
+    "a missing file": ("file { '/x': content => sealed_file('none') }", "has no such file"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_run_says_why_it_does_not_use_a_sealed_value(node: Node, case: str) -> None:
+    code, reason = REFUSED[case]
+    sealing = Sealing.on(node)
+    seal(sealing, "first", 1)
+    sealing.group("role=web", member=False)
+    sealing.set("common/web::password", "canary-of-others", group="role=web")
+    values = sealing.directory / "sealed/values"
+    copied = (values / "common/db::password.yaml").read_bytes()
+    (values / "common/db::moved.yaml").write_bytes(copied)
+    (sealing.directory / "data").mkdir()
+    (sealing.directory / "data/common.yaml").write_text("db::data: {port: 1}\n")
+    sealing.code(code)
+    done = node.run("apply")
+    assert done.code == 1, done.out
+    assert reason in done.out
+    assert files_with(node.root, CANARY) == []
+
+
+def test_opened_values_reach_neither_the_bus_nor_the_catalog_for_it(node: Node) -> None:
+    bus = node.root / "bus.sqlite"
+    buses = {"sqlite": {"path": str(bus)}}
+    node.settings(bus="sqlite", buses=buses, inventory={"catalogs": True})
+    sealing = Sealing.on(node)
+    seal(sealing, "first", 1)
+    attempts = {
+        "@@notify { 'x': message => lookup('db::plain') }": "cannot be exported",
+        "@@notify { 'x': message => lookup('db::password') }": "cannot be exported",
+        "@@notify { lookup('db::plain'): }": "cannot be exported",
+        "query_nodes(\"role=${lookup('db::plain')}\")": "has a sealed value",
+    }
+    for code, reason in attempts.items():
+        sealing.code(code)
+        done = node.run("apply")
+        assert (done.code, reason in done.out) == (1, True), code + done.out
+        assert files_with(node.root, CANARY) == []
+    sealing.code(
+        "$plain = lookup('db::plain')\nexec { '/bin/echo': environment => [\"PW=${plain}\"] }"
+    )
+    done = node.run("apply")
+    assert done.code == 0, done.out
+    assert files_with(node.root, b"[sealed common/db::plain]")[0].startswith("var/catalogs/offered")
+    assert files_with(node.root, CANARY) == []
