@@ -91,7 +91,7 @@ class JournalReader:
         """Leave a command for the process that controls the rollout.
 
         Args:
-            command: The command, see `commands.command.RolloutCommand`.
+            command: The command, see `commands.RolloutCommand`.
             caller: The operator's caller id.
             about: What it refers to, see `SentCommand`.
         """

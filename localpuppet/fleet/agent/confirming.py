@@ -9,7 +9,7 @@
 
 - Each decision is on the disk before the node acts on it, so a kill or a reboot changes nothing.
 - Only a disk error ends the agent from here.
-- `looking` talks to the bus; `deciding` has the rules.
+- `BusProbe` talks to the bus; `confirmation` has the rules.
 """
 
 import asyncio
