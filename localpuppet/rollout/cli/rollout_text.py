@@ -291,11 +291,11 @@ def outcome(report: RolloutReport) -> str:
         if report.state.differing:
             lines.append(_approval_command(report.state))
     lines += _digest_lines(report.state)
-    lines += _where_to_look(report.state)
+    texts = [_where_to_look(report.state)]
     if report.word == PAUSED and report.state.paused is not None:
-        lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
-    if command := _what_goes_on(report):
-        lines.append(render.hanging("", command))
+        texts.append(_who_decides(report.state, report.state.paused))
+    texts.append(_what_goes_on(report))
+    lines += [render.hanging("", text) for text in texts if text]
     return "\n".join(lines)
 
 
@@ -317,18 +317,16 @@ def _what_goes_on(report: RolloutReport) -> str:
     return f"{again} does what did not succeed"
 
 
-def _where_to_look(state: RolloutState) -> list[str]:
-    """Return the command that shows details of the first failed node."""
+def _where_to_look(state: RolloutState) -> str:
+    """Return the command that shows details of the first failed node; may be empty."""
     end = next((end for end in state.failed.values() if end.run), None)
     if end is None:
-        return []
+        return ""
     try:
         run = RunId.parse(end.run or "")
-    except InvalidInputError:  # not a Puppet run, or a malformed report
-        return []
-    return [
-        render.hanging("", f"'localpuppet report {run} --node {end.node_run.node}' shows details")
-    ]
+    except InvalidInputError:  # no Puppet run, or a malformed report
+        return ""
+    return f"'localpuppet report {run} --node {end.node_run.node}' shows details"
 
 
 def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
