@@ -316,12 +316,8 @@ class BusCommandReader:
         if spoken is None:
             return
         problem = self._problem(spoken) or take(spoken.sent_command)
-        reply = answer(
-            self.signer,
-            spoken,
-            problem or {"command": str(spoken.command)},
-            clock=self.clock,
-        )
+        result = problem or {"command": str(spoken.command)}
+        reply = answer(self.signer, spoken, result, clock=self.clock)
         # The bus may deny a reply to this sender; the commands of others must still arrive.
         with suppress(RefusedError):
             await request_client.reply(

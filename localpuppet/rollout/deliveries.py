@@ -186,13 +186,10 @@ class Deliveries:
             return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
             return NodeRunAnswer(end=failed_run(turn, problem_of(answer)))
-        if (
-            deed is DeployAction.ROLL_BACK
-            and (missing := await self._check_reported(turn, serial)) is not None
-        ):
-            return missing
-        self._took.add((turn.node, deed))
-        return None
+        missing = await self._check_reported(turn, serial) if self._is_back(turn) else None
+        if missing is None:
+            self._took.add((turn.node, deed))
+        return missing
 
     async def confirm(self, end: NodeRunEnded, *, epoch: int, serial: int) -> NodeRunAnswer:
         """Return the result of a node run after its release is confirmed; see `_confirm`."""
