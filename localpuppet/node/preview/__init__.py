@@ -2,6 +2,7 @@
 
 values and ports: `compile_request`, `node_capture`, `result`.
 decides: `difference`, `preview_limits`.
+shows: `drawing`, `wording`.
 acts: `engine`, `nodes_directory`, `previewing`, `revisions`, `workspace`.
 private: `cache`, `cache_file`, `read_set`, `release_index`, `stored_results`.
 """

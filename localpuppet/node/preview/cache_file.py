@@ -399,6 +399,12 @@ class CatalogStore:
             stored = self._stored(connection, name)
             return _head(connection, stored)
 
+    def whole(self, name: bytes) -> CanonicalCatalog:
+        """Return a catalog."""
+        with self._file.reading() as connection:
+            stored = self._stored(connection, name)
+            return _part(connection, stored, but=set())
+
     def differing(self, before: bytes, after: bytes) -> tuple[CanonicalCatalog, CanonicalCatalog]:
         """Return the parts of two catalogs that differ, whose difference is that of the wholes."""
         with self._file.reading() as connection:

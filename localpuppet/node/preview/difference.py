@@ -19,7 +19,7 @@ Example: `not difference(catalog, catalog)`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
@@ -304,6 +304,45 @@ def difference(
             )
         ),
     )
+
+
+def restarts(changes: CatalogDifference, after: CanonicalCatalog) -> tuple[str, ...]:
+    """Return the services that a change makes Puppet restart, sorted.
+
+    A changed resource notifies for itself and for what contains it. Notified are a resource and all
+    that it contains. Puppet starts an added service, and restarts none.
+    """
+    targets: dict[str, set[str]] = {}
+    inside: dict[str, set[str]] = {}
+    around: dict[str, set[str]] = {}
+    for source, kind, target in _edges(after.edges, {item.reference for item in after.resources}):
+        if kind == "contains":
+            inside.setdefault(source, set()).add(target)
+            around.setdefault(target, set()).add(source)
+        elif kind == "notifies":
+            targets.setdefault(source, set()).add(target)
+    added = {change.reference for change in changes.resources if change.action == ADDED}
+    changed = {change.reference for change in changes.resources if change.action != REMOVED}
+    notified: set[str] = set()
+    waiting = [*changed]
+    while waiting:
+        for one in _closure(waiting.pop(), around):
+            for other in targets.get(one, ()):
+                fresh = _closure(other, inside) - notified
+                notified |= fresh
+                waiting += fresh
+    services = {name for name in notified if name.startswith("Service[")}
+    return tuple(sorted(services - added))
+
+
+def _closure(start: str, links: Mapping[str, set[str]]) -> set[str]:
+    """Return a name and all that its links lead to."""
+    known, waiting = {start}, [start]
+    while waiting:
+        fresh = links.get(waiting.pop(), set()) - known
+        known |= fresh
+        waiting += fresh
+    return known
 
 
 def without_marks(value: Json) -> Json:

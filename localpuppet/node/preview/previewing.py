@@ -35,6 +35,7 @@ from localpuppet.node.preview.difference import (
     ResourceChange,
     ResourcePattern,
     difference,
+    restarts,
 )
 from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.preview_limits import MAX_SHOWN_FILE, MAX_SHOWN_TEXTS
@@ -57,6 +58,7 @@ from localpuppet.node.preview.result import (
     RevisionWarning,
 )
 from localpuppet.node.preview.stored_results import CacheFiller, CacheSearch, PreviewSide
+from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.command_line import file_name
 
 _FACT = re.compile(r"(?:.*/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)")
@@ -224,7 +226,7 @@ class Preview:
                 differs = difference(*pair, ignore=self._options.ignore)
             if differs or self._served or self._blind:
                 heads = catalogs.head(before.catalog), catalogs.head(after.catalog)
-                self._add(node, differs, heads)
+                self._add(node, differs, heads, after.catalog)
         except DamagedEntryError:
             self._cache.discard(node.name)
             self._lost.append(node)
@@ -242,10 +244,14 @@ class Preview:
                 continue
             heads = CatalogHead.of(first.catalog), CatalogHead.of(second.catalog)
             differs = difference(first.catalog, second.catalog, ignore=self._options.ignore)
-            self._add(node, differs, heads)
+            self._add(node, differs, heads, second.catalog)
 
     def _add(
-        self, node: CapturedNode, differs: CatalogDifference, heads: tuple[CatalogHead, CatalogHead]
+        self,
+        node: CapturedNode,
+        differs: CatalogDifference,
+        heads: tuple[CatalogHead, CatalogHead],
+        after: CanonicalCatalog | bytes,
     ) -> None:
         if self._blind:
             self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
@@ -258,6 +264,10 @@ class Preview:
                 differs,
                 NodePlaceholders.of(node.name, capture.facts),
                 role=_role(capture, heads[_AFTER]),
+                restarts=lambda: restarts(
+                    differs,
+                    self._cache.catalogs.whole(after) if isinstance(after, bytes) else after,
+                ),
             )
 
     def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:

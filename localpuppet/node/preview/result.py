@@ -15,7 +15,7 @@ Memory holds one difference for each group, however many nodes there are.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any, Literal
@@ -67,11 +67,13 @@ class ChangeGroup(Value):
             there are several nodes.
         nodes: The nodes, sorted.
         roles: The roles of these nodes, sorted; empty if they have none.
+        restarts: The services that restart on the first of these nodes, sorted.
     """
 
     difference: CatalogDifference
     nodes: tuple[str, ...]
     roles: tuple[str, ...] = ()
+    restarts: tuple[str, ...] = ()
 
 
 class NodeFailure(Value):
@@ -395,6 +397,7 @@ def failure_groups(failures: Iterable[NodeFailure]) -> tuple[NodeFailureGroup, .
 class _OpenGroup:
     difference: CatalogDifference
     first: CatalogDifference
+    restarts: tuple[tuple[str, ...], tuple[str, ...]]
     nodes: list[str] = field(default_factory=list)
     roles: set[str] = field(default_factory=set)
 
@@ -420,11 +423,13 @@ class DifferenceGrouping:
         placeholders: NodePlaceholders,
         *,
         role: str | None = None,
+        restarts: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """Add the difference of a node; an empty one adds nothing.
 
         Args:
             role: The role of the node; `None` if it has none.
+            restarts: Returns the services that restart on the first node of a group.
         """
         if not difference:
             return
@@ -438,7 +443,11 @@ class DifferenceGrouping:
                 where=node,
                 hint="leave some out with '--ignore', or preview a part with '--shard'",
             )
-        group = self._groups.setdefault(key, _OpenGroup(general, difference))
+        if key not in self._groups:
+            own = restarts()
+            services = own, tuple(sorted(map(placeholders.text, own)))
+            self._groups[key] = _OpenGroup(general, difference, services)
+        group = self._groups[key]
         group.nodes.append(node)
         if role:
             group.roles.add(role)
@@ -455,6 +464,7 @@ class DifferenceGrouping:
                 difference=group.difference if len(group.nodes) > 1 else group.first,
                 nodes=tuple(sorted(group.nodes)),
                 roles=tuple(sorted(group.roles)),
+                restarts=group.restarts[len(group.nodes) > 1],
             )
             for group in self._groups.values()
         )

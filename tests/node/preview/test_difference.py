@@ -24,6 +24,7 @@ from localpuppet.node.preview.difference import (
     ResourceChange,
     ResourcePattern,
     difference,
+    restarts,
     same,
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
@@ -248,6 +249,34 @@ def test_relationships_of_an_added_resource_are_listed_with_it() -> None:
             ),
         )
     )
+
+
+def test_services_restart_if_what_notifies_them_changes() -> None:
+    """A class notifies for what it contains, and a notified resource for what it notifies."""
+
+    def of(content: str, *more: dict[str, Any]) -> CanonicalCatalog:
+        edges = (
+            *(("Class[Web]", "File[/a]"), ("Class[Front]", "Service[front]")),
+            *(("Class[Web]", "Service[own]"), ("Stage[main]", "Class[Web]")),
+        )
+        resources: list[dict[str, Any]] = [
+            {"type": "Stage", "title": "main"},
+            {"type": "Class", "title": "Web", "parameters": {"notify": "Class[Front]"}},
+            {"type": "Class", "title": "Front"},
+            a_file("/a", content=content, notify="Exec[reload]"),
+            a_file("/b", notify="Service[quiet]"),
+            {"type": "Exec", "title": "reload", "parameters": {"notify": "Service[far]"}},
+            *({"type": "Service", "title": name} for name in ("front", "own", "far", "quiet")),
+        ]
+        listed = [{"source": source, "target": target} for source, target in edges]
+        return catalog(*resources, *more, edges=listed)
+
+    before, after = of("1"), of("2")
+    changes = difference(before, after)
+    assert restarts(changes, after) == ("Service[far]", "Service[front]")
+    assert restarts(difference(before, before), before) == ()
+    new = of("1", {"type": "Service", "title": "new"}, a_file("/n", notify="Service[new]"))
+    assert restarts(difference(before, new), new) == (), "it starts, and does not restart"
 
 
 def test_values_of_different_types_differ() -> None:

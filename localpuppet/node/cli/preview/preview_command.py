@@ -14,8 +14,7 @@ from localpuppet.base.machine.files import write_durably
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
-from localpuppet.node.cli.preview import wording
-from localpuppet.node.preview.difference import ParameterChange
+from localpuppet.node.preview import wording
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _show(result: PreviewResult, *, as_json: bool, markdown: str | None, html: str | None) -> None:
     """Write the files, and print the result unless one of them is the standard output."""
-    from localpuppet.node.cli.preview.pages import preview_html, preview_markdown
+    from localpuppet.node.preview.drawing import preview_html, preview_markdown
 
     for name, form in ((markdown, preview_markdown), (html, preview_html)):
         if name == STANDARD_OUTPUT:
@@ -207,6 +206,7 @@ MAX_CHANGES = 15  # of a group
 MAX_LINES = 20  # of a text
 MAX_ROWS = 20  # of failures, blind spots and nodes
 _KINDS = {wording.GOOD: "green", wording.WARNING: "yellow", wording.BAD: "red"}
+_KINDS[wording.ACTIVE] = "cyan"
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
 
@@ -214,7 +214,7 @@ def preview_text(result: PreviewResult) -> str:
     """Return the preview as text, with colours."""
     blocks = [
         [click.style(wording.headline(result), bold=True), wording.revisions(result)],
-        *map(_notice, wording.notices(result)),
+        *map(_notice, (*wording.notices(result), *wording.overview(result))),
         *map(_group, result.groups[:MAX_GROUPS]),
         *_ending(result),
     ]
@@ -222,7 +222,8 @@ def preview_text(result: PreviewResult) -> str:
 
 
 def _notice(notice: wording.PreviewNotice) -> list[str]:
-    block = [click.style(f"{notice.title}:", fg=_KINDS[notice.kind], bold=True)]
+    colon = ":" if notice.rows else ""
+    block = [click.style(f"{notice.title}{colon}", fg=_KINDS[notice.kind], bold=True)]
     for row in notice.rows[:MAX_ROWS]:
         block.append(f"  {row.label}: {row.text}" if row.label else f"  {row.text}")
         if row.nodes:
@@ -235,23 +236,10 @@ def _group(group: ChangeGroup) -> list[str]:
     head = click.style(wording.group_label(group), bold=True)
     block = [f"{head}  {click.style(shown_names(group.nodes), dim=True)}"]
     for line in changes[:MAX_CHANGES]:
-        block.append(click.style(f"  {line.sign} {line.text}", fg=_COLORS[line.sign]))
-        if line.sign == "~":
-            block += [row for change in line.parameters for row in _parameter(change)]
+        all_rows = [*wording.rows(line, most=MAX_LINES, longest=wording.MAX_VALUE)]
+        shown = all_rows if line.sign == "~" else all_rows[:1]
+        block += [click.style(f"  {text}", fg=_COLORS.get(sign)) for sign, text in shown]
     return [*block, *_more(len(changes) - MAX_CHANGES, "change")]
-
-
-def _parameter(change: ParameterChange) -> Iterator[str]:
-    rows = wording.diff_lines(change, most=MAX_LINES)
-    name = wording.message(change.name)
-    if not rows:
-        before, after = wording.values(change)
-        both = f"{before} → {after}" if before != after else f"{after} differs"
-        yield f"      {name}: {both}"
-        return
-    yield f"      {name}:"
-    for row in rows:
-        yield click.style(f"        {row}", fg=_COLORS.get(row[:1]))
 
 
 def _ending(result: PreviewResult) -> Iterator[list[str]]:

@@ -98,7 +98,12 @@ def usual() -> PreviewResult:
         head=HEAD,
         nodes=1_204,
         groups=(
-            ChangeGroup(difference=web, nodes=nodes("web", 26), roles=("web",)),
+            ChangeGroup(
+                difference=web,
+                nodes=nodes("web", 26),
+                roles=("web",),
+                restarts=("Service[nginx]",),
+            ),
             ChangeGroup(difference=database, nodes=nodes("db", 5), roles=("db", "db-replica")),
         ),
         failures=(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.machine.processes import own_umask
-from localpuppet.node.cli.preview.pages import MAX_BYTES
+from localpuppet.node.preview.drawing import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Done, Node

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from localpuppet.node.cli.preview.pages import MAX_BYTES, preview_html, preview_markdown
 from localpuppet.node.preview.difference import CatalogDifference
-from localpuppet.node.preview.result import NEW, NodeFailure, PreviewResult, PreviewRevision
+from localpuppet.node.preview.drawing import MAX_BYTES, preview_html, preview_markdown
+from localpuppet.node.preview.result import NEW, SAME, NodeFailure, PreviewResult, PreviewRevision
 from tests.node.cli.preview.results import HOSTILE, changed, group, hostile, large, usual
 
 _VOID = ("br", "hr", "img", "input", "link", "meta")
@@ -71,6 +71,8 @@ def test_a_preview_starts_with_failures_and_folds_the_details() -> None:
         "#### Forbidden by --fail-on",
         "#### Cannot tell what these files change",
         "#### May differ from run to run, whatever the change",
+        "#### 31 to add, 57 to change, 10 to remove",
+        "#### Services that restart",
         "#### Changes",
         "<details>",
         "<details>",
@@ -139,15 +141,37 @@ def test_a_mention_occurs_only_in_code() -> None:
 def test_the_page_has_all_parts() -> None:
     page = ParsedMarkup(preview_html(usual()))
     assert not page.open
-    assert page.elements["section"] == 8
+    assert page.elements["section"] == 10
     for text in (
         "1,204 nodes: 1,167 unaffected",
+        "31 to add, 57 to change, 10 to remove",
         "2 nodes fail to compile with the change",
         "web26.example.com",
         "Service[nginx-exporter]",
         "37 catalogs compiled",
     ):
         assert text in page.text
+
+
+def test_many_groups_begin_with_the_changes_by_resource_and_numbers_add_up() -> None:
+    result = large(nodes=800, groups=400)
+    shared = changed("/etc/motd", mode=("0644", "0600"))
+    groups = []
+    for one in result.groups:
+        resources = (shared, *one.difference.resources)
+        groups.append(replace(one, difference=replace(one.difference, resources=resources)))
+    failures = [*result.failures, NodeFailure(node="x", kind=SAME, message="m")]
+    result = replace(result, groups=groups, failures=failures, nodes=901)
+    for text in (preview_markdown(result), preview_html(result)):
+        title = "0 to add, 4,800 to change, 0 to remove"
+        assert text.index(title) < text.index("File[/etc/motd]") < text.index("Changes")
+        assert "on 800 nodes" in text
+        (line,) = re.findall(r"901 nodes: [^<*]+", text)
+    page = preview_html(result)
+    tiles = re.findall(r"<b>([\d,]+)</b> ([^<]+)</li>", page)
+    assert tiles[0] == ("901", "nodes")
+    assert line == f"901 nodes: {', '.join(f'{number} {words}' for number, words in tiles[1:])}"
+    assert sum(int(number) for number, _ in tiles[1:]) == 901
 
 
 def test_text_of_the_repository_adds_no_html_element() -> None:

@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.node.cli.preview.pages import preview_html
+from localpuppet.node.preview.drawing import preview_html
 from localpuppet.node.preview.result import PreviewResult
 from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.rollout.site import EnvironmentSite as PlannedSite
@@ -264,7 +264,7 @@ def shown(driver: webdriver.Chrome, words: str) -> str:
 def test_a_search_shows_nodes_resources_and_texts(driver: webdriver.Chrome, tmp_path: Path) -> None:
     opened(driver, tmp_path, usual())
     groups = driver.find_elements("css selector", ".group")
-    assert shown(driver, "DB05 cron") == "2 of 10 shown"
+    assert shown(driver, "DB05 cron") == "2 of 18 shown"
     assert [group.is_displayed() for group in groups] == [False, True]
     assert problems(driver) == []
 

@@ -232,7 +232,7 @@ def test_starting_a_rollout_and_landing_on_it_takes_three_clicks_and_typing(
     site.alice.does("stage", "--no-parse", "site/tags/r3")
     operator.begins()
     operator.follow("Start a rollout")
-    operator.types("#query", "role=nobody")
+    operator.types("#query", "role=cache")
     operator.follow("Show the plan")
     operator.reads(".problem", "No rollout was started", "no node")
     operator.begins()

@@ -37,7 +37,7 @@ from localpuppet.node.puppet.catalog import TYPE_KEY
 from localpuppet.node.puppet.fault import without_prologue
 
 SIGNS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
-GOOD, WARNING, BAD = "good", "warn", "bad"
+GOOD, WARNING, BAD, ACTIVE = "good", "warn", "bad", "active"
 _FAILURES: Mapping[FailureKind, tuple[str, str, str]] = {
     NEW: (BAD, "fail", "to compile with the change"),
     BOTH: (BAD, "fail", "to compile, before the change with another error"),
@@ -91,23 +91,57 @@ class ChangeLine(Value):
     sign: str
     text: str
     parameters: tuple[ParameterChange, ...] = ()
+    is_relationship: bool = False
 
 
 def headline(result: PreviewResult) -> str:
     """Return `1,204 nodes: 1,171 unaffected, 31 change in 2 ways, 2 fail to compile`."""
-    parts = [f"{result.unaffected:,} unaffected"]
-    if result.groups:
-        ways = f" in {len(result.groups):,} ways" if len(result.groups) > 1 else ""
-        parts.append(f"{result.changed:,} {verb(result.changed, 'change')}{ways}")
-    for number, plural, rest in (
-        (result.failing(NEW, BOTH), "fail", " to compile"),
-        (result.failing(UNREADABLE), "have", " no readable capture"),
-        (result.failing(SAME), "fail", " as before"),
-        (result.failing(FIXED), "compile", " again"),
+    parts = ", ".join(f"{number:,} {words}" for _, number, words in counts(result))
+    return f"{count(result.nodes, 'node')}: {parts}"
+
+
+def counts(result: PreviewResult) -> Iterator[tuple[str, int, str]]:
+    """Yield the numbers of nodes, whose sum is that of all: kind, number and words."""
+    yield GOOD, result.unaffected, "unaffected"
+    ways = f" in {len(result.groups):,} ways" if len(result.groups) > 1 else ""
+    for kind, number, plural, rest in (
+        (ACTIVE, result.changed, "change", ways),
+        (BAD, result.failing(NEW, BOTH), "fail", " to compile"),
+        (BAD, result.failing(UNREADABLE), "have", " no readable capture"),
+        (WARNING, result.failing(SAME), "fail", " as before"),
+        (GOOD, result.failing(FIXED), "compile", " again"),
     ):
         if number:
-            parts.append(f"{number:,} {verb(number, plural)}{rest}")
-    return f"{count(result.nodes, 'node')}: {', '.join(parts)}"
+            yield kind, number, f"{verb(number, plural)}{rest}"
+
+
+def overview(result: PreviewResult) -> list[PreviewNotice]:
+    """Return the totals, with the changes by resource, and the services that restart."""
+    changes: dict[tuple[str, str], list[ChangeGroup]] = {}
+    restarts: dict[str, list[str]] = {}
+    totals = dict.fromkeys("+~-", 0)
+    for group in result.groups:
+        for line in lines(group.difference):
+            if not line.is_relationship:
+                changes.setdefault((line.sign, line.text), []).append(group)
+                totals[line.sign] += len(group.nodes)
+        for service in group.restarts:
+            restarts.setdefault(shortened(service, MAX_TITLE), []).extend(group.nodes)
+    if not changes:
+        return []
+    add, change, remove = totals.values()
+    numbers = {key: sum(len(one.nodes) for one in groups) for key, groups in changes.items()}
+    rows = [
+        NoticeRow(f"{sign} {text}", f"on {count(number, 'node')}", ())
+        for (sign, text), number in sorted(numbers.items(), key=lambda item: (-item[1], item[0][1]))
+    ]
+    title = f"{add:,} to add, {change:,} to change, {remove:,} to remove"
+    some = rows if len(result.groups) > 1 else ()  # else they are those of the group
+    listed = [PreviewNotice(ACTIVE, title, "resource", some)]
+    if restarts:
+        services = [NoticeRow("", name, sorted(nodes)) for name, nodes in sorted(restarts.items())]
+        listed.append(PreviewNotice(WARNING, "Services that restart", "service", services))
+    return listed
 
 
 def revisions(result: PreviewResult) -> str:
@@ -134,10 +168,15 @@ def statistics(result: PreviewResult) -> str:
 
 def group_label(group: ChangeGroup) -> str:
     """Return `26 nodes (role=web)`."""
+    role = role_label(group)
+    return f"{count(len(group.nodes), 'node')}{f' ({role})' if role else ''}"
+
+
+def role_label(group: ChangeGroup) -> str:
+    """Return `role=web`, or an empty text."""
     roles = group.roles[:3]
     more = ", …" if len(group.roles) > len(roles) else ""
-    label = f" (role={shortened(', '.join(roles), MAX_TITLE)}{more})" if roles else ""
-    return f"{count(len(group.nodes), 'node')}{label}"
+    return f"role={shortened(', '.join(roles), MAX_TITLE)}{more}" if roles else ""
 
 
 def notices(result: PreviewResult) -> list[PreviewNotice]:
@@ -226,8 +265,34 @@ def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
     for relation in difference.relationships:
         ends = [shortened(name, MAX_TITLE) for name in (relation.source, relation.target)]
         yield ChangeLine(
-            sign=SIGNS[relation.action], text=f"{ends[0]} {relation.relationship} {ends[1]}"
+            sign=SIGNS[relation.action],
+            text=f"{ends[0]} {relation.relationship} {ends[1]}",
+            is_relationship=True,
         )
+
+
+def rows(line: ChangeLine, *, most: int, longest: int) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a diff with their signs: a line, and its parameters.
+
+    Args:
+        most: Lines of a text.
+        longest: Characters of a value.
+    """
+    yield line.sign, f"{line.sign} {line.text}"
+    for change in line.parameters:
+        name, texts = message(change.name), diff_lines(change, most=most)
+        if texts:
+            yield " ", f"    {name}:"
+            yield from ((text[:1], text) for text in texts)
+            continue
+        before, after = values(change, most=longest)
+        if before == after:
+            yield "~", f"~   {name} => {after}"
+            continue
+        if change.before is not None:
+            yield "-", f"-   {name} => {before}"
+        if change.after is not None:
+            yield "+", f"+   {name} => {after}"
 
 
 def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]:
