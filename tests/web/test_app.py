@@ -68,6 +68,18 @@ def test_people_have_access_as_long_as_the_settings_list_them(here: Here) -> Non
     assert not knows(way, "bob", here)
 
 
+def test_people_may_read_releases_if_the_settings_list_them_for_that(here: Here) -> None:
+    way = here.way()
+
+    def reads(name: str) -> bool:
+        return way.reads_code(Visitor(headers={}, certificate=here.issue(name).der))
+
+    assert [reads(name) for name in ("alice", "bob")] == [False, False]
+    here.settings(web={**WEB, "release_readers": ["alice"]})
+    assert [reads(name) for name in ("alice", "bob")] == [True, False]
+    assert here.way(ListenAddress(address="127.0.0.1", port=8443)).reads_code(Visitor(headers={}))
+
+
 def test_without_its_own_certificate_the_dashboard_uses_that_of_the_node(here: Here) -> None:
     identity = {"ca": "ca.pem", "certificate": "fleet.pem", "key": "fleet.key"}
     here.settings(identity=identity, web={"people": ["alice"]})

@@ -62,6 +62,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/?range=90d",
         "/find?text=w",
         "/find?text=zzz",
+        "/compare?a=web01&b=lb01",
     ]
 
 
