@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.value import Value
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.workspace import PreviewWorkspace
     from localpuppet.node.puppet.command_line import ApplyCommand, Compilation, LeanStart
     from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.puppet.launching import CompiledRuby
     from localpuppet.node.releases.branches import CodeSupply, MutableCode
     from localpuppet.node.releases.fetch import Supply
     from localpuppet.node.releases.git.access import GitAccess
@@ -1242,12 +1241,10 @@ class NodeApp:
             # The file may block secret facts: the user must know that it has no effect.
             command = installation.command
             observer.note(f"puppet.facter_conf: {command} does not pass RUBYOPT to Ruby; not used")
-        compiled = self._compiled_ruby()
 
         def after_run(run: "RunDirectory", status: "Status") -> None:
             self.neighbours.after_run(observer.note, run, status)
-            if compiled is not None:
-                compiled.after_run(observer.note)
+            self._compile_missing_ruby(installation, observer.note)
 
         return Supervisor(
             state=settings.state,
@@ -1333,22 +1330,19 @@ class NodeApp:
         except PuppetMissingError as error:
             return error
 
-    def _compiled_ruby(self) -> "CompiledRuby | None":
-        """Return the compiled Ruby; `None` if the site disables it."""
-        from localpuppet.base.machine.processes import start_apart
-        from localpuppet.node.puppet.launching import CompiledRuby
+    def _compile_missing_ruby(
+        self, installation: "Installation | PuppetMissingError", note: Callable[[str], None]
+    ) -> None:
+        from localpuppet.node.puppet.launching import compile_missing_ruby
 
-        if (directory := self._compiled_directory) is None:
-            return None
-        env = program_environment()
-        return CompiledRuby(
-            directory,
-            script=shared_file("compile_ruby.rb"),
-            command=lambda: Path(self.require_puppet().command),
-            start=partial(start_apart, env=env),
-            path=env["PATH"],
-            min_free=self.settings.min_free,
-        )
+        directory, env = self._compiled_directory, program_environment()
+        if directory is None or isinstance(installation, PuppetMissingError):
+            return
+        command, min_free = Path(installation.command), self.settings.min_free
+        try:
+            compile_missing_ruby(directory, command, env=env, min_free=min_free)
+        except StateError as error:
+            note(f"could not compile Ruby for the next run: {error}")
 
     def _call(
         self,

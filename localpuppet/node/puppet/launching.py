@@ -21,13 +21,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import BusyError, LocalpuppetError, UnavailableError
+from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.machine.files import (
     disk_errors,
     make_private,
@@ -36,6 +36,7 @@ from localpuppet.base.machine.files import (
     replace_file,
     replace_link,
 )
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Child, Processes, ProcessTable
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.command_line import (
@@ -193,42 +194,30 @@ def server_command(
 MOST = 128 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledRuby:
-    """The compiled Ruby on this node.
+def compile_missing_ruby(
+    directory: Path, command: Path, *, env: Mapping[str, str], min_free: int
+) -> None:
+    """Start compiling the Ruby files that lacked compiled code in earlier runs, if any.
 
-    Attributes:
-        directory: Its directory; the first run that lacks compiled code creates it.
-        command: Returns Puppet's command, whose interpreter compiles.
-        start: Starts a detached command in the environment of runs.
-        path: The directories to search for an interpreter, like `PATH`.
+    Args:
+        directory: The compiled Ruby; the first run that lacks compiled code creates it.
+        command: Puppet's command, whose interpreter compiles.
+        env: The environment of runs.
         min_free: Bytes that must stay free on the disk.
+
+    Raises:
+        StateError: The interpreter cannot be started.
     """
+    from localpuppet.base.machine.processes import start_apart
 
-    directory: Path
-    _: KW_ONLY
-    script: Path
-    command: Callable[[], Path]
-    start: Callable[[Sequence[str]], None]
-    path: str
-    min_free: int
-
-    def after_run(self, note: Callable[[str], None]) -> None:
-        """Start compiling the files that lacked compiled code, if any.
-
-        Args:
-            note: Takes the reason if compiling is impossible.
-        """
-        if not (self.directory / "wanted").exists():
-            return
-        if shutil.disk_usage(self.directory).free < self.min_free + MOST:
-            return
-        try:
-            ruby = find_ruby(self.command(), self.path)
-            if ruby is not None:
-                self.start([str(ruby), str(self.script), str(self.directory)])
-        except LocalpuppetError as error:
-            note(f"could not compile Ruby for the next run: {error}")
+    if not (directory / "wanted").exists():
+        return
+    if shutil.disk_usage(directory).free < min_free + MOST:
+        return
+    ruby = find_ruby(command, env["PATH"])
+    if ruby is not None:
+        script = shared_file("compile_ruby.rb")
+        start_apart([str(ruby), str(script), str(directory)], env=env)
 
 
 def make_environment(compilation: Compilation) -> None:

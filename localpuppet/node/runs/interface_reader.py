@@ -310,8 +310,8 @@ class InterfaceReader:
 
     def read_composed(
         self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
-    ) -> bool:
-        """Read a release that is not yet named on this node; return whether a parser exists.
+    ) -> None:
+        """Read a release that is not yet named on this node, and keep its interface.
 
         If Puppet is not installed yet (for example while building an image), nothing is read.
 
@@ -322,10 +322,9 @@ class InterfaceReader:
         try:
             installation = self.installed()
         except PuppetMissingError:
-            return False
+            return
         parser = self.parser(installation)
         self.interfaces.read_composed(staged, modulepath, own_code, parser)
-        return True
 
     def read_staged(self, release: Release) -> str:
         """Keep the interface of a staged release; return the reason if that was not done.
@@ -339,8 +338,10 @@ class InterfaceReader:
             installation = self.installed()
         except PuppetMissingError as error:
             return f"not parsed: {error}"
-        with self.store.locks.take_for_changes():
-            interface = self._read(release, installation, keep=True)
+        interface = self.interfaces.kept(release)
+        if interface is None or interface.puppet != installation.version:
+            with self.store.locks.take_for_changes():
+                interface = self._read(release, installation, keep=True)
         interface.refuse_problems()
         return ""
 
@@ -398,17 +399,3 @@ class InterfaceReader:
             return self.interfaces.read(release, self.parser(installation), keep=keep)
         finally:
             progress.close()
-
-
-class ParseBeforeSwitch:
-    """Approves a release for `ReleaseStaging` if Puppet's parser can read it."""
-
-    def __init__(self, reader: InterfaceReader) -> None:
-        self._reader = reader
-        self.given = False  # a release that was here already is not asked about
-
-    def __call__(
-        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
-    ) -> None:
-        """Keep the interface; see `InterfaceReader.read_composed` for errors."""
-        self.given = self._reader.read_composed(staged, modulepath, own_code)

@@ -26,7 +26,7 @@ from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import LOCK
-from localpuppet.node.runs.interface_reader import InterfaceReader, ParseBeforeSwitch
+from localpuppet.node.runs.interface_reader import InterfaceReader
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.rollback_service import RollbackService
 from localpuppet.node.runs.run_records import GoodRuns, Records
@@ -194,16 +194,15 @@ class ReleaseProvider:
             return self.resolve(path)
 
         reader = self.reader()
-        approve = ParseBeforeSwitch(reader)
         if package is not None:
             self.tools().install(package)
-        with self.staging(f"staging {path}", approve) as staging:
+        with self.staging(f"staging {path}", reader.read_composed) as staging:
             if package is not None:
                 staging.stage_installed(path)
             else:
                 staging.stage(path)
         release = replace(self.resolve(path), repaired=staging.staging.repaired)
-        if not approve.given and reader.interfaces.kept(release) is None:
+        if reader.interfaces.kept(release) is None:  # a release that was here already
             reader.read_staged(release)
         return release
 

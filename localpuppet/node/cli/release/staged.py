@@ -62,22 +62,16 @@ def stage_command(
     if not path.is_tag and pack is None:
         _stage_mutable(node, path, as_json=as_json)
         return
-    reader = approve = None
-    if not no_parse:
-        from localpuppet.node.runs.interface_reader import ParseBeforeSwitch
-
-        reader = node.reader
-        approve = ParseBeforeSwitch(reader)
+    reader = None if no_parse else node.reader
+    approve = None if reader is None else reader.read_composed
     with node.repository(f"staging {path}") as repository:
         staging = node.package_staging(repository, approve, accept_moved=accept_moved)
         if pack is not None:
             staged = staging.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = staging.stage(path, refresh=refresh, accept_moved=accept_moved)
-    if reader is not None and approve is not None and not approve.given:
-        left_out = reader.read_staged(node.resolve(staged.release))
-        if left_out:
-            render.note(f"warning: {left_out}")
+    if reader is not None and (left_out := reader.read_staged(node.resolve(staged.release))):
+        render.note(f"warning: {left_out}")
     if repaired := staging.staging.repaired:
         render.note(f"warning: {staged.release} was repaired: {repaired}")
     node.documents.remember()
