@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,16 +30,14 @@ from localpuppet.base.errors import (
     gather_unavailable,
 )
 from localpuppet.base.machine.files import disk_errors, make_private
+from localpuppet.node.releases.git import signatures
 from localpuppet.node.releases.git.access import ask_failure, fetch_failure, raise_failures
 from localpuppet.node.releases.git.git_names import TagObject, countersignature_refs, judge
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
-from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.limits import MAX_GIT_FILE, Budget
 
 # Below the state directory.
 PLACE = "mirrors"
-# Returns the error for what git said.
-Failure = Callable[[str], LocalpuppetError]
 
 
 def mirror_name(url: str) -> str:
@@ -46,68 +45,9 @@ def mirror_name(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
-def fetch(
-    program: GitProgram, mirror: Path, url: str, refspecs: Sequence[str], *, failure: Failure
-) -> None:
-    """Fetch refs into a mirror, without their history.
-
-    Args:
-        mirror: The mirror; created if missing.
-        failure: Returns the error for a message of git.
-
-    Raises:
-        InvalidInputError: The repository has no such tag.
-        UnavailableError: The repository or a ref cannot be fetched.
-        IntegrityError: The server sent corrupt data.
-    """
-    _ready(mirror)
-    _run(program, mirror, url, refspecs, depth=("--depth=1",), failure=failure)
-
-
-def fetch_commits(
-    program: GitProgram, mirror: Path, url: str, commits: Sequence[str], *, failure: Failure
-) -> None:
-    """Fetch commits into a mirror.
-
-    If a server does not send commits by id, all branches and tags are fetched with their history.
-
-    Raises:
-        UnavailableError: The repository or a commit cannot be fetched.
-        IntegrityError: The server sent corrupt data.
-    """
-    refspecs = [f"+{commit}:refs/commits/{commit}" for commit in commits]
-    with suppress(UnavailableError):
-        fetch(program, mirror, url, refspecs, failure=failure)
-        return
-    everything = ["+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]
-    _ready(mirror)
-    shallow = (mirror / "shallow").exists()
-    depth = ("--unshallow",) if shallow else ()
-    _run(program, mirror, url, everything, depth=depth, failure=failure)
-    for commit in commits:
-        gone = UnavailableError(
-            f"has no commit {commit}",
-            where=url,
-            hint="check that a branch or tag still contains it",
-        )
-        _name(program, mirror, commit, gone)
-
-
-def _name(program: GitProgram, mirror: Path, commit: str, gone: UnavailableError) -> None:
-    program.run(
-        mirror, "update-ref", f"refs/commits/{commit}", commit, failure=lambda _error_text: gone
-    )
-
-
-def has_commit(mirror: Path, commit: str) -> bool:
-    """Return whether a commit was fetched."""
-    return (mirror / "refs" / "commits" / commit).is_file()
-
-
-def _ready(mirror: Path) -> None:
-    if not (mirror / "HEAD").exists():
-        _make(mirror)
-    _sweep(mirror)
+def _gone(url: str, commit: str, _error_text: str) -> UnavailableError:
+    hint = "check that a branch or tag still contains it"
+    return UnavailableError(f"has no commit {commit}", where=url, hint=hint)
 
 
 def _sweep(mirror: Path) -> None:
@@ -130,35 +70,6 @@ def _make(mirror: Path) -> None:
         shutil.rmtree(new, ignore_errors=True)  # another process was faster
         if not (mirror / "HEAD").exists():
             raise
-
-
-def _run(
-    program: GitProgram,
-    mirror: Path,
-    url: str,
-    refspecs: Sequence[str],
-    *,
-    depth: Sequence[str],
-    failure: Failure,
-) -> None:
-    try:
-        program.ask(
-            url,
-            mirror,
-            "fetch",
-            "--quiet",
-            *depth,
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--end-of-options",
-            url,
-            *refspecs,
-            failure=failure,
-        )
-    except LocalpuppetError:
-        _sweep(mirror)  # half of a pack may be gigabytes
-        raise
 
 
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
@@ -237,11 +148,9 @@ class Git:
     def _fetch_many(
         self, wanted: Mapping[str, Sequence[str]]
     ) -> Generator[list[tuple[str, str]], None, None]:
-        def fetch(url: str) -> None:
-            self._fetch_one(url, wanted[url])
-
         arrived: list[tuple[str, str]] = []
-        with closing(self._several(list(wanted), fetch)) as results:
+        work = self._several(list(wanted), lambda url: self._fetch_one(url, wanted[url]))
+        with closing(work) as results:
             for done, (url, _) in enumerate(results, 1):
                 arrived += [(url, name) for name in wanted[url]]
                 if done % TREES_AT_ONCE == 0 or done == len(wanted):
@@ -340,16 +249,44 @@ class Git:
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
         self._fetch_refs(url, tags, [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags])
 
-    def _fetch_refs(self, url: str, tags: Iterable[str], refspecs: Sequence[str]) -> None:
-        fetch(
-            self._program,
-            self._mirror(url),
-            url,
-            refspecs,
-            failure=lambda error_text: fetch_failure(
-                url, tags, error_text, name=self._names.get(url, "")
-            ),
-        )
+    def _fetch_refs(
+        self,
+        url: str,
+        names: Iterable[str],
+        refspecs: Sequence[str],
+        *,
+        depth: Sequence[str] = ("--depth=1",),
+    ) -> None:
+        """Fetch refs into a mirror.
+
+        Args:
+            names: What is fetched, for messages.
+            depth: The option for how much history comes with it; by default none.
+        """
+        mirror = self._mirror(url)
+        if not (mirror / "HEAD").exists():
+            _make(mirror)
+        _sweep(mirror)
+        try:
+            self._program.ask(
+                url,
+                mirror,
+                "fetch",
+                "--quiet",
+                *depth,
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--no-recurse-submodules",
+                "--end-of-options",
+                url,
+                *refspecs,
+                failure=lambda error_text: fetch_failure(
+                    url, names, error_text, name=self._names.get(url, "")
+                ),
+            )
+        except LocalpuppetError:
+            _sweep(mirror)  # half of a pack may be gigabytes
+            raise
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
         """Bring commits into their mirrors, several repositories at a time.
@@ -363,22 +300,25 @@ class Git:
         """
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
-            if not has_commit(self._mirror(url), commit):
+            if not (self._mirror(url) / "refs" / "commits" / commit).is_file():
                 wanted.setdefault(url, []).append(commit)
 
-        def fetch_from(url: str) -> None:
-            fetch_commits(
-                self._program,
-                self._mirror(url),
-                url,
-                wanted[url],
-                failure=lambda error_text: fetch_failure(
-                    url, ["commits"], error_text, name=self._names.get(url, "")
-                ),
-            )
-
-        for _ in self._several(list(wanted), fetch_from):
+        for _ in self._several(list(wanted), lambda url: self._fetch_from(url, wanted[url])):
             pass
+
+    def _fetch_from(self, url: str, commits: Sequence[str]) -> None:
+        """Fetch commits; all branches and tags if the server does not send commits by their id."""
+        refspecs = [f"+{commit}:refs/commits/{commit}" for commit in commits]
+        with suppress(UnavailableError):
+            self._fetch_refs(url, ["commits"], refspecs)
+            return
+        mirror = self._mirror(url)
+        everything = ["+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]
+        depth = ("--unshallow",) if (mirror / "shallow").exists() else ()
+        self._fetch_refs(url, ["commits"], everything, depth=depth)
+        for commit in commits:
+            ref, failure = f"refs/commits/{commit}", partial(_gone, url, commit)
+            self._program.run(mirror, "update-ref", ref, commit, failure=failure)
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the tree ids of fetched commits.
@@ -452,7 +392,7 @@ class Git:
             make_bare(Path(name), alternates=mirrors)
             yield Path(name)
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> signatures.TagSigner:
         """Verify a tag's own signature with pinned keys; return the signer.
 
         Args:
@@ -465,14 +405,12 @@ class Git:
         tag_object = self.tag(url, tag)
         if not tag_object.annotated:
             raise IntegrityError("is not annotated, so it has no signature", where=where)
-        from localpuppet.node.releases.git.signatures import pinned
-
-        with pinned(self._program, signers) as keys:
+        with signatures.pinned(self._program, signers) as keys:
             return keys.verify(self._mirror(url), tag_object.id, where=where)
 
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
-    ) -> Sequence[Countersignature]:
+    ) -> Sequence[signatures.Countersignature]:
         """Judge the fetched countersignatures of a fetched tag.
 
         Args:
@@ -486,8 +424,6 @@ class Git:
             UnavailableError: The repository cannot be fetched.
             IntegrityError: The tag has too many, or the server sent corrupt data.
         """
-        from localpuppet.node.releases.git import signatures
-
         if refresh:
             refs = signatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
             if refs:
