@@ -946,10 +946,9 @@ class NodeApp:
     @cached_property
     def reader(self) -> "InterfaceReader":
         """The reader of interfaces."""
-        from localpuppet.node.runs.interface_reader import InterfaceReader, KeptInterfaces
+        from localpuppet.node.runs.interface_reader import InterfaceReader
 
         return InterfaceReader(
-            KeptInterfaces(self.settings.state),
             store=self.store,
             installed=self.require_puppet,
             parser=self._parser,
@@ -990,7 +989,6 @@ class NodeApp:
     def garbage(self) -> "GarbageCollector":
         """Return what removes releases and trees that no run or rollback needs."""
         from localpuppet.node.releases.staging import GarbageCollector
-        from localpuppet.node.runs.interface_reader import KeptInterfaces
 
         settings = self.settings
         return GarbageCollector(
@@ -999,7 +997,7 @@ class NodeApp:
             named=self._named_apps,
             good=self.good_runs.releases,
             in_use=self.records.in_use,
-            forget=KeptInterfaces(settings.state).forget,
+            forget=self.reader.forget,
             urls=[source.url for source in settings.sources.values()],
             keep_staged=settings.gc.keep_staged,
         )

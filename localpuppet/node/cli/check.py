@@ -133,9 +133,9 @@ def _puppet_state(node: NodeApp) -> list[str]:
 
 def _needs(node: NodeApp, release: "Release", *, parse: bool) -> list[str]:
     """Return the known requirements of the release's code that this node lacks."""
-    from localpuppet.node.runs.interface_reader import KeptInterfaces, modules_in
+    from localpuppet.node.runs.interface_reader import modules_in
 
-    interface = KeptInterfaces(node.settings.state).kept(release)
+    interface = node.reader.kept(release)
     if interface is None and parse:
         interface = node.reader.interface_of(release)
     if interface is None:

@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,86 +135,6 @@ class Parser:
             ) from error
 
 
-class KeptInterfaces:
-    """The interfaces of the staged releases on this node."""
-
-    def __init__(self, state: Path) -> None:
-        self._releases = state / "releases"
-        self._directory = state / "interfaces"
-
-    def kept(self, release: Release) -> Interface | None:
-        """Return the interface that was kept when `release` was staged.
-
-        `None` if the release is not staged, or no readable interface was kept.
-        """
-        file = self._file(release)
-        return None if file is None else _read(file, names(release))
-
-    def read(self, release: Release, parser: Parser, *, keep: bool) -> Interface:
-        """Return the interface of `release`; ask Puppet if none is kept.
-
-        Args:
-            parser: Used if no interface is kept, or one of another Puppet version.
-            keep: Keep the interface of a staged release, problems included. The caller then holds
-                the store's lock.
-
-        Raises:
-            PuppetMissingError: Puppet's parser does not work.
-        """
-        kept = self.kept(release)
-        if kept is not None and kept.puppet == parser.version:
-            return kept
-        interface = parser.ask(
-            release.modulepath, names=list(map(str, release.names)), own_code=release.own_code
-        )
-        file = self._file(release)
-        if keep and file is not None:
-            self._write(file, interface)
-        return interface
-
-    def read_composed(
-        self,
-        staged: StagedRelease,
-        modulepath: Mapping[str, Path],
-        own_code: Mapping[str, Path],
-        parser: Parser,
-    ) -> None:
-        """Keep the interface of a release that is not yet named on this node.
-
-        Args:
-            modulepath: Directories by their later names on the node.
-            own_code: See `Parser.ask`.
-            parser: Used if no interface is kept, or one of another Puppet version.
-
-        Raises:
-            InvalidInputError: Puppet cannot parse the release; no interface is kept.
-            PuppetMissingError: Puppet's parser does not work.
-        """
-        file = self._directory / f"{staged.composition}.json"
-        kept = _read(file, [*modulepath, *own_code])
-        if kept is not None and kept.puppet == parser.version:
-            kept.refuse_problems()
-            return
-        interface = parser.ask(list(modulepath.values()), names=list(modulepath), own_code=own_code)
-        interface.refuse_problems()
-        self._write(file, interface)
-
-    def _write(self, file: Path, interface: Interface) -> None:
-        make_private(self._directory)
-        remove_half_written(self._directory)
-        write_json(file, interface.to_dict())
-
-    def forget(self, composition: str) -> None:
-        """Remove the interface of a composition that was removed."""
-        remove(self._directory / f"{composition}.json")
-
-    def _file(self, release: Release) -> Path | None:
-        """Return the file for a staged release: its directory is named by the composition."""
-        if release.directory.parent != self._releases:
-            return None
-        return self._directory / f"{release.directory.name}.json"
-
-
 def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
     """Return the interface in a file; `None` if it is missing or unreadable."""
     try:
@@ -290,9 +210,9 @@ def _defined_in(site_manifest: Path) -> set[str]:
     return {name.rpartition("::")[2] for text in texts for name in _CLASS.findall(text)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterfaceReader:
-    """Reads the interfaces of releases with Puppet's parser.
+    """Reads the interfaces of releases with Puppet's parser, and keeps those of staged ones.
 
     Attributes:
         store: Locked while an interface is written.
@@ -300,37 +220,68 @@ class InterfaceReader:
         elsewhere: What else may define classes or hold data.
     """
 
-    interfaces: KeptInterfaces
-    _: KW_ONLY
     store: Store
     installed: Callable[[], Installation]
     parser: Callable[[Installation], Parser]
     elsewhere: Elsewhere
     observe: Callable[[str], Progress]
 
+    def kept(self, release: Release) -> Interface | None:
+        """Return the interface that was kept when a release was staged.
+
+        `None` if the release is not staged, or no readable interface was kept.
+        """
+        if release.directory.parent != self.store.directory / "releases":
+            return None
+        return _read(self._file(release.directory.name), names(release))
+
+    def forget(self, composition: str) -> None:
+        """Remove the interface of a composition that was removed."""
+        remove(self._file(composition))
+
+    def _file(self, composition: str) -> Path:
+        return self.store.directory / "interfaces" / f"{composition}.json"
+
+    def _write(self, composition: str, interface: Interface) -> None:
+        file = self._file(composition)
+        make_private(file.parent)
+        remove_half_written(file.parent)
+        write_json(file, interface.to_dict())
+
     def read_composed(
         self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> None:
-        """Read a release that is not yet named on this node, and keep its interface.
+        """Keep the interface of a release that is not yet named on this node.
 
         If Puppet is not installed yet (for example while building an image), nothing is read.
 
+        Args:
+            modulepath: Directories by their later names on the node.
+            own_code: See `Parser.ask`.
+
         Raises:
-            InvalidInputError: Puppet cannot parse the release.
+            InvalidInputError: Puppet cannot parse the release; no interface is kept.
             PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self.installed()
         except PuppetMissingError:
             return
-        parser = self.parser(installation)
-        self.interfaces.read_composed(staged, modulepath, own_code, parser)
+        kept = _read(self._file(staged.composition), [*modulepath, *own_code])
+        if kept is not None and kept.puppet == installation.version:
+            kept.refuse_problems()
+            return
+        interface = self.parser(installation).ask(
+            list(modulepath.values()), names=list(modulepath), own_code=own_code
+        )
+        interface.refuse_problems()
+        self._write(staged.composition, interface)
 
     def read_staged(self, release: Release) -> str:
         """Keep the interface of a staged release; return the reason if that was not done.
 
         Raises:
-            InvalidInputError: Puppet cannot parse the release.
+            InvalidInputError: Puppet cannot parse the release; its interface is kept.
             BusyError: Another process holds the store's lock.
             PuppetMissingError: Puppet is installed, and its parser does not work.
         """
@@ -338,10 +289,12 @@ class InterfaceReader:
             installation = self.installed()
         except PuppetMissingError as error:
             return f"not parsed: {error}"
-        interface = self.interfaces.kept(release)
+        interface = self.kept(release)
         if interface is None or interface.puppet != installation.version:
             with self.store.locks.take_for_changes():
-                interface = self._read(release, installation, keep=True)
+                interface = self._read(release, installation)
+                if release.directory.parent == self.store.directory / "releases":
+                    self._write(release.directory.name, interface)
         interface.refuse_problems()
         return ""
 
@@ -349,9 +302,6 @@ class InterfaceReader:
         """Check a document against its release, read now; return the reason if that was not done.
 
         Nothing is kept, so read access to the release is enough.
-
-        Args:
-            release: The release, staged or not.
 
         Raises:
             InvalidInputError: The document does not fit, or Puppet cannot parse the release.
@@ -361,7 +311,7 @@ class InterfaceReader:
             installation = self.installed()
         except (PuppetMissingError, StateError) as error:
             return f"classes and parameters were not checked: {error}"
-        interface = self._read(release, installation, keep=False)
+        interface = self._read(release, installation)
         interface.refuse_problems()
         with errors_at(where, LocalpuppetError):
             check_document(document, interface, release, elsewhere=self.elsewhere, extra=())
@@ -374,28 +324,25 @@ class InterfaceReader:
 
         Args:
             extra: Options for Puppet from the command line.
-
-        Raises:
-            InvalidInputError: The document does not fit, or Puppet cannot parse the release.
         """
-        kept = self.interfaces.kept(release)
+        kept = self.kept(release)
         if kept is not None:
             check_document(document, kept, release, elsewhere=self.elsewhere, extra=extra)
 
     def interface_of(self, release: Release) -> Interface:
-        """Return a release's interface: the kept one, or one that Puppet's parser reads now.
+        """Return a release's interface: the kept one, or one that Puppet's parser reads now."""
+        return self.kept(release) or self._read(release, self.installed())
 
-        Raises:
-            InvalidInputError: Puppet cannot parse the release.
-            PuppetMissingError: Puppet is missing, or its parser does not work.
-        """
-        kept = self.interfaces.kept(release)
-        return kept or self._read(release, self.installed(), keep=False)
-
-    def _read(self, release: Release, installation: Installation, *, keep: bool) -> Interface:
+    def _read(self, release: Release, installation: Installation) -> Interface:
+        """Return the kept interface if this Puppet made it, or ask Puppet."""
+        kept = self.kept(release)
+        if kept is not None and kept.puppet == installation.version:
+            return kept
         progress = self.observe(f"reading {release.name}")
         progress.begin()
         try:
-            return self.interfaces.read(release, self.parser(installation), keep=keep)
+            return self.parser(installation).ask(
+                release.modulepath, names=list(map(str, release.names)), own_code=release.own_code
+            )
         finally:
             progress.close()

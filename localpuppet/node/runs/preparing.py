@@ -202,7 +202,7 @@ class ReleaseProvider:
             else:
                 staging.stage(path)
         release = replace(self.resolve(path), repaired=staging.staging.repaired)
-        if reader.interfaces.kept(release) is None:  # a release that was here already
+        if reader.kept(release) is None:  # a release that was here already
             reader.read_staged(release)
         return release
 

@@ -14,7 +14,7 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.packages.package_staging import PackageStaging
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
-from localpuppet.node.runs.interface_reader import InterfaceReader, KeptInterfaces, Parser
+from localpuppet.node.runs.interface_reader import InterfaceReader, Parser
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.preparing import ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
@@ -49,7 +49,6 @@ class Provided:
         self.lent: list[str] = []
         self.missing = False
         self.tools: Any = None
-        self.interfaces = KeptInterfaces(self.site.state)
 
     @property
     def parsed(self) -> list[Started]:
@@ -63,9 +62,8 @@ class Provided:
             raise PuppetMissingError("Puppet is not installed")
         return Installation(command="/usr/bin/puppet", version=VERSION, settings={}, lean=())
 
-    def _reader(self) -> InterfaceReader:
+    def reader(self) -> InterfaceReader:
         return InterfaceReader(
-            self.interfaces,
             store=self.site.store,
             installed=self._installed,
             parser=lambda installation: Parser(
@@ -104,7 +102,7 @@ class Provided:
             resolve=self._resolve,
             staging=self._staging,
             tools=self._tools,
-            reader=self._reader,
+            reader=self.reader,
             mutable=None,
         )
 
@@ -120,7 +118,7 @@ def test_a_release_is_staged_parsed_and_resolved_once(node: Provided) -> None:
     assert node.lent == [f"staging {R1}", "released"]
     assert node.site.repository.asked.count((url("web"), "r1")) == 1
     assert (len(node.parsed), node.resolved) == (1, [R1])
-    assert node.interfaces.kept(release) is not None
+    assert node.reader().kept(release) is not None
 
     node.site.repository.asked.clear()
     assert node.provider().provide(R1) == release
@@ -161,12 +159,12 @@ def test_a_release_that_was_staged_without_puppet_is_parsed_once_puppet_is_insta
 ) -> None:
     node.missing = True
     release = node.provider().provide(R1)
-    assert (node.parsed, node.interfaces.kept(release)) == ([], None)
+    assert (node.parsed, node.reader().kept(release)) == ([], None)
     node.missing = False
     node.provider().provide(R1)
     node.provider().provide(R1)
     assert len(node.parsed) == 1
-    assert node.interfaces.kept(release) is not None
+    assert node.reader().kept(release) is not None
 
 
 @pytest.mark.parametrize("name", ["web/trunk", "local/tags/r1", "plain"])

@@ -58,7 +58,7 @@ class Site(Provided):
             records=self.recorded.records,
             good_runs=self.recorded.good_runs,
             releases=self.provider(),
-            reader=self._reader(),
+            reader=self.reader(),
             answer=lambda: None,
             lock_store=self.site.store.locks.take_for_run,
             clock=self.recorded.clock,
