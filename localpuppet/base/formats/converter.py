@@ -19,7 +19,7 @@ Example:
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from math import isfinite
@@ -57,7 +57,7 @@ class Key(str):
     __slots__ = ()
 
 
-class AllowedRange(Value):
+class AllowedRange(NamedTuple):
     """The bounds of a number, or of the length of a list."""
 
     minimum: int | None = None
@@ -67,7 +67,8 @@ class AllowedRange(Value):
         lowest = "" if self.minimum is None else f" from {self.minimum}"
         return lowest if self.maximum is None else f"{lowest} to {self.maximum}"
 
-    def __contains__(self, number: float) -> bool:
+    def has(self, number: float) -> bool:
+        """Return whether a number is in the range."""
         return (self.minimum is None or self.minimum <= number) and (
             self.maximum is None or number <= self.maximum
         )
@@ -233,7 +234,11 @@ class _Object:
         self._is_open: bool = getattr(form, "IS_OPEN", False)
         self._head = {} if self._schema is None else {"schema": self._schema}
         types = _types_of(form)
-        self._fields = [_field(form, one, types[one.name]) for one in fields(form)]
+        # Not `fields` of a value, for which `dataclasses` would make a class first.
+        listed = getattr(form, "__value_fields__", None) or {
+            one.name: one.default for one in fields(form)
+        }
+        self._fields = [_field(form, key, listed[key], types[key]) for key in listed]
         self._keys = {*self._head, *(field.key for field in self._fields)}
         self._needed = {field.key for field in self._fields if field.needed}
 
@@ -283,16 +288,16 @@ def _types_of(form: Any) -> dict[str, Any]:  # noqa: ANN401 - a class of any kin
     return get_type_hints(form, localns={"Json": Json}, include_extras=True)
 
 
-def _field(owner: type, field: Field[Any], form: Any) -> _Field:  # noqa: ANN401 - any type
+def _field(owner: type, name: str, default: Any, form: Any) -> _Field:  # noqa: ANN401 - any type
     marks = getattr(form, "__metadata__", ())
-    key = next((mark for mark in marks if isinstance(mark, Key)), field.name)
+    key = next((mark for mark in marks if isinstance(mark, Key)), name)
     selected = next((mark for mark in marks if isinstance(mark, Selected)), None)
-    optional = (field.default, field.default_factory) != (MISSING, MISSING)
+    optional = default is not MISSING
     sparse = optional and issubclass(owner, Message) and ALWAYS not in marks
-    default = default_of(field) if sparse else MISSING
     needed = not (optional and issubclass(owner, JsonRecord))
     json_form = JsonForm(_as_it_is, to_record) if selected else form_of(form)
-    return _Field(field.name, str(key), json_form, default, needed, selected)
+    written = default_of(default) if sparse else MISSING
+    return _Field(name, str(key), json_form, written, needed, selected)
 
 
 _OBJECTS: dict[Any, _Object] = {}
@@ -324,7 +329,7 @@ def form_of(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
         return text_form(getattr(form, "parse", form))
     if issubclass(form, tuple):
         return _named_tuple(form)
-    if is_dataclass(form):
+    if issubclass(form, Value) or is_dataclass(form):
         # Looked up late: a class may have a field of the same type.
         return JsonForm(lambda raw: _object_of(form).read(raw), to_record, (dict,))
     raise TypeError(f"{form} has no JSON form")
@@ -348,7 +353,7 @@ def _limited_number(form: type, bounds: AllowedRange) -> JsonForm:
 
     def read(raw: object) -> Any:  # noqa: ANN401 - an `int` or a `float`
         number = read_number(raw)
-        if number not in bounds:
+        if not bounds.has(number):
             raise InvalidInputError(f"is {number}, must be {wanted}")
         return number
 
@@ -357,7 +362,7 @@ def _limited_number(form: type, bounds: AllowedRange) -> JsonForm:
 
 def _limited_list(form: JsonForm, bounds: AllowedRange) -> JsonForm:
     def read(raw: Any) -> Any:  # noqa: ANN401
-        if isinstance(raw, list) and len(raw) not in bounds:
+        if isinstance(raw, list) and not bounds.has(len(raw)):
             allowed = f"{bounds.minimum or 0} to {bounds.maximum}"
             raise InvalidInputError(f"has {len(raw)} elements; {allowed} are allowed")
         return form.read(raw)
