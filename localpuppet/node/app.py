@@ -58,13 +58,7 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.interface_reader import InterfaceReader, Parser
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
-    from localpuppet.node.runs.preparing import (
-        AssignmentService,
-        NodeInput,
-        ReleaseProvider,
-        RunPreparation,
-        TrialPreparation,
-    )
+    from localpuppet.node.runs.preparing import AssignmentService, ReleaseProvider, RunPreparation
     from localpuppet.node.runs.puppet_calls import PuppetCaller
     from localpuppet.node.runs.release_check import CheckedRelease
     from localpuppet.node.runs.run import Attempt, Status
@@ -1151,38 +1145,22 @@ class NodeApp:
 
     # Runs
 
-    def _node_input(self) -> "NodeInput":
-        from localpuppet.node.runs.preparing import NodeInput
-
-        return NodeInput(
-            own=self.settings.input,
-            inputs=self.inputs,
-            instance_facts=lambda: self.instance.facts(),
-            asks_enc=self.settings.enc is not None,
-        )
-
     def preparation(self) -> "RunPreparation":
         """Return the preparation of runs."""
         from localpuppet.node.runs.preparing import RunPreparation
 
         return RunPreparation(
-            node_input=self._node_input(),
+            own=self.settings.input,
+            inputs=self.inputs,
+            instance_facts=lambda: self.instance.facts(),
+            asks_enc=self.settings.enc is not None,
             ledger=self.ledger,
             releases=self.provider,
+            work_tree=lambda directory: self.mutable.work_tree(directory),
+            immutable_only=self.settings.immutable_only,
             note=self.note,
             applied_elsewhere=self.applied_elsewhere,
             lock_store=self.store.locks.take_for_run,
-        )
-
-    def trial(self) -> "TrialPreparation":
-        """Return the preparation of work trees."""
-        from localpuppet.node.runs.preparing import TrialPreparation
-
-        return TrialPreparation(
-            node_input=self._node_input(),
-            release=self.mutable.work_tree,
-            immutable_only=self.settings.immutable_only,
-            note=self.note,
         )
 
     def assigning(

@@ -307,7 +307,7 @@ def try_command(
         detailed=flags["detailed_exitcodes"],
     )
     with node.attempts.record_refusal(options, source) as set_release:
-        prepared = node.trial().prepare(
+        prepared = node.preparation().prepare_work_tree(
             options, directory=directory, source=source, set_release=set_release
         )
         status = supervise(node, prepared, shown)

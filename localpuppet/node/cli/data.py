@@ -219,7 +219,7 @@ def _classify(
     tree = node.mutable.work_tree(directory)
     if document is not None:
         return tree, _document(node, document)
-    loaded = node.trial().read_input(find_input(inputs, name))
+    loaded = node.preparation().read_optional(find_input(inputs, name))
     return tree, node_document(loaded, tree.enc, answer=node.classifier.answer(name))
 
 

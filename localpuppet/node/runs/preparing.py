@@ -109,36 +109,6 @@ class PreparedRun(Value):
         )
 
 
-class NodeInput(Value):
-    """The sources of a node's input.
-
-    Attributes:
-        instance_facts: Returns the facts from the cloud's instance data.
-        asks_enc: Whether the site has its own ENC command.
-    """
-
-    own: Path
-    inputs: InputReader
-    instance_facts: Callable[[], Mapping[str, str]]
-    asks_enc: bool
-
-    def read(self, source: str | None) -> LoadedInput:
-        """Return the input at a path or URL; the node's own for `None`.
-
-        Raises:
-            LocalpuppetError: The input is invalid or unreachable.
-        """
-        return self.inputs.read(str(self.own) if source is None else source)
-
-    def document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
-        """Return the node document; `None` if the supervisor asks the site's ENC for it.
-
-        Raises:
-            InvalidInputError: The input does not fit the release.
-        """
-        return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class ReleaseProvider:
     """Provides releases.
@@ -208,18 +178,28 @@ class ReleaseProvider:
 
 
 class RunPreparation(Value):
-    """Prepares runs of a node.
+    """Prepares runs of a node: of the release that an input names, or of a work tree.
 
     Attributes:
+        own: The node's own input.
+        instance_facts: Returns the facts from the cloud's instance data.
+        asks_enc: Whether the site has its own ENC command.
         ledger: What was applied, and an operator's rollback.
+        work_tree: Returns the work tree in a directory, ready to be run.
+        immutable_only: Whether the site runs tags only.
         applied_elsewhere: Returns the release that this node last published on the bus as applied;
             used if the ledger does not know the source.
         lock_store: Keeps `gc` away from releases; the lock is released when the run is on record.
     """
 
-    node_input: NodeInput
+    own: Path
+    inputs: InputReader
+    instance_facts: Callable[[], Mapping[str, str]]
+    asks_enc: bool
     ledger: Ledger
     releases: ReleaseProvider
+    work_tree: Callable[[Path], Release]
+    immutable_only: bool
     note: Callable[[str], None]
     applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None]
     lock_store: Callable[[], Flock]
@@ -249,7 +229,7 @@ class RunPreparation(Value):
         store_lock = self.lock_store()
         prepared = None
         try:
-            loaded = self.node_input.read(source)
+            loaded = self.inputs.read(str(self.own) if source is None else source)
             set_release(loaded.input.app)
             rollback = self.ledger.rollback() if source is None else None
             in_force = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
@@ -270,8 +250,8 @@ class RunPreparation(Value):
                 loaded=loaded,
                 release=release,
                 options=options,
-                document=options.document or self.node_input.document(loaded, release),
-                instance_facts=self.node_input.instance_facts(),
+                document=options.document or self._document(loaded, release),
+                instance_facts=self.instance_facts(),
                 ends_rollback=rollback is not None and not stands and not options.noop,
                 store_lock=store_lock,
             )
@@ -311,22 +291,11 @@ class RunPreparation(Value):
         )
         return rolled_back, replace(options, document=document)
 
+    def _document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
+        """Return the node document; `None` if the supervisor asks the site's ENC for it."""
+        return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
 
-class TrialPreparation(Value):
-    """Prepares runs of work trees.
-
-    Attributes:
-        node_input: The node's input, which may be missing.
-        release: Returns the work tree in a directory, ready to be run.
-        immutable_only: Whether the site runs tags only.
-    """
-
-    node_input: NodeInput
-    release: Callable[[Path], Release]
-    immutable_only: bool
-    note: Callable[[str], None]
-
-    def prepare(
+    def prepare_work_tree(
         self,
         options: RunOptions,
         *,
@@ -339,10 +308,6 @@ class TrialPreparation(Value):
         Args:
             source: The input; the node's own, if it has one, for `None`.
             set_release: Takes the name of the work tree, as soon as it is known.
-
-        Raises:
-            LocalpuppetError: The site's settings, the input or the tree do not allow the run.
-                Nothing was recorded.
         """
         if self.immutable_only:
             if not options.noop:
@@ -352,8 +317,8 @@ class TrialPreparation(Value):
                     hint="--noop shows what it would do",
                 )
             self.note("warning: compiling runs functions and facts of this work tree as this user")
-        loaded = self.read_input(source)
-        release = self.release(directory)
+        loaded = self.read_optional(source)
+        release = self.work_tree(directory)
         set_release(release.name)
         if release.has_sealed_values and not options.noop:
             raise InvalidInputError(
@@ -365,24 +330,17 @@ class TrialPreparation(Value):
             loaded=loaded,
             release=release,
             options=options,
-            document=self.node_input.document(loaded, release),
-            instance_facts=self.node_input.instance_facts(),
+            document=self._document(loaded, release),
+            instance_facts=self.instance_facts(),
         )
 
-    def read_input(self, source: str | None) -> LoadedInput:
-        """Return the input of a work tree; the node's own input may be missing.
-
-        Args:
-            source: The input; the node's own, if it has one, for `None`.
-
-        Raises:
-            LocalpuppetError: The input is invalid.
-        """
-        if source is None and not self.node_input.own.exists():
-            self.note(f"there is no {self.node_input.own}: no class and no parameter is given")
+    def read_optional(self, source: str | None) -> LoadedInput:
+        """Return the input of a work tree; the node's own, for `None`, may be missing."""
+        if source is None and not self.own.exists():
+            self.note(f"there is no {self.own}: no class and no parameter is given")
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
             return LoadedInput(name="", data=b"", input=nothing)
-        return self.node_input.read(source)
+        return self.inputs.read(str(self.own) if source is None else source)
 
 
 class AssignmentService(Value):

@@ -22,7 +22,7 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.verification import TagMemory
 from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.preparing import NodeInput, ReleaseProvider, RunPreparation
+from localpuppet.node.runs.preparing import ReleaseProvider, RunPreparation
 from tests.node import make
 from tests.rigs.supervised import NoFetch
 
@@ -110,17 +110,17 @@ class Site:
             raise AssertionError("no release is staged")
 
         return RunPreparation(
-            node_input=NodeInput(
-                own=self.root / "input.yaml",
-                inputs=InputReader(
-                    documents=Documents(None),
-                    fetch=self.fetch,
-                    user_data=lambda: self.user_data,
-                    assigned=lambda: self.assigned,
-                ),
-                instance_facts=lambda: self.instance_facts,
-                asks_enc=asks_enc,
+            own=self.root / "input.yaml",
+            inputs=InputReader(
+                documents=Documents(None),
+                fetch=self.fetch,
+                user_data=lambda: self.user_data,
+                assigned=lambda: self.assigned,
             ),
+            instance_facts=lambda: self.instance_facts,
+            asks_enc=asks_enc,
+            work_tree=never,
+            immutable_only=False,
             ledger=self.ledger,
             releases=ReleaseProvider(
                 offered=lambda _: False,
