@@ -1,9 +1,9 @@
 """The work tree of a user who makes a release: its state, and the tree that a commit would give.
 
 Unlike a mirror this is the user's own repository, so the user's configuration applies to commands
-of GitPython: identity, signing key, credentials, hooks. Only this module uses it; its import costs
-`release tag` 90 ms (ADR 1). What only reads a work tree uses `releases.git.program`: it changes
-nothing, and the repository's configuration runs no program.
+of GitPython: identity, signing key, credentials, hooks. Only `GitWorkTree` uses it; its import
+costs `release tag` 90 ms (ADR 1). What only reads a work tree uses `releases.git.program`: it
+changes nothing, and the repository's configuration runs no program.
 """
 
 import os
@@ -12,9 +12,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-
-import git
-from git.exc import GitCommandNotFound, InvalidGitRepositoryError, NoSuchPathError
 
 from localpuppet.base.errors import (
     InvalidInputError,
@@ -49,6 +46,9 @@ class GitWorkTree:
     """
 
     def __init__(self, directory: Path, *, timeout: float) -> None:
+        import git
+        from git.exc import GitCommandNotFound, InvalidGitRepositoryError, NoSuchPathError
+
         self.directory = directory
         self._where = str(directory)
         self._timeout = timeout
