@@ -70,7 +70,7 @@ from localpuppet.node.app import program_environment
 from localpuppet.node.enc.assignment import AssignedRelease
 from localpuppet.node.runs import metrics_file
 from localpuppet.node.runs.holds import Holds, HoldStatus
-from localpuppet.node.runs.run_replies import NoopReporter
+from localpuppet.node.runs.run_replies import foreseen_reply
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -340,7 +340,7 @@ class AgentApp:
             log=describer.log,
             capture=fleet.captures.reply,
             catalog=CatalogKeeper(self._state).reply,
-            changes=NoopReporter(self._state, node.records) if ours else None,
+            changes=partial(foreseen_reply, self._state, node.records) if ours else None,
             run=request_run,
             changed=agent.recheck,
             deploy=Deployments(

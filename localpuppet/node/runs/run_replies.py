@@ -475,37 +475,31 @@ FILE = Path("agent", "changes.key")
 _BYTES = 32
 
 
-class NoopReporter:
-    """Returns the changes that noop runs foresee."""
+def foreseen_reply(state: Path, records: Records, run: str, salt: str) -> dict[str, Json]:
+    """Return what a noop run would have changed."""
+    directory = records.get(run)
+    status = records.status(directory)
+    if not (status.noop and status.succeeded):
+        raise InvalidInputError("is not a successful noop run", where=str(run))
+    key = key_of(_secret(state / FILE), salt)
+    try:
+        predicted = foreseen(report_of(directory), release=status.release, key=key)
+    except FileNotFoundError as error:
+        raise StateError("has no report", where=f"run {run}") from error
+    except ValueError as error:
+        raise StateError(str(error), where=str(directory.report)) from error
+    return predicted.to_dict()
 
-    def __init__(self, state: Path, records: Records) -> None:
-        self._path = state / FILE
-        self._records = records
 
-    def __call__(self, run: str, salt: str) -> dict[str, Json]:
-        """Return what a run would have changed."""
-        directory = self._records.get(run)
-        status = self._records.status(directory)
-        if not (status.noop and status.succeeded):
-            raise InvalidInputError("is not a successful noop run", where=str(run))
-        key = key_of(self._secret(), salt)
-        try:
-            predicted = foreseen(report_of(directory), release=status.release, key=key)
-        except FileNotFoundError as error:
-            raise StateError("has no report", where=f"run {run}") from error
-        except ValueError as error:
-            raise StateError(str(error), where=str(directory.report)) from error
-        return predicted.to_dict()
-
-    def _secret(self) -> bytes:
-        make_private(self._path.parent)
-        add_durably(self._path, secrets.token_bytes(_BYTES))
-        with disk_errors(self._path):
-            secret = self._path.read_bytes()
-        if len(secret) != _BYTES:
-            raise StateError(
-                "is damaged",
-                where=str(self._path),
-                hint="remove it; localpuppet then reports earlier changes as new",
-            )
-        return secret
+def _secret(path: Path) -> bytes:
+    make_private(path.parent)
+    add_durably(path, secrets.token_bytes(_BYTES))
+    with disk_errors(path):
+        secret = path.read_bytes()
+    if len(secret) != _BYTES:
+        raise StateError(
+            "is damaged",
+            where=str(path),
+            hint="remove it; localpuppet then reports earlier changes as new",
+        )
+    return secret

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from localpuppet.node.runs.run_replies import (
     MAX_TOLD,
     LogEnd,
     LogExcerpt,
-    NoopReporter,
     RunReport,
+    foreseen_reply,
     log_reply,
     report_reply,
     weight,
@@ -250,21 +251,23 @@ def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
     records: Records, tmp_path: Path
 ) -> None:
     ended(records)
-    reply = NoopReporter(tmp_path, records)(RUN, SALT)
+    reply = foreseen_reply(tmp_path, records, RUN, SALT)
     found = PredictedChanges.read(reply)
     assert found.release == "web/tags/r1"
     assert [str(one) for one in found.changes] == ["File[/etc/motd] mode"]
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert NoopReporter(tmp_path, records)(RUN, SALT) == reply, "a second reporter of the same node"
-    assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != reply
+    assert foreseen_reply(tmp_path, records, RUN, SALT) == reply, (
+        "a second reporter of the same node"
+    )
+    assert foreseen_reply(tmp_path, records, RUN, "5b" * 16) != reply
     (tmp_path / FILE).unlink()
-    assert NoopReporter(tmp_path, records)(RUN, SALT) != reply
+    assert foreseen_reply(tmp_path, records, RUN, SALT) != reply
 
 
 def test_only_a_successful_noop_run_with_a_valid_report_has_predicted_changes(
     records: Records, tmp_path: Path
 ) -> None:
-    predict = NoopReporter(tmp_path, records)
+    predict = partial(foreseen_reply, tmp_path, records)
     for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
         ended(records, **more)
         with pytest.raises(InvalidInputError, match="is not a successful noop run"):
