@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance_data import InstanceData, Service
     from localpuppet.node.enc.instance_facts import InstanceSource
-    from localpuppet.node.enc.site_command import EncCommand
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.workspace import PreviewWorkspace
     from localpuppet.node.puppet.command_line import ApplyCommand, Compilation, LeanStart
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
-    from localpuppet.node.releases.git.work_tree import Ignored
     from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
     from localpuppet.node.releases.modules import ModuleAccess
     from localpuppet.node.releases.packages.package_staging import PackageStaging
@@ -427,26 +425,6 @@ class NodeApp:
 
         return AssignedRelease(self.settings.state).read()
 
-    @property
-    def enc_command(self) -> "EncCommand | None":
-        """The site's ENC command, if it has one.
-
-        Raises:
-            InvalidInputError: The setting `enc` is not a command.
-        """
-        settings = self.settings
-        if settings.enc is None:
-            return None
-        from localpuppet.node.enc.site_command import EncCommand
-
-        return EncCommand.parse(
-            settings.enc,
-            timeout=settings.timeouts.enc,
-            env=program_environment(),
-            where=f"{settings.root / node_settings.FILE}: enc",
-            note=self.note,
-        )
-
     @cached_property
     def classifier(self) -> "Classifier":
         """What computes node documents without a run.
@@ -456,11 +434,22 @@ class NodeApp:
         """
         from localpuppet.node.runs.classifier import Classifier
 
+        settings, enc_command = self.settings, None
+        if settings.enc is not None:
+            from localpuppet.node.enc.site_command import EncCommand
+
+            enc_command = EncCommand.parse(
+                settings.enc,
+                timeout=settings.timeouts.enc,
+                env=program_environment(),
+                where=f"{settings.root / node_settings.FILE}: enc",
+                note=self.note,
+            )
         return Classifier(
             inputs=self.inputs,
             documents=self.documents,
             resolve=self.resolve,
-            enc_command=self.enc_command,
+            enc_command=enc_command,
             certname=lambda: self.require_puppet().settings["certname"],
             processes=lambda: self.processes,
         )
@@ -659,7 +648,6 @@ class NodeApp:
             state=self.settings.state,
             compilation=self.compilation,
             instance_facts=lambda: self.instance.facts(),
-            lookup_script=shared_file("lookup.rb"),
             installed=self.require_puppet,
             env=self._reading_environment,
             processes=self.processes,
@@ -801,24 +789,13 @@ class NodeApp:
         timeout = self.settings.timeouts.git
         return GitProgram(env=program_environment(), allow_file=False, timeout=timeout)
 
-    def ignored(self, directory: Path) -> "Ignored":
-        """Return what git ignores in a work tree.
-
-        Raises:
-            InvalidInputError: The repository cannot be read.
-            UnavailableError: git reached the timeout.
-            StateError: git is not installed.
-        """
-        from localpuppet.node.releases.git.work_tree import ignored
-
-        return ignored(self.local_git, directory)
-
     # Releases
 
     @cached_property
     def mutable(self) -> "MutableCode":
         """Branches, `trunk` and work trees."""
         from localpuppet.node.releases.branches import MutableCode
+        from localpuppet.node.releases.git.work_tree import ignored
 
         settings = self.settings
         return MutableCode(
@@ -828,7 +805,7 @@ class NodeApp:
             modules=settings.modules,
             hosts=settings.preview.hosts,
             immutable_only=settings.immutable_only,
-            ignored=self.ignored,
+            ignored=partial(ignored, self.local_git),
             note=self.note,
         )
 
@@ -867,7 +844,6 @@ class NodeApp:
         from localpuppet.node.releases.staging import ReleaseStaging
 
         return ReleaseStaging(
-            state=self.settings.state,
             modules=self.settings.modules,
             supply=self.supply,
             repository=repository,
@@ -1010,7 +986,7 @@ class NodeApp:
             PuppetMissingError: Puppet or its interpreter is missing.
             LocalpuppetError: The working copy cannot be released.
         """
-        from localpuppet.node.releases.git.work_tree import refuse_unstageable
+        from localpuppet.node.releases.git.work_tree import ignored, refuse_unstageable
         from localpuppet.node.runs.release_check import ReleaseChecker
 
         state = self.settings.state
@@ -1020,7 +996,7 @@ class NodeApp:
                 repository=repository,
                 state=state,
                 parser=self._parser(self.require_puppet()),
-                ignored=self.ignored,
+                ignored=partial(ignored, self.local_git),
                 bus=self.neighbours.exchange_resources,
                 refuse_unstageable=partial(refuse_unstageable, self.local_git, scratch=state),
             )

@@ -116,7 +116,6 @@ class ReleaseSite:
 
     def staging(self, approve: Approve | None = None) -> ReleaseStaging:
         return ReleaseStaging(
-            state=self.state,
             modules=self.modules,
             supply=self.supply(),
             repository=self.repository,

@@ -25,16 +25,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
-from localpuppet.base.formats.converter import JsonRecord
-from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import (
     ForeignFileError,
-    make_private,
     refuse_foreign,
     refuse_foreign_directory,
-    remove,
-    write_json,
 )
 from localpuppet.base.value import Value
 from localpuppet.node.releases.author.tagging import unused_parts
@@ -54,7 +49,7 @@ from localpuppet.node.releases.release_files import (
     require_manifest,
 )
 from localpuppet.node.releases.source import ReleaseSource, source_of
-from localpuppet.node.releases.staged_records import file_name
+from localpuppet.node.releases.staged_records import NamedRecord, ReleaseRecords
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -142,43 +137,19 @@ _BAD = " \t\n:'\"\\,$"
 SCHEMA = 1
 
 
-class StagedBranch(JsonRecord):
+class StagedBranch(NamedRecord):
     """A branch at its last fetch."""
 
     SCHEMA: ClassVar = SCHEMA
-    release: ReleasePath
     commit: Annotated[str, partial(parse_object_id, where="")]
     tree_sha256: Annotated[str, partial(parse_digest, where="")]
 
 
-class BranchRecords:
+class BranchRecords(ReleaseRecords[StagedBranch]):
     """The branches of this node at their last fetch."""
 
     def __init__(self, state: Path) -> None:
-        self._directory = state / "branches"
-
-    def of(self, app: ReleasePath) -> StagedBranch | None:
-        """Return the record of a branch; `None` if it was never fetched."""
-        return read_record(self._file(app), StagedBranch.from_dict)
-
-    def write(self, staged: StagedBranch) -> None:
-        """Write a record durably."""
-        make_private(self._directory)
-        write_json(self._file(staged.release), staged.to_dict())
-
-    def fetched(self) -> dict[StagedBranch, float]:
-        """Return every record, and when it was written, in seconds since 1970."""
-        return {
-            StagedBranch.from_dict(read_json(path)): path.stat().st_mtime
-            for path in sorted(self._directory.glob("*.json"))
-        }
-
-    def remove(self, app: ReleasePath) -> None:
-        """Remove a record."""
-        remove(self._file(app))
-
-    def _file(self, app: ReleasePath) -> Path:
-        return self._directory / file_name(app)
+        super().__init__(state / "branches", StagedBranch)
 
 
 class MutableCode(LockedModules):
@@ -199,7 +170,7 @@ class MutableCode(LockedModules):
     note: Callable[[str], None]
 
     @property
-    def _records(self) -> "BranchRecords":
+    def _records(self) -> BranchRecords:
         return BranchRecords(self.supply.store.directory)
 
     def _untrusted(self, base: Lock) -> UntrustedModules:

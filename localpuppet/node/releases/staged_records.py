@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 from localpuppet.base.formats.converter import JsonForm, JsonRecord
 from localpuppet.base.formats.json_file import read_json, read_record
@@ -19,7 +19,13 @@ SCHEMA = 1
 _pin = partial(Pin.from_dict, where="", allow_file=True)
 
 
-class StagedRelease(JsonRecord):
+class NamedRecord(JsonRecord):
+    """A record of one release."""
+
+    release: ReleasePath
+
+
+class StagedRelease(NamedRecord):
     """The record of a staged release: its trees by digest.
 
     Attributes:
@@ -31,7 +37,6 @@ class StagedRelease(JsonRecord):
     """
 
     SCHEMA: ClassVar = SCHEMA
-    release: ReleasePath
     pin: Annotated[Pin, JsonForm(_pin, asdict)]
     composition: str
     modules: Mapping[str, str]
@@ -64,24 +69,26 @@ def composition(links: Mapping[str, str]) -> str:
     return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class StagedRecords:
-    """The records on this node."""
+Record = TypeVar("Record", bound=NamedRecord)
 
-    def __init__(self, state: Path) -> None:
-        self._directory = state / "staged"
 
-    def of(self, app: ReleasePath) -> StagedRelease | None:
-        """Return the record of a release; `None` if it was never staged."""
-        return read_record(self._file(app), StagedRelease.from_dict)
+class ReleaseRecords(Generic[Record]):
+    """Records of releases, one file each in a directory."""
 
-    def all(self) -> list[StagedRelease]:
-        """Return every staged release, by name."""
+    def __init__(self, directory: Path, form: type[Record]) -> None:
+        self._directory = directory
+        self._form = form
+
+    def of(self, app: ReleasePath) -> Record | None:
+        """Return the record of a release, or `None`."""
+        return read_record(self._file(app), self._form.from_dict)
+
+    def all(self) -> list[Record]:
+        """Return every record, by the release's name."""
         if not self._directory.is_dir():
             return []
-        records = [
-            StagedRelease.from_dict(read_json(path)) for path in self._directory.glob("*.json")
-        ]
-        return sorted(records, key=lambda staged: staged.release)
+        records = [self._form.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
+        return sorted(records, key=lambda record: record.release)
 
     def written_at(self, app: ReleasePath) -> float:
         """Return when a record was written, seconds since 1970; 0 without one."""
@@ -90,10 +97,10 @@ class StagedRecords:
         except FileNotFoundError:
             return 0.0
 
-    def write(self, staged: StagedRelease) -> None:
+    def write(self, record: Record) -> None:
         """Write a record durably."""
         make_private(self._directory)
-        write_json(self._file(staged.release), staged.to_dict())
+        write_json(self._file(record.release), record.to_dict())
 
     def remove(self, app: ReleasePath) -> None:
         """Remove a record."""
@@ -105,6 +112,13 @@ class StagedRecords:
 
     def _file(self, app: ReleasePath) -> Path:
         return self._directory / file_name(app)
+
+
+class StagedRecords(ReleaseRecords[StagedRelease]):
+    """The records of the staged releases on this node."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(state / "staged", StagedRelease)
 
 
 def file_name(app: ReleasePath) -> str:

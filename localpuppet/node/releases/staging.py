@@ -78,13 +78,13 @@ class ReleaseStaging:
     def __init__(
         self,
         *,
-        state: Path,
         modules: Path,
         supply: Supply,
         repository: "Git",
         approve: Approve | None,
         clock: Clock,
     ) -> None:
+        state = supply.store.directory
         self._approve = approve
         self._clock = clock
         self._fetch_modules = supply.modules(repository)
@@ -442,8 +442,8 @@ class GarbageCollector(Value):
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
         busy = not all(app.is_tag for app, _ in running)
         branches = {
-            branch: branch.release in keep or busy or at >= since
-            for branch, at in records.fetched().items()
+            branch: branch.release in keep or busy or records.written_at(branch.release) >= since
+            for branch in records.all()
         }
         compositions, trees = self.staging.compositions.used(given)
         compositions |= {staged.composition for staged in kept}
@@ -490,8 +490,9 @@ class GarbageCollector(Value):
         kept = [staged for staged in gone.values() if staged.release in removal.remaining]
         for release in removal.releases:
             self.staging.remove(gone[release], kept=kept)
+        branches = BranchRecords(self.staging.store.directory)
         for app in removal.branches:
-            BranchRecords(self.staging.store.directory).remove(app)
+            branches.remove(app)
         for name in removal.compositions:
             self.staging.compositions.remove(name)
             self.forget(name)

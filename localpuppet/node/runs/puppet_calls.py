@@ -19,6 +19,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import make_private, read_user_file, write_durably
+from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
@@ -67,14 +68,12 @@ class PuppetCaller(Value):
         compilation: Returns the compilation of a release, in a Puppet environment below the given
             directory.
         instance_facts: Returns the facts of the cloud's instance data.
-        lookup_script: The Ruby file that `puppet lookup` loads.
         timeout: Seconds.
     """
 
     state: Path
     compilation: Callable[[Release, str, Path], Compilation]
     instance_facts: Callable[[], Mapping[str, str]]
-    lookup_script: Path
     installed: Callable[[], Installation]
     env: Callable[[Installation], Mapping[str, str]]
     processes: Processes
@@ -204,7 +203,7 @@ def look_up(
         StateError: Puppet cannot be started.
     """
     words, where = request.words(), f"{release.name}: {request.key}"
-    script = puppet.lookup_script
+    script = shared_file("lookup.rb")
     output = puppet.call(words, release, document, script=script, facts=facts)
     text = output.stdout.decode("utf-8", "replace")
     # Puppet exits 1 for both: there is no value, or something is wrong.
