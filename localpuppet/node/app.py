@@ -101,7 +101,6 @@ class Neighbours:
 
         Raises:
             InvalidInputError: The node is alone.
-            UnavailableError: The other nodes are unreachable.
         """
         raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
 
@@ -350,11 +349,7 @@ class NodeApp:
         return node_settings.settings_of(self._root, self._raw_settings)
 
     def section(self, read: "Callable[[SettingsFile], T]") -> "T":
-        """Return the section of a layer above; read it once.
-
-        Raises:
-            InvalidInputError: A setting is invalid.
-        """
+        """Return the section of a layer above; read it once."""
         if read not in self._sections:
             self._sections[read] = read(
                 SettingsFile(
@@ -536,9 +531,6 @@ class NodeApp:
 
         Args:
             ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
         """
         from localpuppet.node.puppet.installation import PuppetProbe
 
@@ -553,11 +545,7 @@ class NodeApp:
         return probe.installation() if ask else probe.known()
 
     def require_puppet(self) -> "Installation":
-        """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-        """
+        """Return the installed Puppet, with the certname of runs: the setting `node`, if any."""
         installation = self.find_puppet(ask=True)
         if installation is None:
             raise PuppetMissingError("cannot find Puppet")
@@ -1179,9 +1167,6 @@ class NodeApp:
         Args:
             observer: Receives output and notes.
             fork_server: Starts Puppet warm, if the caller has one.
-
-        Raises:
-            InvalidInputError: A setting is invalid.
         """
         from localpuppet.node.runs.supervisor import Supervisor
 

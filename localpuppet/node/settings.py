@@ -40,11 +40,7 @@ Seconds = Annotated[float, JsonForm(lambda text: parse_duration(str(text), what=
 
 
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
-    """Return the contents of a settings file; empty if it does not exist.
-
-    Raises:
-        InvalidInputError: The file is invalid.
-    """
+    """Return the contents of a settings file; empty if it does not exist."""
     if not is_file(file):
         return {}
     return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)
@@ -74,9 +70,6 @@ class SettingsFile(Value):
         Args:
             form: The class of the section: its fields have the names of the settings.
             computed: Defaults that the schema cannot have.
-
-        Raises:
-            InvalidInputError: A setting is invalid.
         """
         body = {**computed, **self.full[key]}
         return _below(self.root, from_record(form, body, where=f"{self.path}: {key}"))

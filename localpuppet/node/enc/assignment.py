@@ -138,7 +138,6 @@ class AssignedRelease:
 
         Raises:
             InvalidInputError: The assignment is no longer the next one; see `check_newer`.
-            BusyError: Another process is doing the same.
         """
         path = self._state / "assignment.lock"
         with Flock.need(path, "another process assigns a release"):

@@ -244,9 +244,6 @@ class Input(Value):
 
         Args:
             raw: `{"app": "foo/tags/r1", "layers": [name, …], …ENC data}`.
-
-        Raises:
-            InvalidInputError: A path or name is invalid.
         """
         return cls(
             app=ReleasePath.parse(cast("str", raw["app"]), where="app"),
@@ -267,9 +264,6 @@ class ReleaseEnc(Value):
 
         Args:
             raw: `{…ENC data, "layers": {name: {…ENC data}}}`.
-
-        Raises:
-            InvalidInputError: A name is invalid.
         """
         layers = cast("dict[str, dict[str, Json] | None]", raw.get("layers") or {})
         return cls(
@@ -310,11 +304,7 @@ class NodeDocument(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "NodeDocument":
-        """Return a document that was recorded.
-
-        Raises:
-            InvalidInputError: A name in it is invalid.
-        """
+        """Return a document that was recorded."""
         data = EncData.from_dict(raw)
         return cls(
             classes=data.classes,

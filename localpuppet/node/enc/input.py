@@ -92,11 +92,6 @@ class InputReader(Value):
 
         Args:
             source: A path, `-` for standard input, an `https://` URL, or `userdata:`.
-
-        Raises:
-            InvalidInputError: The input cannot be read, or is invalid.
-            UnavailableError: The https server, or the metadata service, is unreachable.
-            StateError: The answer of the metadata service cannot be written.
         """
         loaded = self.read_unassigned(source)
         if not loaded.input.app.is_assigned:
@@ -107,21 +102,11 @@ class InputReader(Value):
         return loaded.given(assignment)
 
     def app(self, path: Path) -> ReleasePath:
-        """Return the release that the input in a file names; see `read`.
-
-        Raises:
-            InvalidInputError: The input is invalid.
-        """
+        """Return the release that the input in a file names; see `read`."""
         return self.read(str(path)).input.app
 
     def read_unassigned(self, source: str) -> LoadedInput:
-        """Return the input at `source` without an assignment; see `read`.
-
-        Raises:
-            InvalidInputError: The input cannot be read, or is invalid.
-            UnavailableError: The https server, or the metadata service, is unreachable.
-            StateError: The answer of the metadata service cannot be written.
-        """
+        """Return the input at `source` without an assignment; see `read`."""
         name, data = self._bytes(source)
         if len(data) > MAX_DOCUMENT:
             raise InvalidInputError(f"is too large: the limit is {MAX_DOCUMENT} bytes", where=name)
@@ -177,11 +162,7 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
 
 
 def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
-    """Return a release's `enc.yaml`; a missing file counts as empty.
-
-    Raises:
-        InvalidInputError: The file is invalid.
-    """
+    """Return a release's `enc.yaml`; a missing file counts as empty."""
     if not is_file(path):
         return NO_RELEASE_ENC
     try:

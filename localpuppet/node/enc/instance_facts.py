@@ -324,7 +324,6 @@ class InstanceSource:
         Raises:
             InvalidInputError: A file of cloud-init or of a DHCP client is refused.
             UnavailableError: The service does not answer, or cloud-init has not found the data yet.
-            StateError: The answer cannot be stored.
         """
         instance_data = None if self.files is None else read_cloud_init(self.files)
         if instance_data is not None or self.service is None:

@@ -269,7 +269,6 @@ def ask_here(service: Service, leases: Sequence[Path]) -> InstanceData:
 
     Raises:
         InvalidInputError: The lease or the answer is refused.
-        UnavailableError: The service does not answer.
     """
     try:
         owners = [pwd.getpwnam("systemd-network").pw_uid]  # networkd writes its leases

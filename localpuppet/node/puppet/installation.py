@@ -240,12 +240,7 @@ class PuppetProbe(Value):
         return None
 
     def installation(self) -> Installation:
-        """Return the installed Puppet; ask it if necessary.
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-            StateError: The answer cannot be written.
-        """
+        """Return the installed Puppet; ask it if necessary."""
         known = self.known()
         if known is not None:
             return known

@@ -204,9 +204,6 @@ def compile_missing_ruby(
         command: Puppet's command, whose interpreter compiles.
         env: The environment of runs.
         min_free: Bytes that must stay free on the disk.
-
-    Raises:
-        StateError: The interpreter cannot be started.
     """
     from localpuppet.base.machine.processes import start_apart
 

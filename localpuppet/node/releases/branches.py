@@ -226,9 +226,6 @@ class MutableCode(LockedModules):
 
         Raises:
             InvalidInputError: Manifest or lock is invalid, or the lock is missing.
-            IntegrityError: A tree differs from its pin.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
         """
         directory = self.modules / app
         if not (directory / MANIFEST).exists():
@@ -242,15 +239,7 @@ class MutableCode(LockedModules):
         return lock
 
     def stage_branch(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
-        """Fetch the current commit of a branch, and the modules of its lock.
-
-        Raises:
-            InvalidInputError: The source is unknown, requires signatures or lacks the branch; or
-                manifest or lock is invalid.
-            IntegrityError: A tree differs from its pin.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
-        """
+        """Fetch the current commit of a branch, and the modules of its lock."""
         source = self._source(app)
         changing = self.supply.store.locks.take_for_changes()
         with changing, self.repository(f"staging {app}") as repository:
@@ -273,7 +262,6 @@ class MutableCode(LockedModules):
         """Return the last fetched commit of a branch as a release.
 
         Raises:
-            InvalidInputError: The branch was never fetched, or is invalid.
             StateError: Its record is damaged.
         """
         staged, store = self._records.of(app), self.supply.store
@@ -336,9 +324,6 @@ class MutableCode(LockedModules):
         Raises:
             InvalidInputError: The directory is not a work tree, others may write to it, or manifest
                 and lock are invalid or do not fit.
-            IntegrityError: A tree differs from its pin.
-            UnavailableError: A repository or the forge is unreachable.
-            BusyError: Another process changes the store.
         """
         files = self.supply.files
         warn = warn or (lambda text: self.note(f"warning: {text}"))

@@ -141,7 +141,6 @@ def differences(
         after: The second.
 
     Raises:
-        InvalidInputError: A lock is invalid.
         IntegrityError: A tree has a forbidden member.
     """
     both = before, after

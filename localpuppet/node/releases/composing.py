@@ -274,9 +274,6 @@ class Compositions:
 
         Returns:
             Two mappings from a name to a path.
-
-        Raises:
-            InvalidInputError: `environment.conf` cannot be read.
         """
         directory = self._directory / staged.composition
         inner = layout(directory, staged.moduledir)

@@ -50,9 +50,6 @@ class Manifest(Value):
             raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
                 "site_manifest": path, "tags_only": bool}`, every key optional; see `parse_module`.
             allow_file: Whether `file://` URLs are allowed.
-
-        Raises:
-            InvalidInputError: A path, name, URL or tag does not match its grammar.
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
@@ -196,9 +193,6 @@ class Lock(Value):
             raw: `{"version": 1, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
                 directory}}`, shape-checked.
             allow_file: Whether `file://` URLs are allowed.
-
-        Raises:
-            InvalidInputError: The lock has another version, or a field is invalid.
         """
         if raw["version"] != VERSION:
             raise InvalidInputError(

@@ -111,7 +111,6 @@ def resolve(
     Raises:
         InvalidInputError: The release is missing, leaves `modules`, or breaks a rule for manifests.
         IntegrityError: A tag requires verification and is not verified.
-        StateError: A signers file cannot be read.
     """
     if app.is_assigned:
         raise InvalidInputError(

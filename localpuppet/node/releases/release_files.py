@@ -127,11 +127,7 @@ class ReleaseFiles(Value):
     read_enc: Callable[[Path, Documents], Any]
 
     def parse_manifest(self, data: bytes, where: str) -> Manifest:
-        """Return the manifest in `data`, without checks that need its release.
-
-        Raises:
-            InvalidInputError: The manifest is invalid.
-        """
+        """Return the manifest in `data`, without checks that need its release."""
         raw = self.documents.recall(data, schema="manifest")
         if raw is None:
             from localpuppet.base.formats import (
@@ -158,9 +154,6 @@ class ReleaseFiles(Value):
             directory: A working copy, or a release on this node.
             app: The release; a working copy has no name yet.
             immutable: Whether its collections must be tags.
-
-        Raises:
-            InvalidInputError: The manifest is invalid.
         """
         require_manifest(directory)
         file = directory / MANIFEST
@@ -170,11 +163,7 @@ class ReleaseFiles(Value):
         return manifest
 
     def lock(self, directory: Path) -> Lock | None:
-        """Return the lock in a directory; `None` without one.
-
-        Raises:
-            InvalidInputError: The lock is invalid.
-        """
+        """Return the lock in a directory; `None` without one."""
         file = directory / LOCK
         if not file.exists():
             return None
@@ -247,11 +236,7 @@ class ReleaseFiles(Value):
                 )
 
     def parse_lock(self, data: bytes, where: str) -> Lock:
-        """Return the lock in `data`.
-
-        Raises:
-            InvalidInputError: The lock is invalid.
-        """
+        """Return the lock in `data`."""
         from localpuppet.base.formats import canonical_yaml
 
         with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):

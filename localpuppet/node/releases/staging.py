@@ -114,9 +114,6 @@ class ReleaseStaging:
 
         Args:
             full: Hash every byte instead of comparing sizes, times and modes.
-
-        Raises:
-            StateError: A signers file cannot be read.
         """
         return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
 
@@ -165,9 +162,6 @@ class ReleaseStaging:
         """Return whether a release is complete and undamaged, with all required tags verified.
 
         Damage is noted in `repaired`, for the caller that stages the release again.
-
-        Raises:
-            StateError: A signers file cannot be read.
         """
         broken = self._find_damage(staged, full=False)
         changed = [text for text in broken if not text.endswith(UNVERIFIED)]
@@ -185,10 +179,8 @@ class ReleaseStaging:
             refresh: Ask the repository even about a staged release.
 
         Raises:
-            InvalidInputError: The source is unknown, or manifest and lock are invalid.
             IntegrityError: A tag moved, a signature or digest is wrong; no link was switched.
             UnavailableError: A repository is unreachable and a tree is missing.
-            BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
 
@@ -216,7 +208,6 @@ class ReleaseStaging:
         Raises:
             InvalidInputError: The release is not a tag.
             IntegrityError: Another staged release pins one of its names differently.
-            BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
         tag_of(app)  # rejects what is no tag
@@ -403,7 +394,6 @@ class GarbageCollector(Value):
             now: Seconds since 1970.
 
         Raises:
-            BusyError: Another process stages, or a run is being prepared.
             InvalidInputError: An input is invalid, so that its release could not be kept.
         """
         held = self.staging.store.locks

@@ -151,11 +151,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def rules_digest(source: ReleaseSource) -> str:
-    """Return the digest of a source's verification rules; a changed one voids verifications.
-
-    Raises:
-        StateError: The signers file cannot be read.
-    """
+    """Return the digest of a source's verification rules; a changed one voids verifications."""
     if source.signers is None:
         return ""
     import hashlib  # 3 ms that `enc` saves

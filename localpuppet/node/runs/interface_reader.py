@@ -75,7 +75,6 @@ class Parser:
 
         Raises:
             PuppetMissingError: Puppet's library does not load, or reached the timeout.
-            StateError: The interpreter cannot be started.
         """
         interface = self._answer(
             self.script,
@@ -95,7 +94,6 @@ class Parser:
 
         Raises:
             PuppetMissingError: The interpreter does not work, or reached the timeout.
-            StateError: The interpreter cannot be started.
         """
         script, refused = self.script.with_name("hiera_data.rb"), []
         for start in range(0, len(files), _AT_ONCE):
@@ -261,7 +259,6 @@ class InterfaceReader:
 
         Raises:
             InvalidInputError: Puppet cannot parse the release; no interface is kept.
-            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self.installed()
@@ -282,8 +279,6 @@ class InterfaceReader:
 
         Raises:
             InvalidInputError: Puppet cannot parse the release; its interface is kept.
-            BusyError: Another process holds the store's lock.
-            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self.installed()
@@ -305,7 +300,6 @@ class InterfaceReader:
 
         Raises:
             InvalidInputError: The document does not fit, or Puppet cannot parse the release.
-            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self.installed()

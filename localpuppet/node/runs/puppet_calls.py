@@ -97,8 +97,6 @@ class PuppetCaller(Value):
 
         Raises:
             InvalidInputError: Puppet reached the timeout.
-            PuppetMissingError: Puppet is not installed.
-            StateError: Puppet cannot be started.
         """
         installation = self.installed()
         scratch = self.state / f"diff-{secrets.token_hex(4)}"
@@ -199,8 +197,6 @@ def look_up(
     Raises:
         InvalidInputError: The key or the data are invalid, the value has another type, or the
             catalog does not compile.
-        PuppetMissingError: Puppet is not installed.
-        StateError: Puppet cannot be started.
     """
     words, where = request.words(), f"{release.name}: {request.key}"
     script = shared_file("lookup.rb")
@@ -263,8 +259,6 @@ def compile_nodes(
 
     Raises:
         EncError: The site's ENC command failed.
-        PuppetMissingError: Puppet is not installed.
-        StateError: Puppet cannot be started.
     """
     compiled = []
     for loaded in inputs:

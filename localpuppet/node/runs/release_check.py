@@ -88,9 +88,6 @@ class ReleaseChecker(Value):
                 does not exist, Puppet cannot parse a file, or `enc.yaml` does not fit.
             IntegrityError: A tag moved, bytes or signatures are wrong, or the working copy has a
                 forbidden member.
-            UnavailableError: A repository is unreachable.
-            BusyError: Another process holds the staging lock.
-            PuppetMissingError: Puppet's parser does not work.
         """
         manifest = self.supply.files.manifest(directory)
         lock = self._lock(directory, manifest)

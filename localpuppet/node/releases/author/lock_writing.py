@@ -231,7 +231,6 @@ def outdated(lock: Lock, source: Callable[[str], ModuleSource]) -> tuple[PinMove
 
     Raises:
         InvalidInputError: A source no longer has a module.
-        UnavailableError: A server is unreachable.
     """
     pins, newer = lock.pins, dict[str, str]()
     for kind, some in by_kind(pins).items():

@@ -77,7 +77,6 @@ def countersign(
         IntegrityError: The tag is malformed, unsigned, for another source, or differs from
             origin's.
         UnavailableError: The remote is unreachable; no signature is left.
-        StateError: git failed.
     """
     existing = tree.tag_object(tag)
     if existing is None:
@@ -422,9 +421,6 @@ def unused_parts(
 
     Args:
         files: The site's rules for releases.
-
-    Raises:
-        InvalidInputError: `environment.conf` cannot be read.
     """
     inner = layout(directory, manifest.moduledir, manifest.site_manifest)
     notes = [*inner.notes]

@@ -142,11 +142,7 @@ class Pin(GitPin):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str, allow_file: bool) -> "Pin":
-        """Return the pin.
-
-        Raises:
-            InvalidInputError: A field is invalid.
-        """
+        """Return the pin."""
         text = cast("Mapping[str, str]", raw)
         return cls(
             url=GitUrl.parse(text["url"], where=at(where, "url"), allow_file=allow_file),

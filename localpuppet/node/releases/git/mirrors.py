@@ -125,8 +125,6 @@ class Git:
 
         Raises:
             InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be fetched.
-            IntegrityError: The server sent corrupt data.
         """
         wanted: dict[str, list[str]] = {}
         here = []
@@ -207,9 +205,6 @@ class Git:
         Returns:
             URL → full name of a ref, or HEAD → the commit behind it (that of an annotated tag, not
             the tag object).
-
-        Raises:
-            UnavailableError: A repository is unreachable.
         """
         wanted = list(dict.fromkeys(urls))
         # A caller that asks one by one counts them.
@@ -293,10 +288,6 @@ class Git:
 
         Args:
             commits: Pairs of URL and full commit id; commits that the mirror has are not fetched.
-
-        Raises:
-            UnavailableError: A repository or commit cannot be fetched.
-            IntegrityError: The server sent corrupt data.
         """
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
@@ -321,11 +312,7 @@ class Git:
             self._program.run(mirror, "update-ref", ref, commit, failure=failure)
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the tree ids of fetched commits.
-
-        Raises:
-            UnavailableError: A commit was not downloaded.
-        """
+        """Return the tree ids of fetched commits."""
         wanted = list(dict.fromkeys(commits))
         if not wanted:
             return {}
@@ -345,7 +332,6 @@ class Git:
         Raises:
             InvalidInputError: The tag is a tag of a tag.
             IntegrityError: The tag is misnamed, or does not point at a commit.
-            UnavailableError: The tag was not downloaded.
         """
         return self.tags([(url, tag)])[url, tag]
 
@@ -355,7 +341,6 @@ class Git:
         Raises:
             InvalidInputError: A tag is a tag of a tag.
             IntegrityError: A tag is misnamed, or does not point at a commit.
-            UnavailableError: A tag was not downloaded.
         """
         wanted = dict.fromkeys(tags)
         if not wanted:
@@ -421,7 +406,6 @@ class Git:
             All countersignatures, including those that do not count.
 
         Raises:
-            UnavailableError: The repository cannot be fetched.
             IntegrityError: The tag has too many, or the server sent corrupt data.
         """
         if refresh:

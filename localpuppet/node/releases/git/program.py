@@ -109,9 +109,7 @@ class GitProgram:
             url: The repository, also named in the arguments.
 
         Raises:
-            InvalidInputError: The credentials file is invalid.
             IntegrityError: The server sent more than the limit.
-            StateError: The disk is full.
         """
         address = self._address(url)
         access = self._access(address)
@@ -162,8 +160,6 @@ class GitProgram:
 
         Raises:
             IntegrityError: git failed, and `failure` is `None`.
-            UnavailableError: git reached the timeout.
-            StateError: git is not installed, or the disk is full.
         """
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
         return self._output(done, repository, arguments, failure)
@@ -208,11 +204,6 @@ class GitProgram:
 
         Args:
             names: Ids, or expressions that git peels.
-
-        Raises:
-            IntegrityError: git failed.
-            UnavailableError: git reached the timeout.
-            StateError: git is not installed.
         """
         asked = "".join(f"{name}\n" for name in names).encode()
         output = self.run(repository, "cat-file", "--batch", stdin=asked)
@@ -233,13 +224,7 @@ class GitProgram:
         return objects
 
     def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
-        """Run git and yield its output, split at NUL; closing the generator ends git.
-
-        Raises:
-            IntegrityError: git failed.
-            UnavailableError: git reached the timeout.
-            StateError: git is not installed.
-        """
+        """Run git and yield its output, split at NUL; closing the generator ends git."""
         import subprocess
         import threading
 
@@ -300,8 +285,6 @@ class GitProgram:
 
         Raises:
             IntegrityError: git printed more than its limit.
-            UnavailableError: git reached the timeout.
-            StateError: git is not installed.
         """
         bounds = Bounds(
             seconds=self.timeout,
@@ -420,7 +403,6 @@ def check_out(
     Raises:
         IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
             objects are missing.
-        UnavailableError: git reached the timeout.
     """
     listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
     top = program.run(repository, "mktree", "-z", stdin=listing.encode()).decode().strip()

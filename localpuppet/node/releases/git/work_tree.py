@@ -117,7 +117,6 @@ class GitWorkTree:
 
         Raises:
             InvalidInputError: The remote `origin` does not exist.
-            UnavailableError: The remote is unreachable.
         """
         if REMOTE not in [remote.name for remote in self._repo.remotes]:
             raise InvalidInputError(
@@ -280,13 +279,7 @@ class Ignored(Value):
 
 
 def ignored(program: GitProgram, directory: Path) -> Ignored:
-    """Return what git ignores in a directory; nothing unless it is the top of a work tree.
-
-    Raises:
-        InvalidInputError: The repository cannot be read.
-        UnavailableError: git reached the timeout.
-        StateError: git is not installed.
-    """
+    """Return what git ignores in a directory; nothing unless it is the top of a work tree."""
     top = directory.resolve()
     if not (top / _GIT).exists():
         return Ignored()
@@ -323,8 +316,6 @@ def refuse_unstageable(
         IntegrityError: The tree has a forbidden member, or exceeds the budget.
         InvalidInputError: git cannot commit it, converts a file of it, or would commit a clone of
             another repository as a link.
-        UnavailableError: git reached the timeout.
-        StateError: git is not installed.
     """
     top = directory.resolve()
     where = str(directory)

@@ -71,9 +71,7 @@ class PackageStaging:
         """Stage a release from its installed package, even where its source is declared.
 
         Raises:
-            InvalidInputError: No package of it is installed, or its lock is invalid.
             IntegrityError: The package is damaged, or differs from the staged release.
-            BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
         return self.staging.switch(
@@ -88,7 +86,6 @@ class PackageStaging:
         Raises:
             InvalidInputError: The pack cannot be read, or is of another release.
             IntegrityError: The pack is damaged or hostile, or differs from the staged release.
-            BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
         return self.staging.switch(

@@ -86,9 +86,6 @@ class SystemPackageTools:
         Args:
             tree: The files to install at `/`, with their final modes and times.
             time: The current time of the build, seconds since 1970.
-
-        Raises:
-            StateError: dpkg-deb is missing or failed.
         """
         directory = tree / "DEBIAN"
         with ExitStack() as cleanup, disk_errors(directory):
@@ -117,7 +114,6 @@ class SystemPackageTools:
 
         Raises:
             InvalidInputError: rpmbuild would expand macros in the temporary directory's path.
-            StateError: rpmbuild is missing or failed.
         """
         with tempfile.TemporaryDirectory(prefix="localpuppet-rpm-") as scratch:
             if "%" in scratch:  # rpmbuild runs what %(…) holds
@@ -152,7 +148,6 @@ class SystemPackageTools:
         Raises:
             InvalidInputError: The file is not regular, others could write it, or it is not a
                 package of a release.
-            StateError: dpkg or rpm is missing or failed.
         """
         # Absolute, so that no name can be taken for an option.
         path = os.path.abspath(package)  # noqa: PTH100 - Path.resolve() follows links
@@ -348,10 +343,8 @@ class Packager(Value):
             version: The package's version; `None` for the one in the tag.
 
         Raises:
-            InvalidInputError: The version or directory is invalid.
             IntegrityError: A tree in the store is damaged.
             UnavailableError: The commit's time is unknown.
-            StateError: A program is missing or failed.
         """
         if version is not None:
             packages.parse_version(version)
