@@ -4,6 +4,7 @@ Confirming that a rollout continues ends only the pause that the confirmation sh
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
-from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.rollout.commands import RolloutCommand, identify_pause
@@ -20,6 +21,7 @@ from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
 from localpuppet.web.dashboard.actions import ActionOutcome
+from localpuppet.web.dashboard.differences import ChangeRow, changes
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import searched, tallies
 from localpuppet.web.dashboard.releases import release_choices
@@ -36,8 +38,20 @@ START = "/rollouts/do/start"
 # Starts that are followed, and releases to choose from.
 MOST_LATE = 32
 MOST_RELEASES = 50
+# Releases of nodes that the new one is compared with, those of most nodes.
+MOST_STEPS = 3
 # No release is chosen at first, because the newest one has just failed.
 DOUBTFUL = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseStep:
+    """How a release differs from the one that some nodes ran last."""
+
+    before: str
+    nodes: int
+    rows: Sequence[ChangeRow]
+    problem: str
 
 
 class RolloutActionViews:
@@ -154,11 +168,29 @@ class RolloutActionViews:
             rows=rows,
             command=start.command,
             options=start.fields,
+            step=await asyncio.to_thread(self._changes, start, rows),
             again=lambda problem: self._form(
                 {"release": "", "on_failure": "", **start.fields}, names, problem=problem, code=409
             ),
         )
         return proposal
+
+    def _changes(self, start: RolloutStart, rows: Sequence[NodeRow]) -> Sequence[ReleaseStep]:
+        """Return how the release differs from those that the nodes ran last."""
+        if start.options.delivery is None:
+            return ()
+        after, steps = start.options.delivery.release, []
+        ran = Counter(row.release for row in rows if row.release not in ("", after))
+        for before, number in ran.most_common(MOST_STEPS):
+            found: Sequence[ChangeRow] = ()
+            problem = ""
+            try:
+                path = ReleasePath.parse(before, where="release")
+                found = changes(self._context.staged.differences(path, after))
+            except LocalpuppetError as error:
+                problem = str(error)
+            steps.append(ReleaseStep(before=before, nodes=number, rows=found, problem=problem))
+        return steps
 
     async def _begin(self, start: RolloutStart, proposal: ActionProposal) -> ActionOutcome:
         """Start a rollout; one that has not begun soon is followed, wherever the user goes."""

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
-from localpuppet.rollout.cli.rollout_run import run_command
+from localpuppet.node.releases.comparison import NameDifference
+from localpuppet.rollout.cli.rollout_run import plan_command, run_command
 from localpuppet.rollout.events import (
     RolloutEnding,
 )
@@ -246,6 +247,27 @@ def test_the_newest_release_is_chosen_unless_it_has_just_failed(
     assert "failed on 1" in page
     assert not re.search('name="release"[^>]* checked', page), "no release is chosen by itself"
     assert "Choose a release" in text(visitor, "/rollouts/do/start?query=role%3Dweb&other=", 400)
+
+
+def test_the_confirmation_has_what_differs_from_the_releases_of_these_nodes(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    site.staged = [staged(f"shop/tags/r{number}", "a" * 64) for number in (6, 7)]
+    changed = {f"shop/manifests/m{number:02}.pp": "2 lines" for number in range(25)}
+    site.differences = {
+        "files": NameDifference(added=("shop/new.pp",), removed=(), changed=changed)
+    }
+    for name, release in (("db01", "shop/tags/r6"), ("web01", "shop/tags/r5")):
+        site.tell(status(name, site.now(), last_run={"release": release}))
+    page = re.sub("<wbr>", "", text(visitor, PLAN))
+    assert "What changes on 1 node with shop/tags/r6: 26 dependencies and files" in page
+    assert page.count('<span class="word changed">') + page.count('"word added">') == 20
+    assert "and 6 more" in page
+    assert "from=shop/tags/r6&amp;to=shop/tags/r7" in page
+    assert "with shop/tags/r5: shop/tags/r5: is not staged on this machine" in page
+    command = re.findall("<code>localpuppet (rollout plan .*?)</code>", page)[0].split()
+    given = plan_command.make_context("plan", command[2:]).params
+    assert (given["release"], given["nodes"]) == ("shop/tags/r7", ("db01", "web01"))
 
 
 def test_nodes_that_are_not_ready_are_named_and_left_out_by_a_tick(
