@@ -21,6 +21,8 @@ module PuppetX
       PLACE = %r{\A.*/sealed/values/((?:[^/]+/)+)\z}.freeze
       KEY = %r{\A[A-Za-z0-9_][A-Za-z0-9_.:+=@-]*\z}.freeze
       FORM = %r{\Aschema: 1\ngroup: "(?<group>[^"\n]+)"\nserial: \d+\nnumber: (?<number>\d+)\ntype: (?<type>[a-z]+)\nage: }.freeze
+      # Text that Ruby and JSON spell as it is.
+      PLAIN = %r{\A[ !$-\[\]-~]*\z}.freeze
       SENSITIVE = Puppet::Pops::Types::PSensitiveType::Sensitive
       BINARY = Puppet::Pops::Types::PBinaryType::Binary
 
@@ -50,20 +52,34 @@ module PuppetX
         return text if @secrets.empty?
 
         bytes = text.b
-        @secrets.each { |secret, name| bytes.gsub!(secret, "[sealed #{name}]".b) if bytes.include?(secret) }
+        # A long text may contain a short one.
+        @longest_first ||= @secrets.sort_by { |secret, _| -secret.bytesize }
+        @longest_first.each { |secret, name| bytes.gsub!(secret, "[sealed #{name}]".b) if bytes.include?(secret) }
         bytes.force_encoding(text.encoding)
       end
 
+      # @param among [Array<String>] the texts to look for
       # @return [Boolean] whether a value of a catalog has an opened value in it
-      def self.in?(value)
-        case value
-        when String then !@secrets.empty? && (bytes = value.b) && @secrets.each_key.any? { |secret| bytes.include?(secret) }
-        when Array then value.any? { |item| in?(item) }
-        when Hash then value.any? { |pair| in?(pair) }
-        when BINARY then in?(value.binary_buffer)
-        else false
-        end
+      def self.in?(value, among: @secrets.keys)
+        !among.empty? && !within(value, among).empty?
       end
+
+      # @return [Array<String>] those texts that a value has; one look for each, however large the value is
+      def self.within(value, among = @secrets.keys)
+        bytes = gathered(value, String.new(encoding: Encoding::BINARY))
+        among.select { |secret| bytes.include?(secret) }
+      end
+
+      def self.gathered(value, bytes)
+        case value
+        when String then bytes << value.b << 0
+        when Array then value.each { |item| gathered(item, bytes) }
+        when Hash then value.each { |pair| gathered(pair, bytes) }
+        when BINARY then bytes << value.binary_buffer << 0
+        end
+        bytes
+      end
+      private_class_method :gathered
 
       def self.placeholders?
         !defined?(::LOCALPUPPET_SEALED) && (ENV.fetch(VARIABLE, nil) == PLACEHOLDERS || defined?(::LocalpuppetPreview))
@@ -136,19 +152,27 @@ module PuppetX
         when Hash then value.each_value { |item| hide(item, name) }
         when Array then value.each { |item| hide(item, name) }
         when String
-          [value, *value.lines.map(&:strip)].each do |text|
-            spelt = text.dup.force_encoding(Encoding::UTF_8)
-            forms = spelt.valid_encoding? ? [text, JSON.generate(spelt)[1..-2], spelt.inspect[1..-2]] : [text]
-            forms.each { |form| @secrets[form.b] ||= name } if text.length >= MASKED
+          [value, *value.lines.map(&:strip)].uniq.each do |text|
+            spellings(text).each { |form| @secrets[form.b] ||= name } if text.length >= MASKED
           end
-          # A long text may contain a short one, and is replaced first.
-          @secrets = @secrets.sort_by { |secret, _| -secret.bytesize }.to_h
+          @longest_first = nil
         end
       end
       private_class_method :hide
 
+      def self.spellings(text)
+        utf8 = text.dup.force_encoding(Encoding::UTF_8)
+        return [text] if !utf8.valid_encoding? || utf8.match?(PLAIN)
+
+        [text, JSON.generate(utf8)[1..-2], utf8.inspect[1..-2]]
+      end
+      private_class_method :spellings
+
       # The places at which Puppet would write, keep or merge an opened value.
       module Guards
+        # Parameters that Puppet can redact although they are no properties.
+        COMMANDS = %i[command unless onlyif].freeze
+
         # Puppet installs them once, before the first value.
         def self.install
           return if @installed
@@ -189,20 +213,10 @@ module PuppetX
         # Puppet::Resource::Catalog: a parameter with an opened value becomes sensitive, also after `unwrap`.
         # Titles and tags are in files of Puppet, too: they are refused.
         module Catalogs
-          COMMANDS = %i[command unless onlyif].freeze
-
           def to_ral
-            resources.each do |resource|
-              Guards.check(resource)
-              kept = resource.sensitive_parameters
-              type = resource.resource_type
-              resource.each do |name, value|
-                next if kept.include?(name) || !Sealed.in?(value)
-                next unless COMMANDS.include?(name) || (type.respond_to?(:validproperty?) && type.validproperty?(name))
-
-                resource.sensitive_parameters |= [name]
-              end
-            end
+            open = resources.map { |one| [one.title.to_s, one.tags.to_a, one.to_hash.except(*one.sensitive_parameters)] }
+            found = Sealed.within(open)
+            resources.each { |resource| Guards.check(resource, found) } unless found.empty?
             Puppet::Type.type(:file).prepend(Files)
             super
           end
@@ -236,9 +250,16 @@ module PuppetX
           end
         end
 
-        # @raise [Error] a resource cannot have this title or these tags
-        def self.check(resource)
-          return unless Sealed.in?([resource.title.to_s, *resource.tags])
+        # Make the parameters of a resource sensitive that have one of these texts.
+        # @raise [Error] it cannot have this title or these tags
+        def self.check(resource, found)
+          type = resource.resource_type
+          resource.each do |name, value|
+            next unless COMMANDS.include?(name) || (type.respond_to?(:validproperty?) && type.validproperty?(name))
+
+            resource.sensitive_parameters |= [name] if Sealed.in?(value, among: found)
+          end
+          return unless Sealed.in?([resource.title.to_s, *resource.tags], among: found)
 
           raise Error, "#{resource.type}: a title or tag has a sealed value, which Puppet's own files would show " \
                        "(file: #{resource.file}, line: #{resource.line})"
