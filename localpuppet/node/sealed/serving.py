@@ -115,10 +115,12 @@ class SealedServer:
 
         ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
         with suppress(OSError), self._ours.makefile("rb") as requests:
-            while (request := requests.readline(MAX_REQUEST)).endswith(b"\n"):
-                answer = json.dumps(self._answer(request)).encode()
-                self._ours.sendall(answer + b"\n")
-            self._ours.shutdown(socket.SHUT_RDWR)  # it has ended, or does not keep to the form
+            try:
+                while (request := requests.readline(MAX_REQUEST)).endswith(b"\n"):
+                    answer = json.dumps(self._answer(request)).encode()
+                    self._ours.sendall(answer + b"\n")
+            finally:  # Puppet has ended, does not keep to the form, or must not wait for an answer
+                self._ours.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, request: bytes) -> dict[str, Json]:
         try:
