@@ -39,16 +39,6 @@ def test_nodes_on_an_old_release_take_one_click(operator: Operator) -> None:
     operator.reads("#list", "1 to 2 of 2", "mon01.example.com", "site/tags/r1")
 
 
-def test_the_whole_first_error_of_a_node_takes_one_click(operator: Operator) -> None:
-    operator.reads("#failed", "Could not find class ::site::tls for")
-    operator.click("#failed a[href^='/nodes/lb01'][href*='/runs/']")
-    operator.reads("main", "compile failed", "Cause", "/rollout/", "site/manifests/lb.pp:4")
-    operator.reads(".diff .error", "4", "include site::tls")
-    operator.reads(".diff .added", "+  include site::tls")
-    operator.reads("#details .error", "Could not find class ::site::tls for lb01.example.com")
-    assert operator.clicks == 1
-
-
 def test_the_change_that_broke_a_node_takes_one_click_and_a_difference_two(
     operator: Operator,
 ) -> None:
