@@ -46,7 +46,11 @@ SECTIONS = {
         "enc": "node.cli.data",
         "call": "fleet.cli.agent",
     },
-    "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.preview_command"},
+    "Releases": {
+        "release": "node.cli.release",
+        "preview": "node.cli.preview.preview_command",
+        "sealed": "fleet.cli.sealed",
+    },
     "Fleet": {
         "nodes": "fleet.cli.nodes",
         "capture": "fleet.cli.capture",

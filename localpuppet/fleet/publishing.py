@@ -126,7 +126,9 @@ class NodePublishing:
         good_run = _good_run(self.name(), TagMemory(self.state), run, status)
         draft = good_run.entry
         exports, resources = offer_exports(self.exports, run, before, now=draft.at)
-        draft = replace(draft, exports=exports, servers=servers_of(resources))
+        draft = replace(
+            draft, exports=exports, servers=servers_of(resources), sealing=self._sealing()
+        )
         if self.history is not None:
             draft = self._keep_catalog(note, run, draft)
         if problem := self.captures.keep(run, draft):
@@ -142,6 +144,14 @@ class NodePublishing:
         self.exports.keep({one.exports.digest for one in kept if one.exports.digest is not None})
         if self.history is not None:
             self.catalogs.clean(before, outbox.entry())
+
+    def _sealing(self) -> tuple[str, ...]:
+        """Return the recipients of this node's sealing key; a node without one imports nothing."""
+        if not (self.state / "keys" / "sealing.pub").exists():
+            return ()
+        from localpuppet.node.sealed.sealing_key import SealingKey
+
+        return SealingKey(self.state / "keys").recipients()
 
     def _keep_catalog(
         self, note: Note, run: RunDirectory, published: InventoryEntry

@@ -62,7 +62,10 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
+    from localpuppet.node.sealed.authoring import Keys
+    from localpuppet.node.sealed.checking import SealedFindings
     from localpuppet.node.sealed.opening import SealedOpener
+    from localpuppet.node.sealed.released import SealedRepository
     from localpuppet.node.sealed.serving import SealedServer
 
     T = TypeVar("T")
@@ -987,8 +990,39 @@ class NodeApp:
                 ignored=partial(ignored, self.local_git),
                 bus=self.neighbours.exchange_resources,
                 refuse_unstageable=partial(refuse_unstageable, self.local_git, scratch=state),
+                sealed=self.check_sealed,
             )
             return checker.check(directory)
+
+    def check_sealed(
+        self, directory: Path, wanted: "Mapping[str, Keys] | None" = None
+    ) -> "SealedFindings":
+        """Check the sealed values of a working copy; see `check_sealed` for `wanted`."""
+        from localpuppet.node.sealed.checking import SealedFindings, check_sealed
+        from localpuppet.node.sealed.tree import SealedTree
+
+        tree = SealedTree.on_disk(directory)
+        if tree.is_empty:
+            return SealedFindings()
+        from localpuppet.node.releases.author.hiera_data import yaml_files
+
+        repository = self.sealed_repository(directory)
+        source = repository.source(self.settings.sources)
+        last = repository.last_release(source)
+        return check_sealed(
+            tree,
+            released=None if last is None else repository.tree_of(last.commit),
+            wanted=wanted,
+            authors={} if last is None else repository.authors(last.commit),
+            data=yaml_files(directory).items(),
+            is_signed=None if source is None else source.signers is not None,
+        )
+
+    def sealed_repository(self, directory: Path) -> "SealedRepository":
+        """Return what git knows of the sealed values in a working copy."""
+        from localpuppet.node.sealed.released import SealedRepository
+
+        return SealedRepository(self.local_git, directory)
 
     # Catalogs
 
@@ -1244,20 +1278,17 @@ class NodeApp:
             raise InvalidInputError(
                 f"{', '.join(closed)}: this node is a member, and its key does not open the group",
                 where=f"{release.name}: sealed",
-                hint="seal again for its key: 'localpuppet sealed reseal --replace'",
+                hint="seal for its key: 'localpuppet sealed reseal', with --replace and its name",
             )
         return opener.opened_groups()
 
     def sealed_opener(self, directory: Path) -> "SealedOpener":
         """Return what opens the sealed values below a directory with this node's key."""
-        from localpuppet.base.machine.files import read_user_file
-        from localpuppet.node.sealed.age import parse_identities
         from localpuppet.node.sealed.opening import SealedOpener
+        from localpuppet.node.sealed.sealing_key import SealingKey
         from localpuppet.node.sealed.tree import SealedTree
 
-        key = self.settings.state / "keys" / "sealing.key"
-        data = read_user_file(key) if key.exists() else b""
-        identities = parse_identities(data, where=str(key)) if data else ()
+        identities = SealingKey(self.settings.state / "keys").identities()
         return SealedOpener(SealedTree.on_disk(directory), identities)
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":

@@ -71,6 +71,11 @@ def require_extra(extra: str, *, where: str) -> None:
             raise _missing_extra(extra, module, where)
 
 
+def has_extra(extra: str) -> bool:
+    """Return whether the libraries of an extra are installed; none is imported."""
+    return all(map(find_spec, EXTRAS[extra]))
+
+
 def explain_missing(error: ModuleNotFoundError, *, where: str) -> InvalidInputError | None:
     """Return the error that names the extra of a missing module; `None` if no extra has it.
 

@@ -9,6 +9,7 @@ import click
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.base.machine.own_program import has_extra
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.trust.identity import SignerIdentity
 from localpuppet.fleet.trust.key_files import MAX_KEY_FILE, fingerprint, parse_public, public_pem
@@ -23,6 +24,7 @@ from localpuppet.node.cli.command import (
     option,
 )
 from localpuppet.node.cli.render_run import moment
+from localpuppet.node.sealed.sealing_key import SealingKey
 
 MODULES = {
     "init": "fleet.cli.keys",
@@ -51,19 +53,31 @@ def keys_command() -> None:
 
 @command("init", exits={2: "this node has a key already, or a setting is invalid", 1: ""})
 @flag("--replace", "Replace an existing key; the old one is lost.")
+@flag("--sealing", "Make only the sealing key; with --replace, keep the old one beside it.")
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
-def init_command(node: NodeApp, replace: bool, as_json: bool) -> None:
-    """Make this node's key.
+def init_command(node: NodeApp, replace: bool, sealing: bool, as_json: bool) -> None:
+    """Make this node's keys.
 
     The key is an Ed25519 key that only root can read. Pin its public part on other nodes with 'keys
     show' and 'keys trust'.
 
+    With the extra 'sealed', the command also makes the sealing key, unless the node has one. The
+    node opens sealed values with it, and publishes its recipient in its entry.
+
     Examples:
       localpuppet keys init
       localpuppet keys init --replace      if the old key may have leaked
+      localpuppet keys init --sealing --replace    two keys until 'reseal'
     """
     identity = FleetApp(node).identity
+    if sealing:
+        made = SealingKey(node.settings.state / "keys").make(replace=replace)
+        if as_json:
+            render.emit_json({"schema": 1, "sealing": list(made)})
+        else:
+            render.emit(f"secrets for this node are sealed to {made[0]}")
+        return
     if identity.certificate() is not None:
         raise InvalidInputError(
             "this node signs with its certificate (identity.certificate)",
@@ -73,10 +87,14 @@ def init_command(node: NodeApp, replace: bool, as_json: bool) -> None:
     name = identity.name()
     print_of = fingerprint(identity.own_key.make(replace=replace).public_key())
     path = str(identity.own_key.path)
+    recipients = SealingKey(node.settings.state / "keys").make() if has_extra("sealed") else ()
     if as_json:
-        render.emit_json({"schema": 1, "name": name, "fingerprint": print_of, "file": path})
+        document = {"schema": 1, "name": name, "fingerprint": print_of, "file": path}
+        render.emit_json({**document, "sealing": list(recipients)})
         return
     render.emit(f"made the key of {name}: {print_of}")
+    if recipients:
+        render.emit(f"secrets for it are sealed to {recipients[0]}")
     render.emit(f"others trust it with: localpuppet keys trust {name} FILE")
     if replace:
         render.emit("restart the agent of this node: until then it uses and trusts the old key")

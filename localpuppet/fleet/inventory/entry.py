@@ -225,6 +225,14 @@ def parse_role(text: str) -> str:
 _Role = Annotated[str, parse_role]
 
 
+def _recipient(text: str) -> str:
+    from localpuppet.node.sealed.age import RECIPIENT  # few nodes publish one
+
+    if not re.fullmatch(RECIPIENT, text):
+        raise InvalidInputError("is not an age recipient")
+    return text
+
+
 class _CausePath(_Part):
     nodes: Annotated[tuple[NodeName, ...], AllowedRange(maximum=limits.MAX_KICK_STEPS)]
 
@@ -252,6 +260,8 @@ class InventoryEntry(_Part):
             began on this node. At most `MAX_KICK_PATHS`.
         tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
         commit: The commit of that tag as staged; `None` if the release was not staged.
+        sealing: The recipients to which secrets for this node are sealed, the newest first: two
+            while it changes its key.
         digest: SHA-256 over the content, hexadecimal; see `digested`.
     """
 
@@ -277,6 +287,7 @@ class InventoryEntry(_Part):
     catalog: CatalogSummary | None = None
     tagged_at: Annotated[int, AllowedRange(minimum=0)] | None = None
     commit: Annotated[str, partial(parse_object_id, where="")] | None = None
+    sealing: Annotated[tuple[Annotated[str, _recipient], ...], AllowedRange(maximum=2)] = ()
     digest: str = ""
 
     @classmethod

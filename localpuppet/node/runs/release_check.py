@@ -28,6 +28,7 @@ from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_comple
 from localpuppet.node.releases.source import tag_of
 from localpuppet.node.runs.interface import Interface, check_classes
 from localpuppet.node.runs.interface_reader import Parser, modules_in
+from localpuppet.node.sealed.checking import SealedFindings
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -70,6 +71,7 @@ class ReleaseChecker(Value):
         ignored: Returns what git ignores in a directory, so that a tag lacks it.
         bus: Whether the settings name a bus.
         refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
+        sealed: Checks the sealed values of a working copy.
     """
 
     repository: "Git"
@@ -79,6 +81,7 @@ class ReleaseChecker(Value):
     ignored: Callable[[Path], Ignored]
     refuse_unstageable: Callable[[Path, Budget], None]
     bus: bool
+    sealed: Callable[[Path], SealedFindings]
 
     def check(self, directory: Path) -> CheckedRelease:
         """Check the release in a directory.
@@ -95,6 +98,8 @@ class ReleaseChecker(Value):
             budget = self.supply.store.budget()
             self.refuse_unstageable(directory, budget)
             self._bring(lock, directory / LOCK, budget)
+        sealed = self.sealed(directory)
+        sealed.refuse()
         chains = self._walk(lock, directory.resolve().name)
         with errors_at(str(directory / MANIFEST), LocalpuppetError):
             inner = layout(directory, manifest.moduledir, manifest.site_manifest)
@@ -130,6 +135,8 @@ class ReleaseChecker(Value):
                         *own.warnings(),
                         *data.warnings,
                         *unloadable,
+                        *sealed.warnings,
+                        *sealed.changed,
                         *self._unmet(lock, own),
                     )
                 )

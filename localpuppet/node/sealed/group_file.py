@@ -5,11 +5,11 @@
     recipient: age1…
     serial: 2
     operators:
-      "alice age1…":
-        YWdl…
+      alice age1…:
+       YWdl…
     members:
-      "db01.example.com age1…":
-        YWdl…
+      db01.example.com age1…:
+       YWdl…
 
 Each group has an age identity. Values are sealed to its recipient; the identity itself is
 wrapped for each operator and member, in the line below their name and key. A new identity has the
@@ -20,9 +20,11 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
 from localpuppet.node.sealed.age import (
     RECIPIENT,
@@ -39,7 +41,7 @@ MAX_MEMBERS = 20_000
 MAX_RULE = 1024
 
 _NAMES = rb"[a-z0-9_][a-z0-9_.@-]*(?:,[a-z0-9_][a-z0-9_.@-]*)*"
-_LINES = rb'  "(%b) (%b)":\n    (%b)\n'
+_LINES = rb"  (%b) (%b):\n   (%b)\n"
 _MEMBER = _LINES % (_NAMES, RECIPIENT.encode(), BASE64)
 _OPERATOR = _LINES % (_NAMES, rb"age1[a-z0-9.+_-]{58,480}", BASE64)
 _RULE = rb"[A-Za-z0-9_.:@=+-][ A-Za-z0-9_.:,@=+-]*"
@@ -70,7 +72,7 @@ class GroupMember(Value):
 
     def to_bytes(self) -> bytes:
         """Return its two lines."""
-        return f'  "{self.label} {self.recipient}":\n    '.encode() + encode(self.wrap) + b"\n"
+        return f"  {self.label} {self.recipient}:\n   ".encode() + encode(self.wrap) + b"\n"
 
 
 class SealedGroup(Value):
@@ -177,10 +179,9 @@ class SealedGroup(Value):
         return GroupMember(names=names, recipient=recipient, wrap=sealed)
 
     def _bound(self, names: tuple[str, ...]) -> bytes:
-        """Return what a wrap repeats: a comment in a file of identities."""
-        return (
-            f"# group {self.name}, rule {self.rule}, serial {self.serial}, for {','.join(names)}"
-        ).encode()
+        """Return what a wrap repeats, shortened by a digest: a comment in a file of identities."""
+        text = canonical([self.name, self.rule, self.serial, *names])
+        return b"#" + encode(sha256(text).digest()[:9])
 
     def with_members(
         self, *, members: Iterable[GroupMember] = (), operators: Iterable[GroupMember] = ()

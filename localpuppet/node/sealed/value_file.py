@@ -11,8 +11,8 @@
   change unnoticed.
 - The plaintext repeats all that is in clear, the path and the group's recipient. The holder of
   a key refuses a value that was moved to another key, group or number.
-- The plaintext is padded: its size says only whether the value has up to some 250 bytes, or twice
-  as many, and so on.
+- The plaintext is padded: its size says only whether the value has up to 64 bytes, 128, 256, and so
+  on.
 
 `age -d` shows the plaintext to a person: JSON, the value at its end.
 """
@@ -40,7 +40,7 @@ SCHEMA = 1
 MAX_VALUE_FILE = 96 * 1024
 MAX_CONTENT = 45 * 1024
 MAX_PATH = 512
-_SMALLEST = 512  # bytes of a plaintext
+_SMALLEST = 64  # bytes to which a value is padded
 
 _LEVEL = r"[A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,199}"
 _PATH = rf"(?:{_LEVEL}/)+[A-Za-z0-9_][A-Za-z0-9_.:+=@-]{{0,199}}\Z"
@@ -188,11 +188,13 @@ class SealedValue(Value):
             recipient: That of the group with this serial.
         """
         body: Json = encode(content).decode() if self.type == ValueType.FILE else content.decode()
-        text = canonical({**self._bound(recipient), "value": body})
-        size = _SMALLEST
-        while size < len(text) + 1:
+        bound = self._bound(recipient)
+        text, size = canonical({**bound, "value": body}), _SMALLEST
+        head = len(canonical({**bound, "value": ""}))
+        while size < len(text) - head:
             size *= 2
-        if size > MAX_PLAINTEXT or len(content) > MAX_CONTENT:
+        text = text.ljust(head + min(size, MAX_PLAINTEXT - 1 - head)) + b"\n"
+        if len(text) > MAX_PLAINTEXT or len(content) > MAX_CONTENT:
             raise InvalidInputError(
                 f"is too large to seal: {len(content)} bytes, the limit is about {MAX_CONTENT}",
                 where=self.path,
@@ -203,7 +205,7 @@ class SealedValue(Value):
             serial=self.serial,
             number=self.number,
             type=self.type,
-            age=seal(text.ljust(size - 1) + b"\n", recipient),
+            age=seal(text, recipient),
         )
 
     def open(self, recipient: AgeRecipient, identities: Sequence[AgeIdentity]) -> bytes:

@@ -170,7 +170,7 @@ def test_a_wrap_with_another_identity_or_for_another_rule_does_not_count() -> No
     assert GROUP.with_members(members=other.members).opened_by([mine]) is None
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 200), (400, 700), (4_000, 7_500)])
+@pytest.mark.parametrize(("one", "other"), [(0, 64), (129, 256), (33_000, 40_000)])
 def test_the_size_of_a_value_does_not_show_its_length(one: int, other: int) -> None:
     """Only the grease, of random length, differs between two sizes of one step."""
 
@@ -178,7 +178,7 @@ def test_the_size_of_a_value_does_not_show_its_length(one: int, other: int) -> N
         bodies = (make_value(GROUP, b"x" * length).age.rpartition(b"\n--- ")[2] for _ in range(3))
         return {len(body) for body in bodies}
 
-    assert padded(one) == padded(other) != padded(40_000)
+    assert padded(one) == padded(other) != padded(2_000)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_person_recovers_a_value_with_age_twice(tmp_path: Path) -> None:
     (tmp_path / "group.yaml").write_bytes(GROUP.to_bytes())
     (tmp_path / "value.yaml").write_bytes(VALUE.to_bytes())
     script = """set -eu
-grep -A1 '"bob ' group.yaml | tail -n1 | base64 -di | age -d -i key.txt >identity.txt
+grep -A1 '  bob ' group.yaml | tail -n1 | base64 -di | age -d -i key.txt >identity.txt
 sed -n 's/^age: //p' value.yaml | base64 -di | age -d -i identity.txt
 """
     shown = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True)

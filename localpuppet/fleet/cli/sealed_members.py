@@ -1,0 +1,231 @@
+"""`localpuppet sealed reseal`, `resolve`, `remove`, `revoke` and `exposed`: who opens a group."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.text import shown_names
+from localpuppet.fleet.cli.sealed import (
+    Approve,
+    SealedClone,
+    asks,
+    group_line,
+    in_clone,
+    json_flag,
+    members_option,
+    nodes_of_rules,
+    operators_option,
+    parse_keys,
+    show_keys,
+)
+from localpuppet.node.cli import render
+from localpuppet.node.cli.command import command, option
+from localpuppet.node.sealed import authoring
+from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.released import exposed
+from localpuppet.node.sealed.value_file import parse_group_name
+
+
+@command("reseal", exits={1: "you answered no"})
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@members_option
+@operators_option
+@option("--replace replaced NODE", "Accept the changed key of NODE (repeatable).", multiple=True)
+@option("--pool pools NODE,NODE", "These nodes share one key (repeatable).", multiple=True)
+@asks
+@json_flag
+@in_clone(secret=True)
+def reseal_command(
+    clone: SealedClone,
+    /,
+    names: tuple[str, ...],
+    approve: Approve,
+    as_json: bool,
+    **given: Any,  # noqa: ANN401 - the options about members
+) -> None:
+    """Adapt groups to the nodes that their rules select now.
+
+    The command shows nodes that joined with their keys, and nodes that left, and asks. A node that
+    says itself that it has a role must not get secrets unseen. If a member has another key than
+    before and its entry does not prove that, it needs --replace. A node that left may
+    have kept its secrets: use 'revoke' against that.
+
+    Examples:
+      localpuppet sealed reseal
+      localpuppet sealed reseal --replace db01.example.com    after a reinstallation
+      localpuppet sealed reseal --operator carol=age1…
+    """
+    groups = clone.groups(names)
+    members = parse_keys(given["members"], "member")
+    operators = parse_keys(given["operators"], "operator", plugins=True)
+    pools = [pool.split(",") for pool in given["pools"]]
+    nodes = nodes_of_rules(clone.node, {group.rule for group in groups}, members)
+    if nodes is None and not (members or operators):
+        raise UnavailableError(
+            "no inventory to ask for the nodes of a rule", hint="name nodes: --member NAME=age1…"
+        )
+    changed, records = [], []
+    for group in groups:
+        approved = {name: (one.recipient,) for one in group.members for name in one.names}
+        wanted = {**approved, **members} if nodes is None else nodes[group.rule]
+        difference = authoring.compare_members(group, wanted)
+        refused = sorted({*difference.replaced} - {*given["replaced"]})
+        if refused:
+            raise InvalidInputError(
+                f"{shown_names(refused)}: another key than before, which no entry proves",
+                where=f"group {group.name}",
+                hint=f"if it was reinstalled: --replace {refused[0]}",
+            )
+        if not (difference or operators):
+            continue
+        joined = {*difference.new, *difference.rotated, *difference.replaced}
+        after = authoring.with_keys(
+            group.without([name for label in difference.gone for name in label.split(",")]),
+            clone.secret(group),
+            members={name: wanted[name] for name in joined},
+            operators=operators,
+            pools=pools,
+        )
+        changed.append(after)
+        records.append({"group": group.name, "joined": sorted(joined), "left": difference.gone})
+        render.say(f"{group.name}:", err=True)
+        show_keys(after, joined | {*operators})
+        for label in difference.gone:
+            render.say(f"  - {label}", err=True)
+    if changed and approve(f"reseal {render.counted(len(changed), 'group')}"):
+        clone.write(changed)
+    if as_json:
+        render.emit_json({"schema": 1, "groups": records})
+    elif not changed:
+        render.emit("all groups have the members of their rules")
+
+
+@command("resolve")
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@json_flag
+@in_clone()
+def resolve_command(clone: SealedClone, names: tuple[str, ...], as_json: bool) -> None:
+    """Merge the members of groups in which git has a conflict.
+
+    Both branches must have the group with the same identity; what either of them added or removed
+    counts. No secret is needed. Run 'git add' afterwards.
+
+    Examples:
+      git merge feature; localpuppet sealed resolve && git add sealed
+    """
+    repository = clone.node.sealed_repository(clone.directory)
+    names = names or repository.conflicts()
+    merged = [authoring.merge_groups(*repository.sides(parse_group_name(name))) for name in names]
+    clone.write(merged)
+    if as_json:
+        render.emit_json({"schema": 1, "groups": [group.name for group in merged]})
+        return
+    for group in merged:
+        render.emit(group_line(group))
+    if not merged:
+        render.emit("git has no conflict in a group")
+
+
+@command("remove", exits={1: "you answered no"})
+@click.argument("name", metavar="NAME")
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@asks
+@json_flag
+@in_clone()
+def remove_command(
+    clone: SealedClone, name: str, names: tuple[str, ...], approve: Approve, as_json: bool
+) -> None:
+    """Remove a node or an operator from groups.
+
+    The groups keep their identities, and no secret is needed. The command is for a machine whose
+    key is destroyed. If others may have the key, use 'revoke': the old lines in git still open new
+    values.
+
+    Examples:
+      localpuppet sealed remove web07.example.com
+    """
+    groups = _groups_of(clone, name, names)
+    if approve(f"remove {name} from {shown_names([group.name for group in groups])}"):
+        clone.write([group.without([name]) for group in groups])
+    if as_json:
+        render.emit_json({"schema": 1, "groups": [group.name for group in groups]})
+
+
+def _groups_of(clone: SealedClone, name: str, names: Sequence[str]) -> list[SealedGroup]:
+    """Return the groups that a member or operator is in; raise if it is in none."""
+    groups = [
+        group for group in clone.groups(names) if any(name in one.names for one in group.everybody)
+    ]
+    if not groups:
+        raise InvalidInputError(f"{name} is in no group", hint="see 'localpuppet sealed list'")
+    return groups
+
+
+@command("revoke", exits={1: "you answered no"})
+@click.argument("name", metavar="NAME")
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@asks
+@json_flag
+@in_clone(secret=True)
+def revoke_command(
+    clone: SealedClone, name: str, names: tuple[str, ...], approve: Approve, as_json: bool
+) -> None:
+    """Close groups to a node or an operator.
+
+    The groups get new identities, and all of their values are sealed again. Later values are closed
+    to NAME. It still has the present ones: change each secret that 'localpuppet sealed exposed'
+    lists.
+
+    Examples:
+      localpuppet sealed revoke db01.example.com
+      localpuppet sealed exposed --node db01.example.com
+    """
+    groups = _groups_of(clone, name, names)
+    secrets = [clone.secret(group) for group in groups]
+    listed, sealed = [group.name for group in groups], 0
+    if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
+        return
+    progress = render.observer(quiet=as_json, title="sealing")
+    for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
+        renewed, values = authoring.revoke(clone.tree, group, [name], secret)
+        clone.write([renewed], values)
+        sealed += len(values)
+        progress.count(number, len(groups), "groups")
+    progress.close()
+    if as_json:
+        render.emit_json({"schema": 1, "groups": listed, "values": sealed})
+    else:
+        render.emit(f"sealed {render.counted(sealed, 'value')} again; now change the secrets")
+
+
+@command("exposed", exits={0: "success, also if nothing is exposed"})
+@option("--node name NODE", "What this node could open.")
+@option("--operator person NAME", "What this operator could open.")
+@json_flag
+@in_clone()
+def exposed_command(
+    clone: SealedClone, name: str | None, person: str | None, as_json: bool
+) -> None:
+    """List what a node or an operator could ever open.
+
+    The command reads the history of the checked-out branch. A value that was not changed since is
+    marked: change that secret where it is used, and seal the new one.
+
+    Examples:
+      localpuppet sealed exposed --node db01.example.com
+      localpuppet sealed exposed --operator alice --json
+    """
+    if (name is None) == (person is None):
+        raise click.UsageError("name one: --node or --operator")
+    past = clone.node.sealed_repository(clone.directory).past()
+    paths = exposed(clone.tree, past, name=name or person or "", operator=person is not None)
+    if as_json:
+        rows = [{"path": path, "in_use": in_use} for path, in_use in paths.items()]
+        render.emit_json({"schema": 1, "exposed": rows})
+        return
+    for path, in_use in paths.items():
+        render.emit(f"{path}  {'change this secret' if in_use else 'changed since'}")
+    if not paths:
+        render.emit("nothing")

@@ -1,0 +1,234 @@
+"""What an author changes in `sealed/`: values, groups and their members, as files to write.
+
+Everything that needs a secret takes the identity of the group, which an operator's own opens; `set`
+takes none.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats import strict_yaml
+from localpuppet.base.formats.strict_json import canonical
+from localpuppet.base.value import Value
+from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
+from localpuppet.node.sealed.group_file import GroupMember, SealedGroup, parse_rule
+from localpuppet.node.sealed.tree import SealedTree
+from localpuppet.node.sealed.value_file import SealedValue, ValueType, parse_group_name
+
+# Names → the keys that each has, the newest first: a node has two while it changes its own.
+Keys = Mapping[str, Sequence[AgeRecipient]]
+NONE: Keys = MappingProxyType({})
+
+
+class MemberDifference(Value):
+    """How the members of a group differ from the nodes of its rule.
+
+    Attributes:
+        new: Nodes that are no members yet.
+        rotated: Members whose entry, signed with the key that is trusted, has their old key, too.
+        replaced: Members with another key, which nothing proves to be theirs.
+        gone: Members that the rule does not include.
+        keyless: Nodes of the rule that publish no sealing key.
+    """
+
+    new: tuple[str, ...] = ()
+    rotated: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    keyless: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.rotated or self.replaced or self.gone)
+
+
+def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
+    """Return how a group differs from the nodes of its rule.
+
+    Args:
+        wanted: The nodes of the rule, with their keys.
+    """
+    new: list[str] = []
+    rotated: list[str] = []
+    replaced: list[str] = []
+    current = set()
+    for name in sorted(wanted):
+        member, keys = group.member_of(name), wanted[name]
+        if member is not None:
+            current.add(member)
+        if not keys or (member is not None and member.recipient == keys[0]):
+            continue
+        kind = new if member is None else rotated if member.recipient in keys else replaced
+        kind.append(name)
+    return MemberDifference(
+        new=tuple(new),
+        rotated=tuple(rotated),
+        replaced=tuple(replaced),
+        gone=tuple(one.label for one in group.members if one not in current),
+        keyless=tuple(sorted(name for name in wanted if not wanted[name])),
+    )
+
+
+def new_group(rule: str, *, members: Keys, operators: Keys) -> SealedGroup:
+    """Return a new group, whose identity only its members and operators have.
+
+    Raises:
+        InvalidInputError: There is no operator, or a key is named twice.
+    """
+    if not operators:
+        raise InvalidInputError(
+            "a new group needs an operator, who can add nodes to it later",
+            where=rule,
+            hint="--operator NAME=age1…, which 'age-keygen' makes",
+        )
+    identity = AgeIdentity.generate()
+    group = SealedGroup(
+        name=parse_group_name(rule.replace(",", "+"), where="--for"),
+        rule=parse_rule(rule, where="--for"),
+        recipient=identity.recipient,
+        serial=1,
+        operators=(),
+        members=(),
+    )
+    return with_keys(group, identity, members=members, operators=operators)
+
+
+def with_keys(
+    group: SealedGroup,
+    identity: AgeIdentity,
+    *,
+    members: Keys = NONE,
+    operators: Keys = NONE,
+    pools: Sequence[Sequence[str]] = (),
+) -> SealedGroup:
+    """Return a group with its identity wrapped for more names, or for other keys of them.
+
+    Args:
+        members: Those without a key are left out.
+        pools: Names that share one key, which become one member.
+    """
+    pool_of = {name: tuple(pool) for pool in pools for name in pool}
+    names = {pool_of.get(name, (name,)): keys for name, keys in members.items() if keys}
+    return group.with_members(
+        members=[group.wrap(identity, one, keys[0]) for one, keys in names.items()],
+        operators=[group.wrap(identity, [name], keys[0]) for name, keys in operators.items()],
+    )
+
+
+def content_of(text: bytes, kind: ValueType) -> bytes:
+    """Return the content to seal of what an author wrote.
+
+    Raises:
+        InvalidInputError: It is no text, or with `DATA` no YAML.
+    """
+    if kind == ValueType.FILE:
+        return text
+    try:
+        decoded = text.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        hint = "--type file keeps all bytes"
+        raise InvalidInputError("is not UTF-8", where="value", hint=hint) from error
+    if kind == ValueType.DATA:
+        return canonical(strict_yaml.parse(text, where="value"))
+    if not decoded:
+        raise InvalidInputError("is empty", where="value")
+    return decoded.encode()
+
+
+def set_value(
+    tree: SealedTree, group: SealedGroup, path: str, content: bytes, kind: ValueType
+) -> SealedValue:
+    """Return a value with its next number."""
+    before = tree.value(path)
+    value = SealedValue(
+        path=path,
+        group=group.name,
+        serial=group.serial,
+        number=1 if before is None else before.number + 1,
+        type=kind,
+        age=b"",
+    )
+    return value.seal(content, group.recipient)
+
+
+def is_trusted(
+    group: SealedGroup, released: SealedTree | None, identities: Sequence[AgeIdentity]
+) -> bool:
+    """Return whether values may be sealed to a group's recipient.
+
+    A pull request could put another recipient there, and its author would read the next value.
+
+    Args:
+        released: The tree of the newest verified release, if there is one.
+        identities: Those of an operator.
+    """
+    known = None if released is None else released.group(group.name)
+    return (known is not None and known.recipient == group.recipient) or (
+        group.opened_by(identities) is not None
+    )
+
+
+def revoke(
+    tree: SealedTree, group: SealedGroup, names: Collection[str], identity: AgeIdentity
+) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
+    """Return a group with a new identity, without some members, and its values sealed to that.
+
+    The numbers of the values stay: their contents are the same, and the members still know them.
+    """
+    fresh = AgeIdentity.generate()
+    kept = group.without(names)
+    if not kept.operators:
+        raise InvalidInputError("would have no operator", where=group.name)
+    bare = replace(
+        kept, recipient=fresh.recipient, serial=group.serial + 1, operators=(), members=()
+    )
+    renewed = bare.with_members(
+        members=[bare.wrap(fresh, one.names, one.recipient) for one in kept.members],
+        operators=[bare.wrap(fresh, one.names, one.recipient) for one in kept.operators],
+    )
+    values = [
+        replace(value, serial=renewed.serial).seal(
+            value.open(group.recipient, [identity]), renewed.recipient
+        )
+        for value in tree.values()
+        if value.group == group.name and value.serial == group.serial
+    ]
+    return renewed, tuple(values)
+
+
+def merge_groups(base: SealedGroup, ours: SealedGroup, theirs: SealedGroup) -> SealedGroup:
+    """Return a group with the members that two branches added and removed.
+
+    Raises:
+        InvalidInputError: A branch has another identity or rule, or both changed one member.
+    """
+    if len({(one.serial, one.recipient, one.rule) for one in (ours, theirs)}) > 1:
+        raise InvalidInputError(
+            f"has serial {ours.serial} here and {theirs.serial} there, or another rule",
+            where=f"sealed/groups/{ours.name}.yaml",
+            hint="take one branch's file whole ('git checkout --theirs FILE'), then run"
+            " 'localpuppet sealed check', which names what to seal again",
+        )
+    with errors_at(f"sealed/groups/{ours.name}.yaml"):
+        return replace(
+            ours,
+            members=(),
+            operators=(),
+        ).with_members(
+            members=_merged(base.members, ours.members, theirs.members),
+            operators=_merged(base.operators, ours.operators, theirs.operators),
+        )
+
+
+def _merged(*lists: Sequence[GroupMember]) -> Iterator[GroupMember]:
+    base, ours, theirs = ({one.label: one for one in members} for members in lists)
+    for label in sorted({*ours, *theirs}):
+        was, here, there = base.get(label), ours.get(label), theirs.get(label)
+        result = there if here == was else here
+        if here is not None and there is not None and here.recipient == there.recipient:
+            result = here  # wrapped twice
+        elif was not in (here, there):
+            raise InvalidInputError(f"{label} was changed in both branches")
+        if result is not None:
+            yield result

@@ -1,0 +1,233 @@
+"""Sealed values in git: of the newest verified release, of both sides of a merge, of the past."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.value import Value
+from localpuppet.node.releases.git.git_names import judge
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.git.signatures import judged, people, pinned
+from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
+from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.tree import PREFIX, SealedTree
+from localpuppet.node.sealed.value_file import SealedValue
+
+# Tags that are looked at until one verifies.
+MAX_TAGS = 20
+_FILE = re.compile(rf"{PREFIX}/((groups|values)/(.+)\.yaml)\Z")
+
+
+class LastRelease(Value):
+    """The newest release whose tag verifies, in a clone."""
+
+    tag: str
+    commit: str
+
+
+class SealedRepository:
+    """The git repository around a work tree.
+
+    Args:
+        program: git without the configuration of the repository.
+        directory: The top of the work tree.
+    """
+
+    def __init__(self, program: GitProgram, directory: Path) -> None:
+        self._program = program
+        self._top = directory.resolve()
+
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        where = str(self._top)
+        return self._program.run(
+            self._top / ".git",
+            *arguments,
+            cwd=self._top,
+            stdin=stdin,
+            failure=lambda text: InvalidInputError(f"git {arguments[0]}: {text}", where=where),
+        )
+
+    def source(self, sources: Mapping[str, ReleaseSource]) -> ReleaseSource | None:
+        """Return the source with the URL of origin; `None` unless it is exactly one."""
+        try:
+            origin = self._git("config", "--get", "remote.origin.url").decode().strip()
+        except InvalidInputError:
+            return None
+        same = [source for source in sources.values() if source.url == origin]
+        return same[0] if len(same) == 1 else None
+
+    def last_release(self, source: ReleaseSource | None) -> LastRelease | None:
+        """Return the newest tag that a source's signers signed; `None` if none verifies."""
+        if source is None or source.signers is None:
+            return None
+        listed = self._git(
+            "for-each-ref",
+            "--sort=-creatordate",
+            f"--count={MAX_TAGS}",
+            "--format=%(objectname) %(refname:strip=2)",
+            "refs/tags/",
+        )
+        for line in listed.decode("utf-8", "replace").splitlines():
+            name, _, tag = line.partition(" ")
+            try:
+                return LastRelease(tag=tag, commit=self._verified(source, name, tag))
+            except (IntegrityError, InvalidInputError):
+                continue
+        return None
+
+    def _verified(self, source: ReleaseSource, name: str, tag: str) -> str:
+        """Return the commit of a tag that the source's signers signed."""
+        where, place = f"tag {tag}", self._top / ".git"
+        objects = self._program.objects(place, [name, f"{name}^{{commit}}", f"{name}^{{tree}}"])
+        tag_object = judge(tag, name, *objects, where=where)
+        if source.signers is None or not tag_object.annotated:
+            raise IntegrityError("is not signed", where=where)
+        with pinned(self._program, source.signers) as keys:
+            signers = [keys.verify(place, name, where=where)]
+        refuse_other_source(source, tag_object, where=where)
+        if source.signatures > 1:
+            others = judged(
+                self._program,
+                place,
+                tag_object,
+                tag=tag,
+                signers=source.signers,
+                source=source.name,
+            )
+            signers += [one.signer for one in others if one.signer is not None]
+        if len(people(signers)) < source.signatures:
+            raise IntegrityError("has too few signatures", where=where)
+        return tag_object.commit
+
+    def tree_of(self, commit: str) -> SealedTree:
+        """Return the sealed values of a commit."""
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit, f"{PREFIX}/").decode()
+        blobs = {}
+        for line in filter(None, listed.split("\0")):
+            about, _, path = line.partition("\t")
+            if about.startswith("100"):
+                blobs[path.removeprefix(f"{PREFIX}/")] = about.split()[2]
+        return SealedTree.of_files(_Blobs(self._program, self._top / ".git", blobs))
+
+    def conflicts(self) -> tuple[str, ...]:
+        """Return the groups in which git has a conflict, sorted."""
+        listed = self._git("diff", "--name-only", "--diff-filter=U", "-z", "--", PREFIX).decode()
+        matches = filter(None, map(_FILE.match, listed.split("\0")))
+        return tuple(sorted(match[3] for match in matches if match[2] == "groups"))
+
+    def sides(self, name: str) -> list[SealedGroup]:
+        """Return a group as the common ancestor, this branch and the other one have it.
+
+        Raises:
+            InvalidInputError: git has no conflict in it.
+        """
+        path = f"{PREFIX}/groups/{name}.yaml"
+        files = self._program.objects(
+            self._top / ".git", [f":{stage}:{path}" for stage in (1, 2, 3)]
+        )
+        if files[1] is None or files[2] is None:
+            raise InvalidInputError("git has no conflict in it", where=path)
+        ours = SealedGroup.parse(files[1][2], name=name)
+        base = (
+            SealedGroup.parse(files[0][2], name=name)
+            if files[0]
+            else ours.without({one for member in ours.everybody for one in member.names})
+        )
+        return [base, ours, SealedGroup.parse(files[2][2], name=name)]
+
+    def authors(self, since: str) -> dict[str, str]:
+        """Return `COMMIT AUTHOR` of the last change of each file in `sealed/` since a commit."""
+        listed = self._git(
+            "log", "-z", "--format=%x01%h %an", "--name-only", f"{since}..HEAD", "--", PREFIX
+        ).decode("utf-8", "replace")
+        authors: dict[str, str] = {}
+        for entry in listed.split("\x01")[1:]:
+            author, *paths = entry.replace("\n", "\0").split("\0")
+            for path in filter(None, paths):
+                authors.setdefault(path, author)
+        return authors
+
+    def past(self) -> tuple[list[SealedGroup], list[SealedValue]]:
+        """Return all groups and values in the history of HEAD, without damaged ones."""
+        listed = self._git(
+            "log",
+            "--raw",
+            "--no-abbrev",
+            "--no-renames",
+            "-m",
+            "--format=",
+            "-z",
+            "HEAD",
+            "--",
+            PREFIX,
+        )
+        words = listed.decode("utf-8", "replace").replace("\n", "").split("\0")
+        names = {
+            (about.split()[3], match[2], match[3])
+            for about, path in zip(words[::2], words[1::2], strict=False)
+            if (match := _FILE.match(path)) and not about.split()[3].startswith("0000000")
+        }
+        groups, values = [], []
+        files = (
+            self._program.objects(self._top / ".git", [blob for blob, _, _ in names])
+            if names
+            else []
+        )
+        for (_, kind, name), file in zip(names, files, strict=True):
+            try:
+                if file is not None and kind == "groups":
+                    groups.append(SealedGroup.parse(file[2], name=name))
+                elif file is not None:
+                    values.append(SealedValue.parse(file[2], path=name))
+            except LocalpuppetError:
+                continue  # git's marks in a merge, say
+        return groups, values
+
+
+class _Blobs(Mapping[str, bytes]):
+    """Files of a commit: the first one is read alone, a second one together with all others."""
+
+    def __init__(self, program: GitProgram, repository: Path, blobs: Mapping[str, str]) -> None:
+        self._program, self._repository, self._blobs = program, repository, blobs
+        self._read: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._read:
+            wanted = [*self._blobs] if self._read else [name]
+            objects = self._program.objects(self._repository, [self._blobs[one] for one in wanted])
+            self._read |= {one: file[2] for one, file in zip(wanted, objects, strict=True) if file}
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blobs)
+
+    def __len__(self) -> int:
+        return len(self._blobs)
+
+
+def exposed(
+    current: SealedTree,
+    past: tuple[Sequence[SealedGroup], Sequence[SealedValue]],
+    *,
+    name: str,
+    operator: bool,
+) -> dict[str, bool]:
+    """Return what a node or an operator could ever open → whether that content is still in use.
+
+    Args:
+        current: The values as they are now.
+        past: What `SealedRepository.past` returns.
+    """
+    groups = {
+        (group.name, group.serial)
+        for group in (*past[0], *current.groups())
+        for member in (group.operators if operator else group.members)
+        if name in member.names
+    }
+    numbers: dict[str, int] = {}
+    for value in (*past[1], *current.values()):
+        if (value.group, value.serial) in groups:
+            numbers[value.path] = max(value.number, numbers.get(value.path, 0))
+    now = {value.path: value.number for value in current.values()}
+    return {path: now.get(path) == number for path, number in sorted(numbers.items())}

@@ -1,0 +1,241 @@
+"""`localpuppet sealed`, as operators meet it: a clone, keys of age, and an inventory."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localpuppet.node.sealed.age import AgeIdentity
+from tests.rigs.node import Done, Node
+
+ALICE, BOB, THIEF = (AgeIdentity.generate() for _ in range(3))
+NODES = {name: AgeIdentity.generate() for name in ("db01", "db02", "db03")}
+
+
+class Author:
+    """A person with a clone, a signing key, and a root that names the source."""
+
+    def __init__(self, node: Node, top: Path) -> None:
+        self.node, self.clone = node, top / "web"
+        subprocess.run(["git", "init", "-q", "--bare", top / "origin"], check=True)
+        subprocess.run(["git", "init", "-q", self.clone], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", top / "key"], check=True
+        )
+        node.write("signers", f"alice@example.net {(top / 'key.pub').read_text()}")
+        url = f"file://{top}/origin"
+        self.source = {"git": url, "require_signed": True, "signers": "signers"}
+        self.configure()
+        for words in (
+            ("remote", "add", "origin", url),
+            ("config", "user.name", "Alice"),
+            ("config", "user.email", "alice@example.net"),
+            ("config", "gpg.format", "ssh"),
+            ("config", "user.signingkey", str(top / "key.pub")),
+        ):
+            self.git(*words)
+        self.identity = node.write("alice.txt", f"{ALICE}\n", 0o600)
+        (self.clone / "manifest.yaml").write_text("modulepath: []\n")
+        (self.clone / "manifest.lock").write_text("version: 1\nmodules: {}\nsources: {}\n")
+        self.commit()
+
+    def configure(self, **more: object) -> None:
+        self.node.settings(allow_file_urls=True, sources={"web": {**self.source, **more}})
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=self.clone, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def commit(self) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "change")
+
+    def release(self, tag: str) -> None:
+        """Commit and tag, as 'release tag --sign' does."""
+        self.commit()
+        self.git("tag", "-s", "-m", f"release {tag}\n\nLocalpuppet-Source: web", tag)
+
+    def run(self, *words: str, given: str | None = None, mine: bool = False) -> Done:
+        """Run 'sealed …' in the clone.
+
+        Args:
+            given: Its standard input.
+            mine: Whether to pass the identity.
+        """
+        secret = ["--identity", str(self.identity)] if mine else []
+        line = ["sealed", *words, "--directory", str(self.clone), *secret]
+        return self.node.run(*line) if given is None else self.node.feed(given, *line)
+
+    def make(self, *names: str, rule: str = "role=db") -> Done:
+        """Seal 'db::password' for a new group."""
+        members = [f"--member={name}.example.com={NODES[name].recipient}" for name in names]
+        people = [f"--operator={who}={key.recipient}" for who, key in PEOPLE.items()]
+        words = ("set", "db::password", "--for", rule, *members, *people, "--yes")
+        return self.run(*words, given="hunter2\n", mine=True)
+
+
+PEOPLE = {"alice": ALICE, "bob": BOB}
+
+
+@pytest.fixture
+def author(node: Node, tmp_path: Path) -> Author:
+    return Author(node, tmp_path)
+
+
+def test_an_operator_makes_a_group_and_others_seal_without_a_secret(author: Author) -> None:
+    made = author.make("db01", "db02")
+    assert (made.code, made.out) == (
+        0,
+        "group role=db: 2 nodes (db01, db02), operators alice, bob\n",
+    )
+    assert f"+ node db01.example.com {NODES['db01'].recipient}" in made.err
+    refused = author.run("set", "db::password", given="other")
+    assert refused.code == 2
+    assert "neither the recipient of a verified release" in refused.err
+    author.release("r1")
+    changed = author.run("set", "db::password", "--json", given="other")
+    assert {**changed.json, "nodes": []} == {
+        "schema": 1,
+        "key": "db::password",
+        "level": "common",
+        "group": "role=db",
+        "number": 2,
+        "serial": 1,
+        "type": "string",
+        "nodes": [],
+        "operators": ["alice", "bob"],
+        "made": False,
+    }
+    assert author.git("status", "--short").split() == [
+        "M",
+        "sealed/values/common/db::password.yaml",
+    ]
+    assert author.run("get", "db::password", mine=True).out == "other"
+
+
+def test_a_pull_request_that_plants_a_recipient_gets_no_secret(author: Author) -> None:
+    author.make("db01")
+    author.release("r1")
+    group = author.clone / "sealed" / "groups" / "role=db.yaml"
+    group.write_text(
+        re.sub("^recipient: .*$", f"recipient: {THIEF.recipient}", group.read_text(), flags=re.M)
+    )
+    for mine in (False, True):
+        done = author.run("set", "db::password", given="next", mine=mine)
+        assert done.code == 2
+        assert "neither the recipient of r1 nor one that your identity opens" in done.err
+    checked = author.run("check", "--json")
+    assert checked.code == 2
+    assert "has another recipient than the release" in checked.json["problems"][0]
+
+
+def test_only_an_operator_makes_a_group_and_approves_it(author: Author) -> None:
+    words = ("set", "x", "--for", "all", f"--operator=bob={BOB.recipient}")
+    refused = author.run(*words, "--yes", given="x", mine=True)
+    assert "only an operator makes a group" in refused.err
+    words = ("set", "x", "--for", "all", f"--operator=alice={ALICE.recipient}")
+    asked = author.run(*words, given="x", mine=True)
+    assert (asked.code, "pass --yes" in asked.err) == (2, True)
+    assert not (author.clone / "sealed").exists()
+
+
+def test_members_join_leave_and_change_keys_only_as_a_person_approves(author: Author) -> None:
+    author.make("db01")
+    more = f"--member=db02.example.com={NODES['db02'].recipient}"
+    looked = author.run("reseal", more, "--dry-run", mine=True)
+    assert "would reseal 1 group" in looked.err
+    assert "db02.example.com" not in author.run("list", "--json").out
+    assert author.run("reseal", more, "--yes", mine=True).code == 0
+    other = f"--member=db02.example.com={NODES['db03'].recipient}"
+    refused = author.run("reseal", other, "--yes", mine=True)
+    assert (refused.code, "--replace db02.example.com" in refused.err) == (2, True)
+    replaced = author.run("reseal", other, "--replace=db02.example.com", "--yes", mine=True)
+    assert replaced.code == 0, replaced.err
+    twice = f"--member=web01.example.com={NODES['db03'].recipient}"
+    assert "have one key" in author.run("reseal", twice, "--yes", mine=True).err
+    pool = ("--pool=db02.example.com,web01.example.com", "--replace=db02.example.com")
+    assert author.run("reseal", other, twice, *pool, "--yes", mine=True).code == 0
+    listed = author.run("list", "--json").json["groups"][0]["members"]
+    assert listed == ["db01.example.com", "db02.example.com,web01.example.com"]
+    stranger = author.node.write("thief.txt", f"{THIEF}\n", 0o600)
+    other = f"--member=db04.example.com={THIEF.recipient}"
+    refused = author.run("reseal", other, "--yes", f"--identity={stranger}")
+    assert "your identities do not open the group role=db" in refused.err
+
+
+def test_a_stolen_node_is_revoked_and_its_secrets_are_listed(author: Author) -> None:
+    author.make("db01", "db02")
+    author.release("r1")
+    done = author.run("revoke", "db01.example.com", "--yes", "--json", mine=True)
+    assert done.json == {"schema": 1, "groups": ["role=db"], "values": 1}
+    assert author.run("check").code == 0
+    author.commit()
+    exposed = author.run("exposed", "--node", "db01.example.com")
+    assert exposed.out == "common/db::password  change this secret\n"
+    author.run("set", "db::password", given="new", mine=True)
+    author.commit()
+    assert author.run("exposed", "--node", "db01.example.com").out.endswith("changed since\n")
+    gone = author.run("remove", "db02.example.com", "--yes", "--json")
+    assert gone.json == {"schema": 1, "groups": ["role=db"]}
+    assert "db02.example.com is in no group" in author.run("remove", "db02.example.com").err
+
+
+def test_an_editor_works_in_memory_and_leaves_nothing(author: Author) -> None:
+    author.make("db01")
+    editor = author.node.write(
+        "editor", '#!/bin/sh\necho "$1" >>"$0.log"\ncp "$1" "$1~"\necho edited >"$1"\n', 0o755
+    )
+    words = ["sealed", "edit", "db::password", f"--directory={author.clone}"]
+    done = author.node.run(*words, f"--identity={author.identity}", EDITOR=str(editor))
+    assert done.code == 0, done.err
+    assert author.run("get", "db::password", mine=True).out == "edited"
+    file = Path(Path(f"{editor}.log").read_text().strip())
+    assert (str(file).startswith("/dev/shm/"), file.parent.exists()) == (True, False)
+    again = author.node.run(*words, f"--identity={author.identity}", EDITOR="true")
+    assert again.out == "nothing changed\n"
+    failed = author.node.run(*words, f"--identity={author.identity}", EDITOR="false")
+    assert (failed.code, "exit code 1" in failed.err) == (1, True)
+
+
+def test_a_release_is_checked_for_its_sealed_values(author: Author) -> None:
+    author.make("db01")
+    author.commit()
+    checked = author.node.run("release", "check", str(author.clone), "--json")
+    assert checked.code == 0, checked.err
+    assert "unknown: without an inventory" in "".join(checked.json["warnings"])
+    author.source = {"git": author.source["git"]}
+    author.configure()
+    refused = author.node.run("release", "tag", str(author.clone), "r1", "--no-push")
+    assert (refused.code, "the source accepts unsigned tags" in refused.err) == (2, True)
+    assert author.git("tag") == ""
+
+
+def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Author) -> None:
+    node = author.node
+    bus = {"bus": "sqlite", "buses": {"sqlite": {"path": str(node.root / "bus.sqlite")}}}
+    sources = {"allow_file_urls": True, "sources": {"web": author.source}}
+    node.settings(node="db01.example.com", **bus, **sources)
+    made = node.run("keys", "init", "--json").json["sealing"]
+    node.app("notify { 'x': }")
+    node.write(
+        "input.yaml", '{"app": "app/trunk", "classes": {"app": {}}, "parameters": {"role": "db"}}'
+    )
+    applied = node.run("apply")
+    assert applied.code == 0, applied.err
+    node.wait_until(lambda: "db01" in node.run("nodes", "--query", "role=db").out)
+    group = author.make(rule="role=db")
+    assert "group role=db: 1 node (db01), operators alice, bob" in group.out, group.err
+    assert author.run("check").err == ""
+    (rotated, kept) = node.run("keys", "init", "--sealing", "--replace", "--json").json["sealing"]
+    assert (rotated != kept, [kept]) == (True, made)
+    assert node.run("apply").code == 0
+    node.wait_until(lambda: "has changed its key" in author.run("check").err)
+    resealed = author.run("reseal", "--yes", mine=True)
+    assert f"+ node db01.example.com {rotated}" in resealed.err
+    again = author.run("reseal", "--yes", mine=True)
+    assert again.out == "all groups have the members of their rules\n"
+    assert os.access(node.state / "keys" / "sealing.pub", os.R_OK)

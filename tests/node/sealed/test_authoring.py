@@ -1,0 +1,368 @@
+"""What authors change, checked as a release would be, and merged by real git."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.sealed.age import AgeIdentity
+from localpuppet.node.sealed.authoring import (
+    compare_members,
+    content_of,
+    is_trusted,
+    merge_groups,
+    new_group,
+    revoke,
+    set_value,
+    with_keys,
+)
+from localpuppet.node.sealed.checking import SealedFindings, check_sealed
+from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.opening import SealedOpener
+from localpuppet.node.sealed.released import SealedRepository, exposed
+from localpuppet.node.sealed.sealing_key import SealingKey
+from localpuppet.node.sealed.tree import SealedTree
+from localpuppet.node.sealed.value_file import SealedValue, ValueType
+from tests.node.sealed.sealing import tree_of
+
+NAMES = [f"db{number:02}.example.com" for number in range(6)]
+NODES = {name: AgeIdentity.generate() for name in NAMES}
+KEYS = {name: (key.recipient,) for name, key in NODES.items()}
+ALICE, BOB = AgeIdentity.generate(), AgeIdentity.generate()
+OPERATORS = {"alice": (ALICE.recipient,), "bob": (BOB.recipient,)}
+PATH = "common/db::password"
+
+
+def some(*names: str) -> dict[str, Sequence[str]]:
+    return {name: KEYS[name] for name in names}
+
+
+def made(*names: str) -> SealedGroup:
+    return new_group("role=db", members=some(*names), operators=OPERATORS)  # type: ignore[arg-type]
+
+
+def secret_of(group: SealedGroup) -> AgeIdentity:
+    identity = group.opened_by([ALICE])
+    assert identity is not None
+    return identity
+
+
+def joined(group: SealedGroup, *names: str) -> SealedGroup:
+    return with_keys(group, secret_of(group), members=some(*names))  # type: ignore[arg-type]
+
+
+def value_of(
+    group: SealedGroup, text: str = "secret", tree: SealedTree | None = None
+) -> SealedValue:
+    return set_value(tree or tree_of([group], []), group, PATH, text.encode(), ValueType.STRING)
+
+
+def found(
+    tree: SealedTree, released: SealedTree | None = None, *, is_signed: bool | None = True
+) -> SealedFindings:
+    return check_sealed(
+        tree, released=released, wanted={}, authors={}, data=(), is_signed=is_signed
+    )
+
+
+def opens(group: SealedGroup, value: SealedValue, key: AgeIdentity) -> bool:
+    tree = tree_of([group], [value])
+    return bool(SealedOpener(tree, [key]).opened_groups())
+
+
+def test_the_difference_names_who_joined_left_and_changed_a_key() -> None:
+    group = made(*NAMES[:4])
+    fresh = AgeIdentity.generate().recipient
+    wanted = {
+        NAMES[0]: KEYS[NAMES[0]],
+        NAMES[1]: (fresh, *KEYS[NAMES[1]]),
+        NAMES[2]: (fresh,),
+        NAMES[4]: KEYS[NAMES[4]],
+        NAMES[5]: (),
+    }
+    difference = compare_members(group, wanted)
+    assert (difference.new, difference.rotated, difference.replaced) == (
+        (NAMES[4],),
+        (NAMES[1],),
+        (NAMES[2],),
+    )
+    assert (difference.gone, difference.keyless) == ((NAMES[3],), (NAMES[5],))
+
+
+def test_a_new_member_is_two_lines_and_opens_what_was_sealed_before() -> None:
+    group = made(*NAMES[:2])
+    value, after = value_of(group), joined(group, NAMES[2])
+    old, new = (one.to_bytes().splitlines() for one in (group, after))
+    assert (len({*new} - {*old}), len({*old} - {*new})) == (2, 0)
+    assert opens(after, value, NODES[NAMES[2]])
+    assert not opens(after, value, NODES[NAMES[3]])
+
+
+def test_a_group_needs_an_operator() -> None:
+    with pytest.raises(InvalidInputError, match="needs an operator"):
+        new_group("role=db", members={}, operators={})
+    group = new_group("all", members={}, operators={"alice": (ALICE.recipient,)})
+    with pytest.raises(InvalidInputError, match="would have no operator"):
+        revoke(tree_of([group], []), group, ["alice"], secret_of(group))
+
+
+def test_a_revoked_member_opens_no_later_value() -> None:
+    group = made(*NAMES[:3])
+    value = value_of(group)
+    after, (resealed,) = revoke(tree_of([group], [value]), group, [NAMES[0]], secret_of(group))
+    assert (after.serial, resealed.number, value.number) == (2, 1, 1)
+    tree = tree_of([after], [resealed])
+    assert SealedOpener(tree, [NODES[NAMES[1]]]).content(resealed) == b"secret"
+    assert not opens(after, resealed, NODES[NAMES[0]])
+    assert found(tree, tree_of([group], [value])).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("identities", "trusted"), [([], False), ([ALICE], True), ([AgeIdentity.generate()], False)]
+)
+def test_a_planted_recipient_is_trusted_only_if_an_operator_opens_it(
+    identities: Sequence[AgeIdentity], trusted: bool
+) -> None:
+    real, planted = made(NAMES[0]), made(NAMES[0])
+    released = tree_of([real], [])
+    assert is_trusted(real, released, [])
+    assert is_trusted(planted, released, identities) is trusted
+    assert is_trusted(planted, None, identities) is trusted
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "content"),
+    [
+        (b"secret\n", ValueType.STRING, b"secret"),
+        (b"a: [1, x]\n", ValueType.DATA, b'{"a":[1,"x"]}'),
+        (b"\xff\n", ValueType.FILE, b"\xff\n"),
+    ],
+)
+def test_what_is_written_becomes_a_content(text: bytes, kind: ValueType, content: bytes) -> None:
+    assert content_of(text, kind) == content
+
+
+@pytest.mark.parametrize("text", [b"\n", b"\xff"])
+def test_an_empty_or_binary_text_is_refused(text: bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        content_of(text, ValueType.PLAIN)
+
+
+def test_a_check_names_what_must_not_become_a_release() -> None:
+    group = made(*NAMES[:2])
+    first = value_of(group)
+    second = value_of(group, "other", tree_of([group], [first]))
+    released = tree_of([group], [second])
+    assert found(released, released).problems == ()
+    cases: Mapping[str, SealedTree] = {
+        "number 1 is older than 2": tree_of([group], [first]),
+        "has another recipient": tree_of([made(*NAMES[:2])], []),
+        "which is missing": tree_of([], [second]),
+        "neither a group nor a value": SealedTree.of_files({"groups/x.txt": b""}),
+        "is not a sealed value": SealedTree.of_files({"values/common/x.yaml": b"x: 1\n"}),
+        "has the key of": tree_of(
+            [group, new_group("all", members={"other": KEYS[NAMES[0]]}, operators=OPERATORS)], []
+        ),
+    }
+    for problem, tree in cases.items():
+        assert any(problem in text for text in found(tree, released).problems), problem
+    assert any("accepts unsigned" in text for text in found(released, is_signed=False).problems)
+
+
+def test_a_check_shows_what_to_approve(tmp_path: Path) -> None:
+    group = made(*NAMES[:2])
+    value = value_of(group)
+    released = tree_of([group], [value])
+    after = joined(group.without([NAMES[0], "bob"]), NAMES[2])
+    newer = value_of(after, "other", released)
+    findings = check_sealed(
+        tree_of([after], [newer]),
+        released=released,
+        wanted={"role=db": some(NAMES[1], NAMES[3])},  # type: ignore[dict-item]
+        authors={f"sealed/values/{PATH}.yaml": "1f0c2ab Alice"},
+        data=[("data/common.yaml", tmp_path / "common.yaml")]
+        if (tmp_path / "common.yaml").write_text(f"x: 1\n{PATH[7:]}: clear\n")
+        else [],
+        is_signed=True,
+    )
+    assert findings.changed == (
+        "group role=db: operator bob removed",
+        f"group role=db: member {NAMES[0]} removed",
+        f"group role=db: member {NAMES[2]} added: {KEYS[NAMES[2]][0]}",
+        f"value {PATH}: number 1 → 2 (1f0c2ab Alice)",
+    )
+    assert findings.warnings == (
+        "group role=db has fewer than 2 operators",
+        f"group role=db: {NAMES[3]} cannot open its values yet",
+        f"group role=db: {NAMES[2]} still can open its values",
+    )
+    assert findings.problems == (
+        "data/common.yaml: db::password is sealed, and is here in clear (remove it)",
+    )
+
+
+class Clone:
+    """A git repository with sealed values."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.git("init", "-q", "-b", "main")
+        program = GitProgram(env={"PATH": "/usr/bin:/bin"}, allow_file=False, timeout=60)
+        self.repository = SealedRepository(program, path)
+
+    def git(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        names = ["-c", "user.name=Alice", "-c", "user.email=alice@example.net"]
+        return subprocess.run(
+            ["git", *names, *words], cwd=self.path, check=check, capture_output=True, text=True
+        )
+
+    def commit(
+        self, *groups: SealedGroup, values: Sequence[SealedValue] = (), branch: str = ""
+    ) -> None:
+        if branch:
+            self.git("checkout", "-q", "-b", branch)
+        files = {f"groups/{group.name}.yaml": group.to_bytes() for group in groups}
+        files |= {f"values/{value.path}.yaml": value.to_bytes() for value in values}
+        for name, data in files.items():
+            path = self.path / "sealed" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "change")
+
+    def merged(self, branch: str) -> bool:
+        """Merge a branch into main; return whether git did it alone."""
+        return self.git("merge", "-q", "--no-edit", branch, check=False).returncode == 0
+
+    @property
+    def tree(self) -> SealedTree:
+        return SealedTree.on_disk(self.path)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_git_merges_what_two_branches_did_to_neighbours(clone: Clone) -> None:
+    group = made(*NAMES[:4])
+    clone.commit(group, values=[value_of(group)])
+    other = replace(value_of(group), path="common/db::other")
+    clone.commit(group.without([NAMES[0]]), branch="removes")
+    clone.git("checkout", "-q", "main")
+    again = with_keys(
+        group, secret_of(group), members={NAMES[2]: (AgeIdentity.generate().recipient,)}
+    )
+    clone.commit(again, values=[other.seal(b"x", group.recipient)])
+    assert clone.merged("removes")
+    merged = clone.tree.group("role=db")
+    assert merged is not None
+    assert [one.label for one in merged.members] == NAMES[1:4]
+    assert found(clone.tree).problems == ()
+    assert len(clone.tree.paths()) == 2
+
+
+def test_two_appends_conflict_and_are_resolved(clone: Clone) -> None:
+    group = made(*NAMES[:3])
+    clone.commit(group)
+    clone.commit(joined(group, NAMES[3]).without([NAMES[0]]), branch="adds")
+    clone.git("checkout", "-q", "main")
+    clone.commit(joined(group, NAMES[4]))
+    assert not clone.merged("adds")
+    assert any("sealed resolve role=db" in text for text in found(clone.tree).problems)
+    assert clone.repository.conflicts() == ("role=db",)
+    resolved = merge_groups(*clone.repository.sides("role=db"))
+    assert [one.label for one in resolved.members] == NAMES[1:5]
+    clone.commit(resolved)
+    assert found(clone.tree).problems == ()
+    assert opens(resolved, value_of(resolved), NODES[NAMES[3]])
+
+
+def test_two_rotations_conflict_and_are_not_merged(clone: Clone) -> None:
+    group = made(*NAMES[:3])
+    clone.commit(group)
+    for branch, name in (("one", NAMES[0]), ("", NAMES[1])):
+        clone.commit(revoke(clone.tree, group, [name], secret_of(group))[0], branch=branch)
+        clone.git("checkout", "-q", "main")
+    assert not clone.merged("one")
+    with pytest.raises(InvalidInputError, match="git checkout --theirs"):
+        merge_groups(*clone.repository.sides("role=db"))
+
+
+def test_a_member_that_two_branches_changed_is_not_merged() -> None:
+    group = made(*NAMES[:2])
+    sides = [
+        with_keys(group, secret_of(group), members={NAMES[0]: (AgeIdentity.generate().recipient,)})
+        for _ in range(2)
+    ]
+    with pytest.raises(InvalidInputError, match=f"{NAMES[0]} was changed in both"):
+        merge_groups(group, *sides)
+
+
+def test_a_clean_merge_that_undoes_a_removal_is_refused(clone: Clone) -> None:
+    group = made(*NAMES[:3])
+    value = value_of(group)
+    clone.commit(group, values=[value])
+    later = replace(value, path="common/db::later")
+    clone.commit(group, values=[later.seal(b"new", group.recipient)], branch="sets")
+    clone.git("checkout", "-q", "main")
+    after, values = revoke(clone.tree, group, [NAMES[0]], secret_of(group))
+    clone.commit(after, values=values)
+    assert clone.merged("sets")
+    (problem,) = found(clone.tree).problems
+    assert "db::later.yaml: is sealed for serial 1 of role=db, which has serial 2" in problem
+    assert "change this secret with 'localpuppet sealed set': a removed member" in problem
+
+
+def test_the_history_shows_what_a_node_and_an_operator_could_open(clone: Clone) -> None:
+    group = made(*NAMES[:2])
+    old = value_of(group)
+    kept = replace(old, path="common/db::kept").seal(b"kept", group.recipient)
+    clone.commit(group, values=[old, kept])
+    after, values = revoke(clone.tree, group, [NAMES[0], "bob"], secret_of(group))
+    clone.commit(after, values=values)
+    clone.commit(values=[value_of(after, "changed", clone.tree)])
+    past = clone.repository.past()
+    expected = {"common/db::kept": True, PATH: False}
+    assert exposed(clone.tree, past, name=NAMES[0], operator=False) == expected
+    assert exposed(clone.tree, past, name="bob", operator=True) == expected
+    assert exposed(clone.tree, past, name=NAMES[1], operator=False) == dict.fromkeys(expected, True)
+    assert exposed(clone.tree, past, name="bob", operator=False) == {}
+
+
+def test_a_sealing_key_is_private_and_has_two_identities_while_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SealingKey(tmp_path / "keys")
+    assert (key.identities(), key.recipients()) == ((), ())
+    first = key.make()
+    assert key.make() == first == key.recipients()
+    assert key.path.stat().st_mode & 0o777 == 0o600
+    second = key.make(replace=True)
+    assert second == (second[0], *first) == key.recipients()
+    assert key.make(replace=True)[1] == second[0]
+    group = new_group("all", members={NAMES[0]: second}, operators=OPERATORS)
+    assert group.opened_by(key.identities()) is not None
+    handed = tmp_path / "credentials"
+    handed.mkdir()
+    (handed / "sealing.key").write_text(f"{NODES[NAMES[0]]}\n")
+    (handed / "sealing.key").chmod(0o600)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(handed))
+    assert key.identities() == (NODES[NAMES[0]],)
+    (handed / "sealing.key").chmod(0o644)
+    with pytest.raises(InvalidInputError, match="others can read"):
+        key.identities()
+
+
+def test_a_key_that_was_made_in_advance_is_kept(tmp_path: Path) -> None:
+    key = SealingKey(tmp_path)
+    subprocess.run(["age-keygen", "-o", key.path], check=True, capture_output=True)
+    key.path.chmod(0o600)
+    shown = subprocess.run(
+        ["age-keygen", "-y", key.path], check=True, capture_output=True, text=True
+    )
+    assert key.make() == (shown.stdout.strip(),)
