@@ -34,6 +34,7 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
+from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
@@ -201,6 +202,7 @@ class PlayedReleases(StagedReleases):
 
     def __init__(self, site: "Site") -> None:
         self._site = site
+        self.sources = {"web": a_source(**site.forge)}
 
     def all(self) -> Sequence[StagedRelease]:
         return self._site.staged
@@ -208,16 +210,13 @@ class PlayedReleases(StagedReleases):
     def signed(self, staged: StagedRelease) -> str:
         return "alice" if staged in self._site.staged else ""
 
-    def subject(self, staged: StagedRelease) -> str:
-        return f"<b>{staged.pin.tag}</b>: ntp is faster"
-
     def tag(self, staged: StagedRelease) -> TagObject | None:
         at = int(self._site.now()) - 3600 * (9 - self._site.staged.index(staged))
-        said = self.subject(staged)
+        said = f"<b>{staged.pin.tag}</b>: ntp is faster"
         pin = staged.pin
         return TagObject(
             id=pin.tag_object,
-            commit="",
+            commit=pin.commit,
             annotated=True,
             tree="",
             tagged_at=at,
@@ -243,11 +242,18 @@ class PlayedReleases(StagedReleases):
         return {one.release: number for number, one in enumerate(self._site.staged)}
 
 
+def a_source(**more: str) -> ReleaseSource:
+    """Return the source `web`; `more` are its settings."""
+    raw = {"git": "https://git.example.com/web.git", **more}
+    return ReleaseSource.from_dict("web", raw, root=Path("/"), allow_file=False)
+
+
 @dataclass
 class Site:
     """A dashboard."""
 
     directory: Path
+    forge: dict[str, str] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)

@@ -27,6 +27,8 @@ class ReleaseSource(Value):
         signatures: How many people must have signed a tag.
         unnamed_tags: Whether a signed tag may name no source.
         fresh: Maximum age of a tag at installation, in seconds; `None` for no limit.
+        commit_url_format: The URL of a commit on the forge, with `{hash}`; or empty.
+        user_url_format: The URL of an author on the forge, with `{user}`; or empty.
     """
 
     name: str
@@ -36,6 +38,8 @@ class ReleaseSource(Value):
     unnamed_tags: bool = False
     access: GitAccess = NO_ACCESS
     fresh: float | None = None
+    commit_url_format: str = ""
+    user_url_format: str = ""
 
     @classmethod
     def from_dict(
@@ -45,8 +49,8 @@ class ReleaseSource(Value):
 
         Args:
             raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
-                "unnamed_tags": "accept", "fresh": "30d"}` and the keys of `GitAccess.from_dict`,
-                shape-checked.
+                "unnamed_tags": "accept", "fresh": "30d"}`, the URLs of the forge and the keys of
+                `GitAccess.from_dict`, shape-checked.
             root: The base of a relative `signers` path.
             allow_file: Whether `file://` URLs are allowed.
 
@@ -79,6 +83,8 @@ class ReleaseSource(Value):
             unnamed_tags=raw.get("unnamed_tags") == "accept",
             access=GitAccess.from_dict(raw, where=where, root=root),
             fresh=fresh,
+            commit_url_format=raw.get("commit_url_format", ""),
+            user_url_format=raw.get("user_url_format", ""),
         )
 
 

@@ -4,9 +4,9 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 `templates/`, and files for browsers in `static/`.
 
 acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
-  `reported_rollouts`, `rollouts`, `signing_actor`, `topology`, `view_context`.
+  `reported_rollouts`, `rollouts`, `signing_actor`, `view_context`.
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `actions`, `activity`, `audit_table`, `differences`,
   `failures`, `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,
-  `search_sources`, `template_renderer`.
+  `search_sources`, `template_renderer`, `topology`.
 """

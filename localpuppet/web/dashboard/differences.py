@@ -253,9 +253,7 @@ class DifferenceViews:
     def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
         staged = self.staged
         return [
-            staged_row(
-                staged_release, staged.signed(staged_release), staged.subject(staged_release)
-            )
+            staged_row(staged_release, staged.signed(staged_release), staged.tag(staged_release))
             for staged_release in known
         ]
 

@@ -315,7 +315,12 @@ class NodeLists:
         read, staged = self._kept.memory.read, self._kept.staged
         tallies = read(nodes.tallies, names)
         all_ = tallies if names is None else read(nodes.tallies, None)
-        return ListPage.of(releases(asked, tallies, staged, all_=all_), asked.page)
+        page = ListPage.of(releases(asked, tallies, staged, all_=all_), asked.page)
+        if asked.page is None:
+            return page
+        tags = {str(one.release): partial(staged.tag, one) for one in staged.all()}
+        rows = [replace(row, about=tags.get(row.release, lambda: None)()) for row in page.rows]
+        return replace(page, rows=rows)
 
     def _rollouts(self, asked: ListQuery, _: Names) -> ListPage[Any]:
         return ListPage.of(rollouts(self._kept.rollouts.rows(), asked), asked.page)

@@ -106,7 +106,7 @@ class Pages:
     def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
-        self._showing = TemplateRenderer(parts.fleet, parts.clock, me)
+        self._showing = TemplateRenderer(parts.fleet, parts.clock, me, parts.staged.forge_url)
         self.entering, self.acting, self.acting_on_rollouts = None, None, None
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
@@ -249,7 +249,7 @@ class Pages:
             lines=lines,
             diff=diff,
             similar=await self.lists.listed(similar) if similar.failure_cause else (),
-            subject=await asyncio.to_thread(self._subject, known.release),
+            about=await asyncio.to_thread(self._parts.staged.about, known.release),
             asked=similar,
             strip=await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS),
             asks=asks,
@@ -258,10 +258,6 @@ class Pages:
             log=log,
             problems=[*dict.fromkeys(filter(None, (no_report, no_log)))],
         )
-
-    def _subject(self, release: str) -> str:
-        here = self._parts.staged
-        return next((here.subject(one) for one in here.all() if one.release == release), "")
 
     async def rollout(self, request: Request) -> Response:
         """Show a rollout, group by group."""
@@ -275,6 +271,7 @@ class Pages:
         return self._showing.page(
             "rollout.html",
             row=shown.row,
+            about=await asyncio.to_thread(self._parts.staged.about, shown.row.release),
             rollout=view,
             told=reported_runs(shown.reports, now=now.timestamp()),
             groups=() if view is None or line is None else groups_of(view, line),

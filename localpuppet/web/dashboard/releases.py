@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from urllib.parse import quote
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -41,9 +42,10 @@ class ReleaseRow:
         nodes: The nodes whose last run applied it, sorted.
         last: When the last of these runs ended: seconds since 1970, or `None`.
         tag: The staged tag with its commit, or empty.
+        commit: That commit, or empty.
         staged: The digest of the staged release, or empty.
         signed: Its signers; empty if no signature is required.
-        subject: The first line of its tag message, with the author; empty if not requested.
+        about: Its tag, if that was requested and is known.
         tagged: When it was tagged: seconds since 1970; `None` if this machine does not know.
         previous: The staged release before it, or empty.
         has_older: Whether nodes ran an older tag of its source last.
@@ -56,10 +58,11 @@ class ReleaseRow:
     wrong_release: int
     last: float | None
     tag: str
+    commit: str
     staged: str
     url: str
     signed: str = ""
-    subject: str = ""
+    about: TagObject | None = None
     tagged: float | None = None
     previous: str = ""
     has_older: bool = False
@@ -187,10 +190,10 @@ def release_choices(
     return sorted(choices, key=lambda choice: choice.tagged_at, reverse=True)
 
 
-def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
+def staged_row(staged: StagedRelease, signed: str, about: TagObject | None) -> ReleaseRow:
     """Return the row of a staged release, without its nodes."""
     row = _release(str(staged.release), Tally(), staged)
-    return replace(row, signed=signed, subject=subject)
+    return replace(row, signed=signed, about=about)
 
 
 def _source(release: str) -> str:
@@ -206,6 +209,7 @@ def _release(app: str, tally: Tally, staged: StagedRelease | None) -> ReleaseRow
         wrong_release=tally.wrong_release,
         last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
+        commit="" if staged is None else staged.pin.commit,
         staged="" if staged is None else staged.composition,
         url="" if staged is None else url_without_secrets(str(staged.pin.url)),
     )
@@ -300,10 +304,10 @@ class StagedReleases:
         except LocalpuppetError:
             return UNTOLD
 
-    def subject(self, staged: StagedRelease) -> str:
-        """Return the first line of a release's tag message and its author; empty if unknown."""
-        tag = self.tag(staged)
-        return "" if tag is None else " by ".join(filter(None, (tag.subject, tag.author)))
+    def about(self, release: str) -> TagObject | None:
+        """Return the tag of a release by name; `None` if it is not staged, or unknown."""
+        staged = next((one for one in self.all() if one.release == release), None)
+        return None if staged is None else self.tag(staged)
 
     def tag(self, staged: StagedRelease) -> TagObject | None:
         """Return the tag of a release; `None` if unknown."""
@@ -316,6 +320,15 @@ class StagedReleases:
         except LocalpuppetError:
             return None
         return self._tags.get(pin.tag_object)
+
+    def forge_url(self, release: str, **part: str) -> str:
+        """Return the page of a commit (`hash`) or an author (`user`) on the forge, or empty."""
+        source = self.sources.get(release.partition("/")[0])
+        ((name, text),) = part.items()
+        if source is None or not text:
+            return ""
+        form = source.commit_url_format if name == "hash" else source.user_url_format
+        return form.replace(f"{{{name}}}", quote(text, safe=""))
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases: `dependencies`, `files`.

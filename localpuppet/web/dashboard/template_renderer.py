@@ -8,6 +8,7 @@ Every text that a view gets is shown as one printable, escaped line of at most `
 no value can create an element, reverse the text around it, or fill the page.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,16 @@ class TemplateRenderer:
 
     Args:
         me: The caller in whose name requests are sent; empty without actions.
+        forge_url: See `StagedReleases.forge_url`.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        me: str = "",
+        forge_url: Callable[..., str] = lambda *_, **__: "",
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         # Failures that no one has seen yet, shown in each view: page with more → text.
@@ -65,6 +73,7 @@ class TemplateRenderer:
         self._templates.filters.update(tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(filters=FILTERS, audit_labels=LABELS)
+        self._templates.globals.update(forge_url=forge_url)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page."""

@@ -27,8 +27,19 @@ from localpuppet.web.dashboard.differences import (
 )
 from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, StagedReleases
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from tests.rigs.node import Node
 from tests.rigs.staged import R1, R2, ReleaseSite, url
-from tests.web.make import DIFFERENCE, EVIL, PlayedReleases, Site, staged, summary, text
+from tests.web.make import (
+    DIFFERENCE,
+    EVIL,
+    PlayedReleases,
+    Site,
+    run_id,
+    staged,
+    status,
+    summary,
+    text,
+)
 
 
 class Signed:
@@ -82,7 +93,8 @@ def test_a_moved_tag_does_not_name_the_signer_of_the_staged_release(signed: Sign
     site.repository.fetch([(url("web"), "r1")], refresh=True)
     assert site.repository.verify_signature(url("web"), "r1", signers=signed.signers).name == "bob"
     assert signed.here.signed(first) == UNTOLD
-    assert [signed.here.subject(one) for one in signed.here.all()] == ["", "r2"]
+    tags = [signed.here.about(one.release) for one in signed.here.all()]
+    assert [tag and tag.subject for tag in tags] == [None, "r2"]
 
 
 def test_a_signature_is_judged_once_for_each_signers_file(signed: Signed) -> None:
@@ -319,3 +331,39 @@ def test_each_thing_is_a_row_dependencies_before_files() -> None:
         ChangeRow(of="files", name="0", change="added"),
     ]
     assert changes({"files": NameDifference(added=(), removed=(), changed={})}) == []
+
+
+def test_commits_and_authors_link_to_the_forge(two: Site) -> None:
+    forge = "https://git.example.com/puppet/web"
+    two.forge = {
+        "commit_url_format": f"{forge}/-/commit/{{hash}}",
+        "user_url_format": f"{forge}/search?user={{user}}",
+    }
+    two.tell(status("web01", two.now(), last_run={"release": "web/tags/r7"}))
+    links = (
+        f'<a href="{forge}/-/commit/{"b" * 40}" rel="noreferrer">{"b" * 12}</a>',
+        f'<a href="{forge}/search?user=Carol%20Doe" rel="noreferrer">Carol Doe</a>',
+    )
+    with two.visitor() as visitor:
+        for path in ("/releases", DIFFERENCE, f"/nodes/web01/runs/{run_id(two.now())}"):
+            page = text(visitor, path)
+            assert all(link in page for link in links), path
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "javascript:alert('{hash}')//x/{hash}",
+        "https://{hash}/x",
+        "https://git.example.com/commit",
+        "https://git.example.com/{hash}/{user}",
+        "https://git.example.com/{hash} x",
+        "ftp://git.example.com/{hash}",
+    ],
+)
+def test_the_url_of_a_commit_is_one_of_the_web_with_its_place(node: Node, form: str) -> None:
+    source = {"git": "https://git.example.com/web.git", "commit_url_format": form}
+    node.settings(sources={"web": source})
+    result = node.run("status")
+    assert result.code == 2
+    assert "commit_url_format" in result.err
