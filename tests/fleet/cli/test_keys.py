@@ -62,6 +62,7 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
         "name": "web01.example.com",
         "fingerprint": shown["fingerprint"],
         "file": str(web.state / "keys" / "node.pem"),
+        "sealing": made["sealing"],
     }
     assert (shown["schema"], shown["name"], shown["kind"]) == (1, "web01.example.com", "ed25519")
     file = web.write("public.pem", shown["pem"])
