@@ -78,6 +78,7 @@ def test_a_file_longer_than_any_that_is_sealed_is_refused() -> None:
         ("age1yubikey1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq", "only an operator"),
         ("", "not an age recipient"),
     ],
+    ids=["ssh", "secret", "mistyped", "plugin", "empty"],
 )
 def test_another_kind_of_key_is_refused_with_the_reason(text: str, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem) as error:

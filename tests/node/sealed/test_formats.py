@@ -28,7 +28,9 @@ def opener(*identities: AgeIdentity, tree: SealedTree = TREE) -> SealedOpener:
     return SealedOpener(tree, identities)
 
 
-@pytest.mark.parametrize("identity", [*NODES.values(), *OPERATORS.values()])
+@pytest.mark.parametrize(
+    "identity", [*NODES.values(), *OPERATORS.values()], ids=[*NODES, *OPERATORS]
+)
 def test_each_member_and_operator_opens_a_value(identity: AgeIdentity) -> None:
     assert opener(identity).content(VALUE) == b"correct horse"
     assert opener(identity).opened_groups() == ("role=db",)
