@@ -1,8 +1,9 @@
 """What an operator does with the dashboard, with real nodes: how many clicks each task takes."""
 
 from localpuppet.node.cli.command import user
+from tests.rigs.long import LONG
 from tests.rigs.waiting import wait_until
-from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite, code
+from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite
 
 STATUS = ("main [role='status']", "rollout")
 
@@ -110,13 +111,13 @@ def test_runs_and_changes_take_one_click_and_drift_and_the_map_two(operator: Ope
 def test_who_requested_a_hold_takes_two_clicks(operator: Operator) -> None:
     operator.follow("Activity")
     operator.follow("Audit")
-    operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
-    operator.reads("tbody tr", "choria=alice", "deploy", "web01", "site/tags/r2", "rollout")
+    operator.reads("tbody tr", "choria=alice", "Put on hold", "mon01", "the disk is replaced")
+    operator.reads("tbody tr", "choria=alice", "Start a rollout", "web01")
     assert operator.clicks == 2
     operator.begins()
     operator.follow("db01.example.com")
     operator.follow("accepted and refused")
-    operator.reads("tbody tr", f"local={user()}", "disable", "checked by hand")
+    operator.reads("tbody tr", f"local={user()}", "Put on hold", "checked by hand")
     assert operator.clicks == 2
 
 
@@ -213,28 +214,7 @@ def test_starting_a_rollout_takes_one_click_and_a_confirmation(
     operator.reads("#group-1", "2 done")
 
 
-def test_starting_a_rollout_and_landing_on_it_takes_three_clicks_and_typing(
-    operator: Operator, site: SmallSite
-) -> None:
-    operator.follow("Start a rollout")
-    operator.reads("#release-h ~ ul li", "site/tags/r2", "failed on 2", "see why", "Release")
-    site.control.commit(code("r3"), "r3")
-    site.alice.does("stage", "--no-parse", "site/tags/r3")
-    operator.begins()
-    operator.follow("Start a rollout")
-    operator.types("#query", "role=cache")
-    operator.follow("Show the plan")
-    operator.reads(".problem", "No rollout was started")
-    operator.begins()
-    operator.follow("Start a rollout")
-    operator.types("#query", "role=web")
-    operator.follow("Show the plan")
-    operator.reads("main", "2 nodes will take site/tags/r3", "rolls the release back")
-    operator.click("button.do")
-    assert operator.clicks == 4, "one of them to type"
-    operator.reads("#rollout", "done", "site/tags/r1", "→ site/tags/r3", "choria=alice")
-
-
+@LONG
 def test_a_rollout_that_is_refused_is_seen_as_refused_with_its_reason(
     operator: Operator, site: SmallSite
 ) -> None:
