@@ -21,7 +21,8 @@ ETCD = {"servers": ["http://127.0.0.1:9"]}
 NO_EXTRA = """
 from importlib.util import find_spec
 from localpuppet.base.machine.own_program import EXTRAS
-print([name for extra, names in EXTRAS.items() if extra != "sealed" for name in names if find_spec(name)])
+names = {name for extra, names in EXTRAS.items() if extra != "sealed" for name in names}
+print([*filter(find_spec, names)])
 """
 
 
