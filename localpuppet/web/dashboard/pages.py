@@ -106,7 +106,7 @@ class Pages:
     def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
-        self._showing = TemplateRenderer(parts.fleet, parts.clock, me, parts.staged.forge_url)
+        self._showing = TemplateRenderer(parts.fleet, parts.clock, me, parts.staged.web_url)
         self.entering, self.acting, self.acting_on_rollouts = None, None, None
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)

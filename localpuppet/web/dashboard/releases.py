@@ -321,8 +321,8 @@ class StagedReleases:
             return None
         return self._tags.get(pin.tag_object)
 
-    def forge_url(self, release: str, **part: str) -> str:
-        """Return the page of a commit (`hash`) or an author (`user`) on the forge, or empty."""
+    def web_url(self, release: str, **part: str) -> str:
+        """Return the page of a commit (`hash`) or an author (`user`) of the source's web site, or empty."""
         source = self.sources.get(release.partition("/")[0])
         ((name, text),) = part.items()
         if source is None or not text:

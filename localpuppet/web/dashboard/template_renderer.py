@@ -45,7 +45,7 @@ class TemplateRenderer:
 
     Args:
         me: The caller in whose name requests are sent; empty without actions.
-        forge_url: See `StagedReleases.forge_url`.
+        web_url: See `StagedReleases.web_url`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TemplateRenderer:
         fleet: Fleet,
         clock: Clock,
         me: str = "",
-        forge_url: Callable[..., str] = lambda *_, **__: "",
+        web_url: Callable[..., str] = lambda *_, **__: "",
     ) -> None:
         self._fleet = fleet
         self._clock = clock
@@ -73,7 +73,7 @@ class TemplateRenderer:
         self._templates.filters.update(tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(filters=FILTERS, audit_labels=LABELS)
-        self._templates.globals.update(forge_url=forge_url)
+        self._templates.globals.update(web_url=web_url)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page."""
