@@ -322,7 +322,7 @@ class StagedReleases:
         return self._tags.get(pin.tag_object)
 
     def web_url(self, release: str, **part: str) -> str:
-        """Return the page of a commit (`hash`) or an author (`user`) of the source's web site, or empty."""
+        """Return the web page of a commit (`hash`) or an author (`user`), or empty."""
         source = self.sources.get(release.partition("/")[0])
         ((name, text),) = part.items()
         if source is None or not text:
