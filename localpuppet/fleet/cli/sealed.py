@@ -411,6 +411,7 @@ def edit_command(clone: SealedClone, key: str, level: str, as_json: bool) -> Non
     """
     value = clone.value(key, level)
     group = clone.tree.group_of(value)
+    clone.refuse_untrusted(group)
     clone.secret(group)
     before = SealedOpener(clone.tree, clone.identities).content(value)
     content = authoring.content_of(_edited(before, value.key), value.type)
