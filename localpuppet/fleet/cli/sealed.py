@@ -85,6 +85,7 @@ class SealedClone:
         self.identities: Sequence[AgeIdentity] = (
             read_identities(file, plugins=True) if there else ()
         )
+        self.opener = SealedOpener(self.tree, self.identities)
 
     def group(self, name: str) -> SealedGroup:
         """Return a group that must exist."""
@@ -103,7 +104,7 @@ class SealedClone:
 
     def secret(self, group: SealedGroup) -> AgeIdentity:
         """Return the identity of a group, which an operator opens."""
-        identity = group.opened_by(self.identities)
+        identity = self.opener.identity(group)
         if identity is None:
             operators = ", ".join(one.label for one in group.operators)
             raise InvalidInputError(
@@ -387,7 +388,7 @@ def get_command(clone: SealedClone, key: str, level: str) -> None:
     """
     value = clone.value(key, level)
     clone.secret(clone.tree.group_of(value))
-    content = SealedOpener(clone.tree, clone.identities).content(value)
+    content = clone.opener.content(value)
     end = b"\n" if value.type != ValueType.FILE and render.on_terminal(sys.stdout) else b""
     sys.stdout.flush()
     sys.stdout.buffer.write(content + end)
@@ -413,7 +414,7 @@ def edit_command(clone: SealedClone, key: str, level: str, as_json: bool) -> Non
     group = clone.tree.group_of(value)
     clone.refuse_untrusted(group)
     clone.secret(group)
-    before = SealedOpener(clone.tree, clone.identities).content(value)
+    before = clone.opener.content(value)
     content = authoring.content_of(_edited(before, value.key), value.type)
     changed = content != before
     if changed:

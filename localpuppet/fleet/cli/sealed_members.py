@@ -187,9 +187,10 @@ def revoke_command(
     listed, sealed = [group.name for group in groups], 0
     if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
         return
+    present = [*clone.tree.values()]
     progress = render.observer(quiet=as_json, title="sealing")
     for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
-        renewed, values = authoring.revoke(clone.tree, group, [name], secret)
+        renewed, values = authoring.revoke(present, group, [name], secret)
         clone.write([renewed], values)
         sealed += len(values)
         progress.count(number, len(groups), "groups")

@@ -4,7 +4,7 @@ Everything that needs a secret takes the identity of the group, which an operato
 takes none.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -52,11 +52,9 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
     new: list[str] = []
     rotated: list[str] = []
     replaced: list[str] = []
-    current = set()
+    known = group.by_name
     for name in sorted(wanted):
-        member, keys = group.member_of(name), wanted[name]
-        if member is not None:
-            current.add(member)
+        member, keys = known.get(name), wanted[name]
         if not keys or (member is not None and member.recipient == keys[0]):
             continue
         kind = new if member is None else rotated if member.recipient in keys else replaced
@@ -65,7 +63,7 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
         new=tuple(new),
         rotated=tuple(rotated),
         replaced=tuple(replaced),
-        gone=tuple(one.label for one in group.members if one not in current),
+        gone=tuple(one.label for one in group.members if wanted.keys().isdisjoint(one.names)),
         keyless=tuple(sorted(name for name in wanted if not wanted[name])),
     )
 
@@ -170,11 +168,17 @@ def is_trusted(
 
 
 def revoke(
-    tree: SealedTree, group: SealedGroup, names: Collection[str], identity: AgeIdentity
+    values: Iterable[SealedValue],
+    group: SealedGroup,
+    names: Collection[str],
+    identity: AgeIdentity,
 ) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
     """Return a group with a new identity, without some members, and its values sealed to that.
 
     The numbers of the values stay: their contents are the same, and the members still know them.
+
+    Args:
+        values: Values of this group and of others.
     """
     fresh = AgeIdentity.generate()
     kept = group.without(names)
@@ -187,14 +191,14 @@ def revoke(
         members=[bare.wrap(fresh, one.names, one.recipient) for one in kept.members],
         operators=[bare.wrap(fresh, one.names, one.recipient) for one in kept.operators],
     )
-    values = [
+    sealed = [
         replace(value, serial=renewed.serial).seal(
             value.open(group.recipient, [identity]), renewed.recipient
         )
-        for value in tree.values()
+        for value in values
         if value.group == group.name and value.serial == group.serial
     ]
-    return renewed, tuple(values)
+    return renewed, tuple(sealed)
 
 
 def merge_groups(base: SealedGroup, ours: SealedGroup, theirs: SealedGroup) -> SealedGroup:
@@ -211,11 +215,7 @@ def merge_groups(base: SealedGroup, ours: SealedGroup, theirs: SealedGroup) -> S
             " 'localpuppet sealed check', which names what to seal again",
         )
     with errors_at(f"sealed/groups/{ours.name}.yaml"):
-        return replace(
-            ours,
-            members=(),
-            operators=(),
-        ).with_members(
+        return replace(ours, members=(), operators=()).with_members(
             members=_merged(base.members, ours.members, theirs.members),
             operators=_merged(base.operators, ours.operators, theirs.operators),
         )

@@ -146,9 +146,10 @@ class SealedGroup(Value):
         """Operators and members."""
         return self.operators + self.members
 
-    def member_of(self, name: str) -> GroupMember | None:
-        """Return the member, or the pool, that has a name."""
-        return next((one for one in self.members if name in one.names), None)
+    @property
+    def by_name(self) -> dict[str, GroupMember]:
+        """Members by name; the names of a pool have one member."""
+        return {name: one for one in self.members for name in one.names}
 
     def opened_by(self, identities: Sequence[AgeIdentity]) -> AgeIdentity | None:
         """Return the identity of the group; `None` if no wrap for them contains it.

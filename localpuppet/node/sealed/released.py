@@ -150,18 +150,8 @@ class SealedRepository:
 
     def past(self) -> tuple[list[SealedGroup], list[SealedValue]]:
         """Return all groups and values in the history of HEAD, without damaged ones."""
-        listed = self._git(
-            "log",
-            "--raw",
-            "--no-abbrev",
-            "--no-renames",
-            "-m",
-            "--format=",
-            "-z",
-            "HEAD",
-            "--",
-            PREFIX,
-        )
+        shown = ("--raw", "--no-abbrev", "--no-renames", "-m", "--format=", "-z")
+        listed = self._git("log", *shown, "HEAD", "--", PREFIX)
         words = listed.decode("utf-8", "replace").replace("\n", "").split("\0")
         names = {
             (about.split()[3], match[2], match[3])

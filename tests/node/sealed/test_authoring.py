@@ -107,13 +107,13 @@ def test_a_group_needs_an_operator() -> None:
         new_group("role=db", members={}, operators={})
     group = new_group("all", members={}, operators={"alice": (ALICE.recipient,)})
     with pytest.raises(InvalidInputError, match="would have no operator"):
-        revoke(tree_of([group], []), group, ["alice"], secret_of(group))
+        revoke([], group, ["alice"], secret_of(group))
 
 
 def test_a_revoked_member_opens_no_later_value() -> None:
     group = made(*NAMES[:3])
     value = value_of(group)
-    after, (resealed,) = revoke(tree_of([group], [value]), group, [NAMES[0]], secret_of(group))
+    after, (resealed,) = revoke([value], group, [NAMES[0]], secret_of(group))
     assert (after.serial, resealed.number, value.number) == (2, 1, 1)
     tree = tree_of([after], [resealed])
     assert SealedOpener(tree, [NODES[NAMES[1]]]).content(resealed) == b"secret"
@@ -286,7 +286,7 @@ def test_two_rotations_conflict_and_are_not_merged(clone: Clone) -> None:
     group = made(*NAMES[:3])
     clone.commit(group)
     for branch, name in (("one", NAMES[0]), ("", NAMES[1])):
-        clone.commit(revoke(clone.tree, group, [name], secret_of(group))[0], branch=branch)
+        clone.commit(revoke(clone.tree.values(), group, [name], secret_of(group))[0], branch=branch)
         clone.git("checkout", "-q", "main")
     assert not clone.merged("one")
     with pytest.raises(InvalidInputError, match="git checkout --theirs"):
@@ -310,7 +310,7 @@ def test_a_clean_merge_that_undoes_a_removal_is_refused(clone: Clone) -> None:
     later = replace(value, path="common/db::later")
     clone.commit(group, values=[later.seal(b"new", group.recipient)], branch="sets")
     clone.git("checkout", "-q", "main")
-    after, values = revoke(clone.tree, group, [NAMES[0]], secret_of(group))
+    after, values = revoke(clone.tree.values(), group, [NAMES[0]], secret_of(group))
     clone.commit(after, values=values)
     assert clone.merged("sets")
     (problem,) = found(clone.tree).problems
@@ -323,7 +323,7 @@ def test_the_history_shows_what_a_node_and_an_operator_could_open(clone: Clone) 
     old = value_of(group)
     kept = replace(old, path="common/db::kept").seal(b"kept", group.recipient)
     clone.commit(group, values=[old, kept])
-    after, values = revoke(clone.tree, group, [NAMES[0], "bob"], secret_of(group))
+    after, values = revoke(clone.tree.values(), group, [NAMES[0], "bob"], secret_of(group))
     clone.commit(after, values=values)
     clone.commit(values=[value_of(after, "changed", clone.tree)])
     past = clone.repository.past()

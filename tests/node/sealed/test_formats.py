@@ -201,7 +201,7 @@ def test_one_key_under_two_names_is_refused_unless_they_are_a_pool() -> None:
     key = AgeIdentity.generate()
     pool = GROUP.wrap(IDENTITY, ["img2.example.com", "img1.example.com"], key.recipient)
     group = SealedGroup.parse(GROUP.with_members(members=[pool]).to_bytes(), name=GROUP.name)
-    assert group.member_of("img1.example.com") == group.member_of("img2.example.com") == pool
+    assert group.by_name["img1.example.com"] == group.by_name["img2.example.com"] == pool
     assert group.opened_by([key]) == IDENTITY
     again = GROUP.wrap(IDENTITY, ["web01.example.com"], key.recipient)
     with pytest.raises(InvalidInputError, match="have one key"):
