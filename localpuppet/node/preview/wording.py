@@ -5,6 +5,7 @@ line, and the renderers escape it for their format.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -117,25 +118,24 @@ def counts(result: PreviewResult) -> Iterator[tuple[str, int, str]]:
 
 def overview(result: PreviewResult) -> list[PreviewNotice]:
     """Return the totals, with the changes by resource, and the services that restart."""
-    changes: dict[tuple[str, str], list[ChangeGroup]] = {}
+    changes = Counter[tuple[str, str]]()
     restarts: dict[str, list[str]] = {}
-    totals = dict.fromkeys("+~-", 0)
     for group in result.groups:
         for line in lines(group.difference):
             if not line.is_relationship:
-                changes.setdefault((line.sign, line.text), []).append(group)
-                totals[line.sign] += len(group.nodes)
+                changes[line.sign, line.text] += len(group.nodes)
         for service in group.restarts:
             restarts.setdefault(shortened(service, MAX_TITLE), []).extend(group.nodes)
     if not changes:
         return []
-    add, change, remove = totals.values()
-    numbers = {key: sum(len(one.nodes) for one in groups) for key, groups in changes.items()}
+    totals = Counter[str]()
+    for (sign, _), number in changes.items():
+        totals[sign] += number
     rows = [
         NoticeRow(f"{sign} {text}", f"on {count(number, 'node')}", ())
-        for (sign, text), number in sorted(numbers.items(), key=lambda item: (-item[1], item[0][1]))
+        for (sign, text), number in sorted(changes.items(), key=lambda item: (-item[1], item[0][1]))
     ]
-    title = f"{add:,} to add, {change:,} to change, {remove:,} to remove"
+    title = f"{totals['+']:,} to add, {totals['~']:,} to change, {totals['-']:,} to remove"
     some = rows if len(result.groups) > 1 else ()  # else they are those of the group
     listed = [PreviewNotice(ACTIVE, title, "resource", some)]
     if restarts:

@@ -15,6 +15,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.access.rules import Visitor
@@ -305,7 +306,7 @@ def _values(row: NodeRow, entry: InventoryEntry | None) -> Mapping[tuple[str, st
     }
     values = {("now", name): text for name, text in now.items() if text}
     if entry is not None:
-        values["now", "environment"] = entry.environment or "production"
+        values["now", "environment"] = entry.environment or DEFAULT_ENVIRONMENT
         values |= {("classes", str(name)): "yes" for name in sorted(entry.classes)}
         values |= {("facts", path): text for path, text in leaves_of(entry.facts)}
     return values

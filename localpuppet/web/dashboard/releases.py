@@ -126,8 +126,9 @@ def releases(
     oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}
     here = {str(release.release): release for release in staged.all()}
     signed = {app: staged.signed(release) for app, release in here.items()}
-    previous: Mapping[str, str] = {**staged.previous()}
-    tagged = {str(release): at for release, at in staged.tagged().items()}
+    times = staged.tagged()
+    previous: Mapping[str, str] = {**predecessors(times)}
+    tagged = {str(release): at for release, at in times.items()}
     rows = [
         replace(
             _release(app, tallies.get(app, Tally()), here.get(app)),
@@ -142,6 +143,16 @@ def releases(
     rows.sort(key=lambda row: row.release)
     rows.sort(key=lambda row: _key(row, asked.order), reverse=asked.down)
     return rows
+
+
+def predecessors(tagged: Mapping[ReleasePath, int]) -> Mapping[str, ReleasePath]:
+    """Return the release before each one: of the same source, by tag timestamp."""
+    known = sorted(tagged.items(), key=lambda pair: (pair[0].source, pair[1]))
+    return {
+        after: before
+        for (before, _), (after, _) in pairwise(known)
+        if before.source == after.source
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,15 +379,6 @@ class StagedReleases:
         """
         self._staged(release)
         return manifest(self.resolve(release), place)
-
-    def previous(self) -> Mapping[str, ReleasePath]:
-        """Return the staged release before each one: of the same source, by tag timestamp."""
-        known = sorted(self.tagged().items(), key=lambda pair: (pair[0].source, pair[1]))
-        return {
-            after: before
-            for (before, _), (after, _) in pairwise(known)
-            if before.source == after.source
-        }
 
     def tagged(self) -> Mapping[ReleasePath, int]:
         """Return when each staged release was tagged, seconds since 1970, if that is known."""

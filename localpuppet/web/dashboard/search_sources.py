@@ -77,7 +77,7 @@ class TextSearch:
     is_cut: bool = False
 
     def in_memory(self, connection: Connection) -> None:
-        """TextSearch the nodes and the past of the dashboard's memory."""
+        """Search the nodes and the past of the dashboard's memory."""
         with self._limited(connection):
             self._failures(connection)
             self._holds(connection)
@@ -85,7 +85,7 @@ class TextSearch:
                 self._runs(connection, range(last, first - 1, -1) if first else ())
 
     def in_inventory(self, reader: InventoryReader) -> None:
-        """TextSearch the facts of nodes and, if this machine has them, exports."""
+        """Search the facts of nodes and, if this machine has them, exports."""
         with reader.rows() as connection, self._limited(connection):
             found: dict[tuple[str, str], list[str]] = {}
             for node, name, value in self._execute(connection, _FACTS):

@@ -25,7 +25,13 @@ from localpuppet.web.dashboard.differences import (
     FileDiff,
     changes,
 )
-from localpuppet.web.dashboard.releases import MOST_TEXT, NOBODY, UNTOLD, StagedReleases
+from localpuppet.web.dashboard.releases import (
+    MOST_TEXT,
+    NOBODY,
+    UNTOLD,
+    StagedReleases,
+    predecessors,
+)
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.rigs.node import Node
 from tests.rigs.staged import R1, R2, ReleaseSite, url
@@ -158,9 +164,9 @@ def test_the_previous_release_is_that_by_tag_timestamp(signed: Signed) -> None:
     memory = TagMemory(signed.site.state)
     memory.note_time(first.pin.tag_object, 2000)
     memory.note_time(second.pin.tag_object, 1000)
-    assert signed.here.previous() == {R1: R2}
+    assert predecessors(signed.here.tagged()) == {R1: R2}
     (signed.site.state / "tags.json").write_text("[]")
-    assert signed.here.previous() == {}
+    assert predecessors(signed.here.tagged()) == {}
 
 
 def test_only_staged_releases_are_compared(signed: Signed) -> None:
