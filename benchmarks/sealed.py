@@ -21,6 +21,7 @@ from localpuppet.node.sealed.age import AgeIdentity
 from localpuppet.node.sealed.authoring import Keys, new_group, set_value, with_keys
 from localpuppet.node.sealed.checking import check_sealed
 from localpuppet.node.sealed.opening import SealedOpener
+from localpuppet.node.sealed.released import PastSealed
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
 from localpuppet.node.sealed.value_file import ValueType
 
@@ -31,7 +32,6 @@ OPERATORS: Keys = {"alice": (ALICE.recipient,), "bob": (BOB.recipient,)}
 
 def seal_all(root: Path, members: Sequence[Keys], values: int) -> None:
     """Make all groups and values of a release."""
-    tree = SealedTree.of_files({})
     groups = [
         new_group(f"role=r{number:02}", members=keys, operators=OPERATORS)
         for number, keys in enumerate(members)
@@ -40,7 +40,7 @@ def seal_all(root: Path, members: Sequence[Keys], values: int) -> None:
         write(root, f"groups/{group.name}.yaml", group.to_bytes())
     for number, group in enumerate(islice(cycle(groups), values)):
         path = f"common/profile{number}::password"
-        value = set_value(tree, group, path, b"correct horse %d" % number, ValueType.STRING)
+        value = set_value(0, group, path, b"correct horse %d" % number, ValueType.STRING)
         write(root, f"values/{path}.yaml", value.to_bytes())
 
 
@@ -56,7 +56,10 @@ def change_one(root: Path) -> None:
     tree = SealedTree.on_disk(root)
     group = tree.group("role=r07")
     assert group is not None
-    value = set_value(tree, group, "common/profile7::password", b"other", ValueType.STRING)
+    path = "common/profile7::password"
+    before = tree.value(path)
+    assert before is not None
+    value = set_value(before.number, group, path, b"other", ValueType.STRING)
     write(root, f"values/{value.path}.yaml", value.to_bytes())
 
 
@@ -77,6 +80,7 @@ def check(root: Path, wanted: dict[str, Keys]) -> None:
     findings = check_sealed(
         SealedTree.on_disk(root),
         released=SealedTree.on_disk(root),
+        past=PastSealed(),
         wanted=wanted,
         authors={},
         data=(),

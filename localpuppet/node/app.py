@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from localpuppet.node.sealed.opening import SealedOpener
     from localpuppet.node.sealed.released import SealedRepository
     from localpuppet.node.sealed.serving import SealedServer
+    from localpuppet.node.sealed.trust import SealedTrust
 
     T = TypeVar("T")
 
@@ -1009,9 +1010,15 @@ class NodeApp:
         repository = self.sealed_repository(directory)
         source = repository.source(self.settings.sources)
         last = repository.last_release(source)
+        released = None if last is None else repository.tree_of(last.commit)
+        past = repository.past("groups", since="" if last is None else last.commit)
+        known = () if released is None else released.paths()
+        if {*tree.paths()} - {*known}:
+            past = replace(past, values=repository.past("values").values)
         return check_sealed(
             tree,
-            released=None if last is None else repository.tree_of(last.commit),
+            released=released,
+            past=past,
             wanted=wanted,
             authors={} if last is None else repository.authors(last.commit),
             data=yaml_files(directory).items(),
@@ -1023,6 +1030,20 @@ class NodeApp:
         from localpuppet.node.sealed.released import SealedRepository
 
         return SealedRepository(self.local_git, directory)
+
+    def sealed_trust(self, directory: Path) -> "SealedTrust":
+        """Return what the newest verified release and this person say of groups."""
+        from localpuppet.node.sealed.trust import ApprovedGroups, SealedTrust
+
+        repository = self.sealed_repository(directory)
+        last = repository.last_release(repository.source(self.settings.sources))
+        approved = ApprovedGroups(
+            node_settings.users_state(os.environ) / "approved-groups.json",
+            repository.origin or str(directory.resolve()),
+        )
+        if last is None:
+            return SealedTrust(None, "", approved)
+        return SealedTrust(repository.tree_of(last.commit), last.tag, approved)
 
     # Catalogs
 

@@ -267,6 +267,13 @@ def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
     return Path(cache).expanduser() / "localpuppet"
 
 
+def users_state(environment: Mapping[str, str]) -> Path:
+    """Return the directory for what localpuppet remembers of a person, not of a node."""
+    home = environment.get("HOME") or "~"
+    state = environment.get("XDG_STATE_HOME") or f"{home}/.local/state"
+    return Path(state).expanduser() / "localpuppet"
+
+
 def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     """Return the settings of the root.
 

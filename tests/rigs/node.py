@@ -147,7 +147,8 @@ class Node:
 
     def environment(self, **more: str) -> dict[str, str]:
         base = {key: os.environ[key] for key in ("PATH", "TMPDIR") if key in os.environ}
-        return {**base, "LOCALPUPPET_ROOT": str(self.root), "LC_ALL": "C.UTF-8", **more}
+        own = {"LOCALPUPPET_ROOT": str(self.root), "XDG_STATE_HOME": str(self.root / "person")}
+        return {**base, **own, "LC_ALL": "C.UTF-8", **more}
 
     def start(
         self, *arguments: str, stdin: int = subprocess.DEVNULL, **more: str

@@ -1,12 +1,14 @@
 """`localpuppet sealed`: secrets in a release that only some nodes can open."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.text import shown_names
-from localpuppet.base.machine.files import input_errors
+from localpuppet.base.machine.files import input_errors, replace_file
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.app import NodeApp
@@ -29,12 +31,14 @@ from localpuppet.node.cli.command import (
     option,
 )
 from localpuppet.node.cli.release.making import here
+from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
 from localpuppet.node.sealed.group_file import SealedGroup, parse_member_name, parse_rule
 from localpuppet.node.sealed.opening import SealedOpener
 from localpuppet.node.sealed.sealing_key import read_identities
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
+from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of
 from localpuppet.node.sealed.value_file import (
     MAX_CONTENT,
     SealedValue,
@@ -79,6 +83,7 @@ class SealedClone:
 
     def __init__(self, node: NodeApp, directory: Path, identity: Path | None) -> None:
         self.node, self.directory = node, directory
+        self.repository = node.sealed_repository(directory)
         self.tree = SealedTree.on_disk(directory)
         file = identity or Path(IDENTITY).expanduser()
         there = identity is not None or file.exists()
@@ -126,28 +131,39 @@ class SealedClone:
             )
         return value
 
-    def refuse_untrusted(self, group: SealedGroup) -> None:
-        """Reject a group whose recipient neither a release nor an operator confirms."""
-        repository = self.node.sealed_repository(self.directory)
-        last = repository.last_release(repository.source(self.node.settings.sources))
-        released = None if last is None else repository.tree_of(last.commit)
-        if not authoring.is_trusted(group, released, self.identities):
-            raise InvalidInputError(
-                f"is neither the recipient of {'a verified release' if last is None else last.tag}"
-                " nor one that your identity opens: its author could read the value",
-                where=f"{PREFIX}/groups/{group.name}.yaml: recipient",
-                hint="'git fetch --tags' if a release has it, or pass --identity",
-            )
+    @cached_property
+    def trust(self) -> SealedTrust:
+        """What the newest verified release and this person vouch for."""
+        return self.node.sealed_trust(self.directory)
+
+    def require_trust(
+        self, group: SealedGroup, given: Collection[str], *, holders: bool = False
+    ) -> None:
+        """Ask about the keys of a group that are not known; see `sealed_trust`."""
+        require_trust(self.trust, group, given, holders=holders)
+
+    def last_number(self, path: str) -> int:
+        """Return the highest number that a value had; 0 for a new one."""
+        value = self.tree.value(path)
+        if value is None:
+            return self.repository.past(f"values/{path}.yaml").numbers.get(path, 0)
+        self.trust.refuse_number(value)
+        return value.number
 
     def write(self, groups: Iterable[SealedGroup] = (), values: Iterable[SealedValue] = ()) -> None:
-        """Write files; git keeps the earlier ones, so they need not be durable."""
+        """Write files; links below `sealed` are refused, because they could lead anywhere."""
         files = {f"groups/{group.name}.yaml": group.to_bytes() for group in groups}
         files |= {f"values/{value.path}.yaml": value.to_bytes() for value in values}
         for name, data in files.items():
             path = self.directory / PREFIX / name
+            for place in (path, *path.parents):
+                if place == self.directory:
+                    break
+                if place.is_symlink():
+                    raise InvalidInputError("is a link", where=str(place), hint="remove it")
             with input_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+            replace_file(path, data, mode=0o644)
 
 
 def in_clone(*, secret: bool = False) -> Decorator:
@@ -267,6 +283,7 @@ def show_keys(group: SealedGroup, names: Collection[str] | None = None) -> None:
 @option("--type given_type TYPE", "Its type: string, plain, data (YAML) or file.", type=_TYPES)
 @members_option
 @operators_option
+@trust_option
 @flag("-y --yes", "Make a new group without a question.")
 @json_flag
 @in_clone(secret=True)
@@ -277,6 +294,7 @@ def set_command(
     rule: str | None,
     level: str,
     given_type: str | None,
+    trusted: tuple[str, ...],
     as_json: bool,
     **given: Any,  # noqa: ANN401 - the options about groups
 ) -> None:
@@ -285,8 +303,8 @@ def set_command(
     RULE names the group: 'role=db' for all nodes with that role, names of nodes, or 'all'. Without
     --for and --type, a value keeps its group and type. A new one is a string.
 
-    An existing group needs no secret: its recipient must be that of the newest verified release, or
-    one that your identity opens.
+    An existing group needs no secret. If neither the newest verified release nor you have approved
+    its recipient, it is shown with its key and asks: a pull request may have put it there.
 
     A new group is shown with all keys and asks first; you must be one of its operators. It gets the
     operators of the other groups unless you name some.
@@ -312,15 +330,24 @@ def set_command(
         group = _made(clone, parse_rule(rule or "", where="--for"), **given)
         made = [group]
     else:
-        clone.refuse_untrusted(group)
+        _refuse_other_rule(group, rule)
+        clone.require_trust(group, trusted)
     kind = ValueType(given_type or (before.type if before else ValueType.STRING))
     content = authoring.content_of(_read_value(), kind)
-    value = authoring.set_value(clone.tree, group, path, content, kind)
+    value = authoring.set_value(clone.last_number(path), group, path, content, kind)
     clone.write(made, [value])
     if as_json:
         render.emit_json({"schema": 1, **_record(value, group), "made": bool(made)})
     else:
         render.emit(group_line(group))
+
+
+def _refuse_other_rule(group: SealedGroup, rule: str | None) -> None:
+    if rule is not None and group.rule != parse_rule(rule, where="--for"):
+        raise InvalidInputError(
+            f"has the rule {group.rule}, and --for is {rule}",
+            where=f"{PREFIX}/groups/{group.name}.yaml",
+        )
 
 
 def _made(
@@ -336,8 +363,7 @@ def _made(
     wanted = nodes_of_rules(clone.node, [rule], named)
     people = parse_keys(operators, "operator", plugins=True)
     if not people:
-        mine = (group for group in clone.tree.groups() if group.opened_by(clone.identities))
-        people = {one.label: (one.recipient,) for group in mine for one in group.operators}
+        people = _known_operators(clone)
     nodes = named if wanted is None else wanted[rule]
     group = authoring.new_group(rule, members=nodes, operators=people)
     if replace(group, members=()).opened_by(clone.identities) is None:
@@ -349,7 +375,30 @@ def _made(
     render.say(f"new group {group.name}, rule {rule}:", err=True)
     show_keys(group)
     confirm(f"make the group {group.name}", yes=yes)
+    clone.trust.approve(group, [head_of(group), *holders_of(group)])
     return group
+
+
+def _known_operators(clone: SealedClone) -> authoring.Keys:
+    """Return the operators of your other groups, as a release or you have approved them."""
+    people: dict[str, tuple[AgeRecipient]] = {}
+    for group in clone.tree.groups():
+        if group.opened_by(clone.identities) is None:
+            continue
+        unknown = {claim.text for claim in clone.trust.unknown(group, holders=True)}
+        if head_of(group).text in unknown:
+            continue
+        known = replace(group, members=())
+        for claim, one in zip(holders_of(known), known.operators, strict=True):
+            if claim.text in unknown:
+                continue
+            if people.setdefault(one.label, (one.recipient,)) != (one.recipient,):
+                raise InvalidInputError(
+                    f"the operator {one.label} has another key in other groups",
+                    where=f"{PREFIX}/groups/{group.name}.yaml",
+                    hint="name all operators of the new group: --operator NAME=age1…",
+                )
+    return people
 
 
 def _read_value() -> bytes:
@@ -398,9 +447,12 @@ def get_command(clone: SealedClone, key: str, level: str) -> None:
 @command("edit", exits={1: "the editor failed"})
 @click.argument("key")
 @_level
+@trust_option
 @json_flag
 @in_clone(secret=True)
-def edit_command(clone: SealedClone, key: str, level: str, as_json: bool) -> None:
+def edit_command(
+    clone: SealedClone, key: str, level: str, trusted: tuple[str, ...], as_json: bool
+) -> None:
     """Change a value in your editor.
 
     The editor's file is in memory (/dev/shm), as are files that it writes beside it. The command
@@ -412,18 +464,34 @@ def edit_command(clone: SealedClone, key: str, level: str, as_json: bool) -> Non
     """
     value = clone.value(key, level)
     group = clone.tree.group_of(value)
-    clone.refuse_untrusted(group)
+    clone.require_trust(group, trusted)
     clone.secret(group)
     before = clone.opener.content(value)
     content = authoring.content_of(_edited(before, value.key), value.type)
     changed = content != before
     if changed:
-        value = authoring.set_value(clone.tree, group, value.path, content, value.type)
+        number = clone.last_number(value.path)
+        value = authoring.set_value(number, group, value.path, content, value.type)
         clone.write(values=[value])
     if as_json:
         render.emit_json({"schema": 1, **_record(value, group), "changed": changed})
     else:
         render.emit(group_line(group) if changed else "nothing changed")
+
+
+@contextmanager
+def _ending_by_signals() -> Iterator[None]:
+    """Turn a signal that ends the process into an exit, so that files are removed."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _edited(content: bytes, name: str) -> bytes:
@@ -433,7 +501,10 @@ def _edited(content: bytes, name: str) -> bytes:
         raise StateError(
             "is not in memory, so an edited secret could stay on disk", where=str(memory)
         )
-    with tempfile.TemporaryDirectory(dir=memory, prefix="localpuppet-sealed-") as directory:
+    with (
+        _ending_by_signals(),
+        tempfile.TemporaryDirectory(dir=memory, prefix="localpuppet-sealed-") as directory,
+    ):
         file = Path(directory, name.replace(":", "_"))
         file.touch(mode=0o600)
         file.write_bytes(content)

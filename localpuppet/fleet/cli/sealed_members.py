@@ -22,9 +22,11 @@ from localpuppet.fleet.cli.sealed import (
 )
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
+from localpuppet.node.cli.sealed_trust import trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.released import exposed
+from localpuppet.node.sealed.trust import head_of, holders_of
 from localpuppet.node.sealed.value_file import parse_group_name
 
 
@@ -34,6 +36,7 @@ from localpuppet.node.sealed.value_file import parse_group_name
 @operators_option
 @option("--replace replaced NODE", "Accept the changed key of NODE (repeatable).", multiple=True)
 @option("--pool pools NODE,NODE", "These nodes share one key (repeatable).", multiple=True)
+@trust_option
 @asks
 @json_flag
 @in_clone(secret=True)
@@ -66,7 +69,7 @@ def reseal_command(
         raise UnavailableError(
             "no inventory to ask for the nodes of a rule", hint="name nodes: --member NAME=age1…"
         )
-    changed, records = [], []
+    changed, records = {}, []
     for group in groups:
         approved = {name: (one.recipient,) for one in group.members for name in one.names}
         wanted = {**approved, **members} if nodes is None else nodes[group.rule]
@@ -88,14 +91,17 @@ def reseal_command(
             operators=operators,
             pools=pools,
         )
-        changed.append(after)
+        changed[group] = after
         records.append({"group": group.name, "joined": sorted(joined), "left": difference.gone})
         render.say(f"{group.name}:", err=True)
         show_keys(after, joined | {*operators})
         for label in difference.gone:
             render.say(f"  - {label}", err=True)
     if changed and approve(f"reseal {render.counted(len(changed), 'group')}"):
-        clone.write(changed)
+        for group, after in changed.items():
+            clone.require_trust(group, given["trusted"])
+            clone.trust.approve(after, {*holders_of(after)} - {*holders_of(group)})
+        clone.write(changed.values())
     if as_json:
         render.emit_json({"schema": 1, "groups": records})
     elif not changed:
@@ -115,7 +121,7 @@ def resolve_command(clone: SealedClone, names: tuple[str, ...], as_json: bool) -
     Examples:
       git merge feature; localpuppet sealed resolve && git add sealed
     """
-    repository = clone.node.sealed_repository(clone.directory)
+    repository = clone.repository
     names = names or repository.conflicts()
     merged = [authoring.merge_groups(*repository.sides(parse_group_name(name))) for name in names]
     clone.write(merged)
@@ -166,11 +172,18 @@ def _groups_of(clone: SealedClone, name: str, names: Sequence[str]) -> list[Seal
 @command("revoke", exits={1: "you answered no"})
 @click.argument("name", metavar="NAME")
 @click.argument("names", metavar="[GROUP]...", nargs=-1)
+@trust_option
 @asks
 @json_flag
 @in_clone(secret=True)
 def revoke_command(
-    clone: SealedClone, name: str, names: tuple[str, ...], approve: Approve, as_json: bool
+    clone: SealedClone,
+    /,
+    name: str,
+    names: tuple[str, ...],
+    trusted: tuple[str, ...],
+    approve: Approve,
+    as_json: bool,
 ) -> None:
     """Close groups to a node or an operator.
 
@@ -187,11 +200,14 @@ def revoke_command(
     listed, sealed = [group.name for group in groups], 0
     if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
         return
+    for group in groups:
+        clone.require_trust(group.without([name]), trusted, holders=True)
     present = [*clone.tree.values()]
     progress = render.observer(quiet=as_json, title="sealing")
     for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
         renewed, values = authoring.revoke(present, group, [name], secret)
         clone.write([renewed], values)
+        clone.trust.approve(renewed, [head_of(renewed), *holders_of(renewed)])
         sealed += len(values)
         progress.count(number, len(groups), "groups")
     progress.close()
@@ -220,7 +236,7 @@ def exposed_command(
     """
     if (name is None) == (person is None):
         raise click.UsageError("name one: --node or --operator")
-    past = clone.node.sealed_repository(clone.directory).past()
+    past = clone.repository.past()
     paths = exposed(clone.tree, past, name=name or person or "", operator=person is not None)
     if as_json:
         rows = [{"path": path, "in_use": in_use} for path, in_use in paths.items()]

@@ -5,9 +5,10 @@ compile does not stop the others.
 """
 
 import json
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,16 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData, NodeDocument, to_yaml
 from localpuppet.node.enc.input import LoadedInput, node_document
 from localpuppet.node.enc.instance_facts import write_facts
+from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.puppet.command_line import Compilation, error_lines, variables, with_names
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.launching import make_environment
 from localpuppet.node.releases.release import Release
 
 MAX_OUTPUT = 256 * 1024 * 1024
+
+# What `puppet_x/localpuppet/sealed.rb` gives for a value that is not opened.
+_PLACEHOLDER = re.compile(r"\[sealed ([^\],\s]+), number \d+\]")
 
 
 class FactOverrides(Value):
@@ -228,12 +233,14 @@ class CompiledNode(Value):
 
     Attributes:
         resources: How many resources its catalog has.
+        plain: Sealed values that it has outside of `Sensitive`, as `common/db::password`.
         problem: Why it has no catalog, or empty.
     """
 
     input: str
     node: str
     resources: int
+    plain: tuple[str, ...]
     problem: str
 
     def to_dict(self) -> dict[str, Json]:
@@ -246,7 +253,9 @@ def compile_nodes(
     inputs: Sequence[LoadedInput],
     facts: Sequence[FactOverrides | None],
     *,
-    compile_catalog: Callable[[Release, NodeDocument, FactOverrides | None], int],
+    compile_catalog: Callable[
+        [Release, NodeDocument, FactOverrides | None], Sequence[CatalogResource]
+    ],
     answer: Callable[[NodeName | None], EncData | None],
 ) -> tuple[CompiledNode, ...]:
     """Compile each input with each node's facts.
@@ -264,18 +273,29 @@ def compile_nodes(
     for loaded in inputs:
         for machine in facts:
             name = machine.name if machine else None
-            count, problem = 0, ""
+            resources: Sequence[CatalogResource] = ()
+            problem = ""
             try:
                 document = node_document(loaded, release.enc, answer=answer(name))
-                count = compile_catalog(release, document, machine)
+                resources = compile_catalog(release, document, machine)
             except InvalidInputError as error:
                 problem = str(error)
             compiled.append(
                 CompiledNode(
-                    input=loaded.name, node=name or "this node", resources=count, problem=problem
+                    input=loaded.name,
+                    node=name or "this node",
+                    resources=len(resources),
+                    plain=_plain(resources),
+                    problem=problem,
                 )
             )
     return tuple(compiled)
+
+
+def _plain(resources: Iterable[CatalogResource]) -> tuple[str, ...]:
+    """Return the sealed values whose placeholders resources have in clear, sorted."""
+    texts = json.dumps([[one.title, one.parameters] for one in resources], default=dict)
+    return tuple(sorted({*_PLACEHOLDER.findall(texts)}))
 
 
 def read_facts(file: Path) -> FactOverrides:

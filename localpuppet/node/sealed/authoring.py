@@ -14,8 +14,12 @@ from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
 from localpuppet.node.sealed.group_file import GroupMember, SealedGroup, parse_rule
-from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.value_file import SealedValue, ValueType, parse_group_name
+from localpuppet.node.sealed.value_file import (
+    MAX_NUMBER,
+    SealedValue,
+    ValueType,
+    parse_group_name,
+)
 
 # Names → the keys that each has, the newest first: a node has two while it changes its own.
 Keys = Mapping[str, Sequence[AgeRecipient]]
@@ -105,9 +109,15 @@ def with_keys(
     Args:
         members: Those without a key are left out.
         pools: Names that share one key, which become one member.
+
+    Raises:
+        InvalidInputError: Two of them have one key and are no pool, or a pool has two keys.
     """
     pool_of = {name: tuple(pool) for pool in pools for name in pool}
-    names = {pool_of.get(name, (name,)): keys for name, keys in members.items() if keys}
+    names: dict[tuple[str, ...], Sequence[AgeRecipient]] = {}
+    for name, keys in members.items():
+        if keys and names.setdefault(pool_of.get(name, (name,)), keys)[0] != keys[0]:
+            raise InvalidInputError("has another key than its pool", where=f"--pool: {name}")
     return group.with_members(
         members=[group.wrap(identity, one, keys[0]) for one, keys in names.items()],
         operators=[group.wrap(identity, [name], keys[0]) for name, keys in operators.items()],
@@ -135,36 +145,28 @@ def content_of(text: bytes, kind: ValueType) -> bytes:
 
 
 def set_value(
-    tree: SealedTree, group: SealedGroup, path: str, content: bytes, kind: ValueType
+    before: int, group: SealedGroup, path: str, content: bytes, kind: ValueType
 ) -> SealedValue:
-    """Return a value with its next number."""
-    before = tree.value(path)
+    """Return a value with its next number.
+
+    Args:
+        before: The highest number that the value ever had; 0 for a new one.
+    """
+    if before >= MAX_NUMBER:
+        raise InvalidInputError(
+            f"has had the number {before}, and there is no higher one",
+            where=f"sealed/values/{path}.yaml",
+            hint="seal it under another key",
+        )
     value = SealedValue(
         path=path,
         group=group.name,
         serial=group.serial,
-        number=1 if before is None else before.number + 1,
+        number=before + 1,
         type=kind,
         age=b"",
     )
     return value.seal(content, group.recipient)
-
-
-def is_trusted(
-    group: SealedGroup, released: SealedTree | None, identities: Sequence[AgeIdentity]
-) -> bool:
-    """Return whether values may be sealed to a group's recipient.
-
-    A pull request could put another recipient there, and its author would read the next value.
-
-    Args:
-        released: The tree of the newest verified release, if there is one.
-        identities: Those of an operator.
-    """
-    known = None if released is None else released.group(group.name)
-    return (known is not None and known.recipient == group.recipient) or (
-        group.opened_by(identities) is not None
-    )
 
 
 def revoke(

@@ -1,19 +1,22 @@
 """What `sealed check`, `release check` and `release tag` find in the sealed values of a tree."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.machine.files import read_user_file
 from localpuppet.base.value import Value
+from localpuppet.node.releases.author.hiera_data import top_keys
+from localpuppet.node.releases.limits import MAX_HIERA_FILE
 from localpuppet.node.sealed.age import check_form
 from localpuppet.node.sealed.authoring import Keys, compare_members
 from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.released import PastSealed
 from localpuppet.node.sealed.tree import SealedTree
+from localpuppet.node.sealed.trust import refuse_regress, refuse_step
 
 MIN_OPERATORS = 2
-_TOP_KEY = re.compile(r"""^(?:"([^"\n]+)"|'([^'\n]+)'|([A-Za-z0-9_][\w:.-]*?))\s*:(?:\s|$)""", re.M)
 
 
 class SealedFindings(Value):
@@ -44,6 +47,7 @@ def check_sealed(
     tree: SealedTree,
     *,
     released: SealedTree | None,
+    past: PastSealed,
     wanted: Mapping[str, Keys] | None,
     authors: Mapping[str, str],
     data: Iterable[tuple[str, Path]],
@@ -53,6 +57,7 @@ def check_sealed(
 
     Args:
         released: The tree of the newest verified release; `None` without one.
+        past: Groups since that release, and all values that it does not have.
         wanted: The nodes of each group's rule with their keys; `None` if the inventory is unknown.
         authors: `COMMIT AUTHOR` of the last change of a file.
         data: Hiera data by name.
@@ -60,7 +65,7 @@ def check_sealed(
     """
     if tree.is_empty:
         return SealedFindings()
-    check = _SealedCheck(tree, released)
+    check = _SealedCheck(tree, released, past)
     with check.noting():
         tree.refuse_others()
     for name in tree.group_names():
@@ -79,6 +84,10 @@ def check_sealed(
         )
     if is_signed is None:
         check.warnings.append("unknown: no source has the URL of origin, so nothing says who signs")
+    elif released is None:
+        check.warnings.append(
+            "unknown: no tag verifies, so groups and values are compared with none"
+        )
     if wanted is None:
         check.warnings.append("unknown: without an inventory, members are as approved before")
     return SealedFindings(
@@ -93,9 +102,10 @@ def check_sealed(
 class _SealedCheck:
     """Collects what is wrong, and what changed since the release."""
 
-    def __init__(self, tree: SealedTree, released: SealedTree | None) -> None:
+    def __init__(self, tree: SealedTree, released: SealedTree | None, past: PastSealed) -> None:
         self._tree = tree
         self._released = released
+        self._serials, self._numbers = past.serials, past.numbers
         self._holders: dict[str, str] = {}
         self.problems: list[str] = []
         self.warnings: list[str] = []
@@ -137,20 +147,22 @@ class _SealedCheck:
                 ("publishes no sealing key", difference.keyless),
             ):
                 self.warnings += [f"group {name}: {member} {what}" for member in names]
+        if group.serial < self._serials.get(name, 0):
+            raise InvalidInputError(
+                f"serial {group.serial} is older than {self._serials[name]} in the history:"
+                " a revoked member may open its values",
+                where=where,
+            )
         before = None if self._released is None else self._released.group(name)
         if before is not None:
-            self._compare(group, before, where)
+            self._compare(group, before)
         elif self._released is not None:
+            refuse_step(group.serial, 0, what="serial", where=where)
             self.changed.append(f"new group {name}: rule {group.rule}")
 
-    def _compare(self, group: SealedGroup, before: SealedGroup, where: str) -> None:
+    def _compare(self, group: SealedGroup, before: SealedGroup) -> None:
         """Refuse a group that must not follow that of the release; note what to approve."""
-        if group.serial < before.serial:
-            raise InvalidInputError(
-                f"serial {group.serial} is older than {before.serial} of the release", where=where
-            )
-        if group.serial == before.serial and group.recipient != before.recipient:
-            raise InvalidInputError("has another recipient than the release", where=where)
+        refuse_regress(group, before, "the release")
         head = f"group {group.name}"
         if group.serial > before.serial:
             self.changed.append(f"{head}: new identity, serial {group.serial}")
@@ -182,7 +194,15 @@ class _SealedCheck:
             return
         before = self._released.value(path)
         by = f" ({authors.get(where, 'not committed')})"
+        highest = self._numbers.get(path, 0) if before is None else before.number
+        refuse_step(value.number, highest, what="number", where=where)
         if before is None:
+            if value.number < highest:
+                raise InvalidInputError(
+                    f"number {value.number} is older than {highest} in the history",
+                    where=where,
+                    hint="seal it again with 'localpuppet sealed set'",
+                )
             self.changed.append(f"new value {path} for {value.group}{by}")
         elif value.number < before.number:
             raise InvalidInputError(
@@ -200,12 +220,10 @@ def _plaintext(keys: set[str], data: Iterable[tuple[str, Path]]) -> list[str]:
     """Return the Hiera data that have a sealed key in clear."""
     problems = []
     for name, file in data:
-        found = {
-            next(filter(None, match))
-            for match in _TOP_KEY.findall(file.read_text("utf-8", "replace"))
-        }
-        problems += [
-            f"{name}: {key} is sealed, and is here in clear (remove it)"
-            for key in sorted(found & keys)
-        ]
+        data_of = read_user_file(file, limit=MAX_HIERA_FILE)
+        if any(key.encode() in data_of for key in keys):
+            problems += [
+                f"{name}: {key} is sealed, and is here in clear (remove it)"
+                for key in sorted(keys & top_keys(data_of))
+            ]
     return problems

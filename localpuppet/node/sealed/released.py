@@ -1,7 +1,8 @@
 """Sealed values in git: of the newest verified release, of both sides of a merge, of the past."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -14,8 +15,8 @@ from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
 from localpuppet.node.sealed.value_file import SealedValue
 
-# Tags that are looked at until one verifies.
-MAX_TAGS = 20
+# Signed tags that are looked at until one verifies.
+MAX_TAGS = 200
 _FILE = re.compile(rf"{PREFIX}/((groups|values)/(.+)\.yaml)\Z")
 
 
@@ -24,6 +25,27 @@ class LastRelease(Value):
 
     tag: str
     commit: str
+
+
+class PastSealed(Value):
+    """Groups and values that were in a clone, without damaged ones."""
+
+    groups: tuple[SealedGroup, ...] = ()
+    values: tuple[SealedValue, ...] = ()
+
+    @property
+    def serials(self) -> dict[str, int]:
+        """The highest serial that each group had."""
+        return _highest((group.name, group.serial) for group in self.groups)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The highest number that each value had, by path."""
+        return _highest((value.path, value.number) for value in self.values)
+
+
+def _highest(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return dict(sorted(numbers, key=itemgetter(1)))
 
 
 class SealedRepository:
@@ -48,32 +70,44 @@ class SealedRepository:
             failure=lambda text: InvalidInputError(f"git {arguments[0]}: {text}", where=where),
         )
 
+    @property
+    def origin(self) -> str:
+        """The URL of origin; empty without one."""
+        try:
+            return self._git("config", "--get", "remote.origin.url").decode().strip()
+        except InvalidInputError:
+            return ""
+
     def source(self, sources: Mapping[str, ReleaseSource]) -> ReleaseSource | None:
         """Return the source with the URL of origin; `None` unless it is exactly one."""
-        try:
-            origin = self._git("config", "--get", "remote.origin.url").decode().strip()
-        except InvalidInputError:
-            return None
-        same = [source for source in sources.values() if source.url == origin]
+        same = [source for source in sources.values() if source.url == self.origin]
         return same[0] if len(same) == 1 else None
 
     def last_release(self, source: ReleaseSource | None) -> LastRelease | None:
-        """Return the newest tag that a source's signers signed; `None` if none verifies."""
+        """Return the newest tag that a source's signers signed; `None` if none verifies.
+
+        Raises:
+            IntegrityError: None of the newest signed tags verifies: false ones may hide it.
+        """
         if source is None or source.signers is None:
             return None
+        signed = "%(if)%(contents:signature)%(then)%(objectname) %(refname:strip=2)%(end)"
         listed = self._git(
-            "for-each-ref",
-            "--sort=-creatordate",
-            f"--count={MAX_TAGS}",
-            "--format=%(objectname) %(refname:strip=2)",
-            "refs/tags/",
+            "for-each-ref", "--sort=-creatordate", f"--format={signed}", "refs/tags/"
         )
-        for line in listed.decode("utf-8", "replace").splitlines():
+        lines = [*filter(None, listed.decode("utf-8", "replace").splitlines())]
+        for line in lines[:MAX_TAGS]:
             name, _, tag = line.partition(" ")
             try:
                 return LastRelease(tag=tag, commit=self._verified(source, name, tag))
             except (IntegrityError, InvalidInputError):
                 continue
+        if len(lines) > MAX_TAGS:
+            raise IntegrityError(
+                f"none of the newest {MAX_TAGS} signed tags verifies",
+                where=f"{self._top}: tags",
+                hint=f"remove false ones, and see the signers of the source {source.name}",
+            )
         return None
 
     def _verified(self, source: ReleaseSource, name: str, tag: str) -> str:
@@ -142,16 +176,27 @@ class SealedRepository:
             "log", "-z", "--format=%x01%h %an", "--name-only", f"{since}..HEAD", "--", PREFIX
         ).decode("utf-8", "replace")
         authors: dict[str, str] = {}
-        for entry in listed.split("\x01")[1:]:
+        # A name may have control characters, but no NUL, which ends each entry.
+        for entry in re.split(r"(?:^|\0)\x01", listed)[1:]:
             author, *paths = entry.replace("\n", "\0").split("\0")
             for path in filter(None, paths):
                 authors.setdefault(path, author)
         return authors
 
-    def past(self) -> tuple[list[SealedGroup], list[SealedValue]]:
-        """Return all groups and values in the history of HEAD, without damaged ones."""
+    def past(self, *paths: str, since: str = "") -> PastSealed:
+        """Return groups and values in the history of HEAD.
+
+        Args:
+            paths: Files and directories below `sealed`; all if none is named.
+            since: A commit whose history is left out.
+        """
+        try:
+            self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        except InvalidInputError:
+            return PastSealed()  # nothing is committed
         shown = ("--raw", "--no-abbrev", "--no-renames", "-m", "--format=", "-z")
-        listed = self._git("log", *shown, "HEAD", "--", PREFIX)
+        where = [f":(top,literal){PREFIX}/{path}" for path in paths] or [PREFIX]
+        listed = self._git("log", *shown, f"{since}..HEAD" if since else "HEAD", "--", *where)
         words = listed.decode("utf-8", "replace").replace("\n", "").split("\0")
         names = {
             (about.split()[3], match[2], match[3])
@@ -172,7 +217,7 @@ class SealedRepository:
                     values.append(SealedValue.parse(file[2], path=name))
             except LocalpuppetError:
                 continue  # git's marks in a merge, say
-        return groups, values
+        return PastSealed(groups=tuple(groups), values=tuple(values))
 
 
 class _Blobs(Mapping[str, bytes]):
@@ -198,7 +243,7 @@ class _Blobs(Mapping[str, bytes]):
 
 def exposed(
     current: SealedTree,
-    past: tuple[Sequence[SealedGroup], Sequence[SealedValue]],
+    past: PastSealed,
     *,
     name: str,
     operator: bool,
@@ -211,12 +256,12 @@ def exposed(
     """
     groups = {
         (group.name, group.serial)
-        for group in (*past[0], *current.groups())
+        for group in (*past.groups, *current.groups())
         for member in (group.operators if operator else group.members)
         if name in member.names
     }
     numbers: dict[str, int] = {}
-    for value in (*past[1], *current.values()):
+    for value in (*past.values, *current.values()):
         if (value.group, value.serial) in groups:
             numbers[value.path] = max(value.number, numbers.get(value.path, 0))
     now = {value.path: value.number for value in current.values()}

@@ -149,6 +149,8 @@ def _read(path: Path) -> bytes | None:
 
 def _files(directory: Path) -> Iterator[str]:
     """Yield what is not a directory below a directory, sorted."""
+    if directory.is_symlink():
+        raise InvalidInputError("is a link", where=str(directory), hint="remove it")
     for folder, folders, names in os.walk(directory):
         folders.sort()
         inside = Path(folder)

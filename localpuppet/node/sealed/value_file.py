@@ -47,6 +47,7 @@ _PATH = rf"(?:{_LEVEL}/)+[A-Za-z0-9_][A-Za-z0-9_.:+=@-]{{0,199}}\Z"
 _GROUP = r"[a-z0-9_][A-Za-z0-9_.:+=@-]{0,199}"
 # A serial or a number: within what YAML and Ruby read alike.
 NUMBER = rb"[1-9][0-9]{0,8}"
+MAX_NUMBER = 999_999_999
 BASE64 = rb"YWdl[A-Za-z0-9+/]+={0,2}"
 _FORM = rb"""schema: 1
 group: "(%b)"

@@ -2,13 +2,21 @@
 
 import os
 import re
+import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from localpuppet.node.sealed.age import AgeIdentity
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.node.sealed.age import AgeIdentity, open_sealed
+from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.value_file import decode
+from tests.node.sealed.sealing import make_group, make_value
 from tests.rigs.node import Done, Node
+from tests.rigs.sealed import HIERA
 
 ALICE, BOB, THIEF = (AgeIdentity.generate() for _ in range(3))
 NODES = {name: AgeIdentity.generate() for name in ("db01", "db02", "db03")}
@@ -70,6 +78,10 @@ class Author:
         line = ["sealed", *words, "--directory", str(self.clone), *secret]
         return self.node.run(*line) if given is None else self.node.feed(given, *line)
 
+    def forget(self) -> None:
+        """Become another person, who has approved nothing."""
+        shutil.rmtree(self.node.root / "person")
+
     def make(self, *names: str, rule: str = "role=db") -> Done:
         """Seal 'db::password' for a new group."""
         members = [f"--member={name}.example.com={NODES[name].recipient}" for name in names]
@@ -93,9 +105,11 @@ def test_an_operator_makes_a_group_and_others_seal_without_a_secret(author: Auth
         "group role=db: 2 nodes (db01, db02), operators alice, bob\n",
     )
     assert f"+ node db01.example.com {NODES['db01'].recipient}" in made.err
+    assert author.run("set", "db::password", given="other").code == 0
+    author.forget()
     refused = author.run("set", "db::password", given="other")
     assert refused.code == 2
-    assert "neither the recipient of a verified release" in refused.err
+    assert "not in a verified release, and not approved by you:" in refused.err
     author.release("r1")
     changed = author.run("set", "db::password", "--json", given="other")
     assert {**changed.json, "nodes": []} == {
@@ -103,7 +117,7 @@ def test_an_operator_makes_a_group_and_others_seal_without_a_secret(author: Auth
         "key": "db::password",
         "level": "common",
         "group": "role=db",
-        "number": 2,
+        "number": 3,
         "serial": 1,
         "type": "string",
         "nodes": [],
@@ -117,20 +131,135 @@ def test_an_operator_makes_a_group_and_others_seal_without_a_secret(author: Auth
     assert author.run("get", "db::password", mine=True).out == "other"
 
 
-def test_a_pull_request_that_plants_a_recipient_gets_no_secret(author: Author) -> None:
-    author.make("db01")
+def plant(
+    author: Author, *, name: str = "role=db", serial: int, operators: dict[str, AgeIdentity]
+) -> SealedGroup:
+    """Write a group that the thief made, and wrapped for operators as a pull request can."""
+    group, _ = make_group({}, operators, name=name, serial=serial, identity=THIEF)
+    (author.clone / "sealed" / "groups" / f"{name}.yaml").write_bytes(group.to_bytes())
+    if serial > 1:
+        value = make_value(group, b"planted", number=2)
+        (author.clone / "sealed" / "values" / f"{value.path}.yaml").write_bytes(value.to_bytes())
+    return group
+
+
+def opened_by_thief(author: Author) -> list[str]:
+    """Return the files of the clone that the thief's key opens."""
+    opened = []
+    for file in (author.clone / "sealed").rglob("*.yaml"):
+        for text in re.findall(rb"YWdl[A-Za-z0-9+/]+={0,2}", file.read_bytes()):
+            with suppress(LocalpuppetError):
+                open_sealed(decode(text), [THIEF])
+                opened.append(file.name)
+    return opened
+
+
+COMMANDS = {
+    "set": ("set", "db::password"),
+    "edit": ("edit", "db::password"),
+    "reseal": ("reseal", f"--member=db02.example.com={NODES['db02'].recipient}", "--yes"),
+    "revoke": ("revoke", "db01.example.com", "--yes"),
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("serial", [1, 2])
+def test_a_pull_request_that_plants_a_recipient_gets_no_secret(
+    author: Author, words: tuple[str, ...], serial: int
+) -> None:
+    author.make("db01", "db02")
+    author.release("r1")
+    plant(author, serial=serial, operators=PEOPLE)
+    before = opened_by_thief(author), author.git("diff")
+    done = author.run(*words, given="next", mine=True)
+    text = "has another recipient than r1" if serial == 1 else "? group role=db, rule role=db, s"
+    assert (done.code, text in done.err or "is in no group" in done.err) == (2, True)
+    assert (opened_by_thief(author), author.git("diff")) == before
+    author.commit()
+    tagged = author.node.run("release", "tag", str(author.clone), "r2", "--no-push", "--sign")
+    assert (tagged.code, text in tagged.err or "than the release" in tagged.err) == (2, True)
+
+
+def test_a_revocation_gives_a_planted_holder_nothing(author: Author) -> None:
+    author.make("db01", "db02")
     author.release("r1")
     group = author.clone / "sealed" / "groups" / "role=db.yaml"
-    group.write_text(
-        re.sub("^recipient: .*$", f"recipient: {THIEF.recipient}", group.read_text(), flags=re.M)
+    real = group.read_bytes()
+    db02, bob = (key.recipient.encode() for key in (NODES["db02"], BOB))
+    for old in (db02, bob):
+        group.write_bytes(real.replace(old, THIEF.recipient.encode()))
+        refused = author.run("revoke", "db01.example.com", "--yes", mine=True)
+        assert (refused.code, f"--trust {THIEF.recipient}" in refused.err) == (2, True)
+    assert opened_by_thief(author) == []
+    words = ("revoke", "db01.example.com", "--yes", f"--trust={THIEF.recipient}")
+    assert author.run(*words, mine=True).code == 0
+    assert opened_by_thief(author) == ["role=db.yaml"]
+    again = author.run("revoke", "db02.example.com", "--yes", mine=True)
+    assert again.code == 0, again.err
+
+
+def test_a_forged_group_names_no_operator_of_a_new_one(author: Author) -> None:
+    author.make("db01")
+    author.release("r1")
+    plant(author, name="zzz", serial=1, operators={"alice": ALICE, "bob": THIEF})
+    words = ("set", "x", "--for", "all", f"--member=web={NODES['db02'].recipient}", "--yes")
+    made = author.run(*words, given="x", mine=True)
+    assert made.code == 0, made.err
+    assert BOB.recipient in made.err
+    assert THIEF.recipient not in made.err
+
+
+def test_an_identity_that_was_revoked_is_not_sealed_to_again(author: Author) -> None:
+    author.make("db01", "db02")
+    author.release("r1")
+    author.run("revoke", "db01.example.com", "--yes", mine=True)
+    author.commit()
+    author.git("checkout", "-q", "r1", "--", "sealed")
+    refused = author.run("set", "db::password", given="next", mine=True)
+    assert (refused.code, "serial 1 is older than 2, which you approved" in refused.err) == (
+        2,
+        True,
     )
-    for mine in (False, True):
-        done = author.run("set", "db::password", given="next", mine=mine)
-        assert done.code == 2
-        assert "neither the recipient of r1 nor one that your identity opens" in done.err
+    author.commit()
     checked = author.run("check", "--json")
-    assert checked.code == 2
-    assert "has another recipient than the release" in checked.json["problems"][0]
+    assert "serial 1 is older than 2 in the history" in "".join(checked.json["problems"])
+
+
+def test_tags_that_do_not_verify_hide_no_release(author: Author) -> None:
+    author.make("db01")
+    author.release("r1")
+    for number in range(25):
+        author.git("tag", "-a", "-m", "false", f"zz{number}")
+    assert author.run("set", "db::password", given="next").code == 0
+    author.git("tag", "-d", "r1")
+    author.forget()
+    assert author.run("set", "db::password", given="next").code == 2
+    checked = author.run("check", "--json")
+    assert "unknown: no tag verifies" in "".join(checked.json["warnings"])
+
+
+def test_what_is_sealed_follows_no_link(author: Author, tmp_path: Path) -> None:
+    author.make("db01")
+    values = author.clone / "sealed" / "values" / "common"
+    shutil.move(values, tmp_path / "elsewhere")
+    values.symlink_to(tmp_path / "elsewhere")
+    refused = author.run("set", "db::other", "--for", "role=db", given="x")
+    assert (refused.code, "is a link" in refused.err) == (2, True)
+    assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["db::password.yaml"]
+
+
+def test_a_group_keeps_its_rule_and_a_value_a_sane_number(author: Author) -> None:
+    author.make("db01")
+    author.git("add", "-A")
+    group = author.clone / "sealed" / "groups" / "role=db.yaml"
+    group.rename(group.with_name("all.yaml"))
+    refused = author.run("set", "x", "--for", "all", given="x")
+    assert "has the rule role=db, and --for is all" in refused.err
+    author.git("checkout", "-q", "--", "sealed")
+    value = author.clone / "sealed" / "values" / "common" / "db::password.yaml"
+    value.write_text(value.read_text().replace("number: 1\n", "number: 999999999\n"))
+    refused = author.run("set", "db::password", given="x")
+    assert (refused.code, "number 999999999 follows 0" in refused.err) == (2, True)
 
 
 def test_only_an_operator_makes_a_group_and_approves_it(author: Author) -> None:
@@ -201,12 +330,35 @@ def test_an_editor_works_in_memory_and_leaves_nothing(author: Author) -> None:
     assert (failed.code, "exit code 1" in failed.err) == (1, True)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_editor_that_is_ended_leaves_no_file(author: Author, number: int) -> None:
+    author.make("db01")
+    editor = author.node.write(
+        "editor", '#!/bin/sh\necho "$1" >"$0.log"\nwhile [ -e "$1" ]; do sleep 0.1; done\n', 0o755
+    )
+    words = ["sealed", "edit", "db::password", f"--directory={author.clone}"]
+    process = author.node.start(*words, f"--identity={author.identity}", EDITOR=str(editor))
+    log = Path(f"{editor}.log")
+    author.node.wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+    file = Path(log.read_text().strip())
+    assert file.read_text() == "hunter2"
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert not file.parent.exists()
+
+
 def test_a_release_is_checked_for_its_sealed_values(author: Author) -> None:
     author.make("db01")
     author.commit()
     checked = author.node.run("release", "check", str(author.clone), "--json")
     assert checked.code == 0, checked.err
     assert "unknown: without an inventory" in "".join(checked.json["warnings"])
+    tagged = author.node.run("release", "tag", str(author.clone), "r1", "--no-push", "--sign")
+    assert tagged.code == 0, tagged.err
+    author.git("tag", "-d", "r1")
+    author.forget()
+    asked = author.node.run("release", "tag", str(author.clone), "r1", "--no-push", "--sign")
+    assert (asked.code, f"? operator bob {BOB.recipient}" in asked.err) == (2, True)
     author.source = {"git": author.source["git"]}
     author.configure()
     refused = author.node.run("release", "tag", str(author.clone), "r1", "--no-push")
@@ -229,6 +381,7 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     node.wait_until(lambda: "db01" in node.run("nodes", "--query", "role=db").out)
     group = author.make(rule="role=db")
     assert "group role=db: 1 node (db01), operators alice, bob" in group.out, group.err
+    author.release("r1")
     assert author.run("check").err == ""
     (rotated, kept) = node.run("keys", "init", "--sealing", "--replace", "--json").json["sealing"]
     assert (rotated != kept, [kept]) == (True, made)
@@ -239,3 +392,26 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     again = author.run("reseal", "--yes", mine=True)
     assert again.out == "all groups have the members of their rules\n"
     assert os.access(node.state / "keys" / "sealing.pub", os.R_OK)
+
+
+def test_a_compiled_catalog_names_what_is_not_sensitive(author: Author) -> None:
+    author.make("db01")
+    for key, kind in (("db::plain", "plain"), ("db::kept", "string")):
+        author.run("set", key, "--type", kind, "--for", "role=db", given="x")
+    (author.clone / "hiera.yaml").write_text(HIERA)
+    (author.clone / "data").mkdir()
+    (author.clone / "data" / "common.yaml").write_text("x: 1\n")
+    code = author.clone / "app" / "manifests" / "init.pp"
+    code.parent.mkdir(parents=True)
+    code.write_text(
+        "class app {\n  $given = lookup('db::password').unwrap\n"
+        "  notify { 'a': message => $given }\n"
+        "  notify { 'b': message => lookup('db::plain') }\n"
+        "  file { '/nonexistent': content => lookup('db::kept') }\n}\n"
+    )
+    author.node.write("web.yaml", "app: web/tags/r9\nclasses: [app]\n")
+    words = ("release", "check", str(author.clone), "--compile", str(author.node.root / "web.yaml"))
+    done = author.node.run(*words, "--json")
+    assert done.code == 0, done.err
+    assert done.json["catalogs"][0]["plain"] == ["common/db::password", "common/db::plain"]
+    assert "web.yaml: common/db::plain is not Sensitive" in author.node.run(*words).err

@@ -13,7 +13,6 @@ from localpuppet.node.sealed.age import AgeIdentity
 from localpuppet.node.sealed.authoring import (
     compare_members,
     content_of,
-    is_trusted,
     merge_groups,
     new_group,
     revoke,
@@ -23,7 +22,7 @@ from localpuppet.node.sealed.authoring import (
 from localpuppet.node.sealed.checking import SealedFindings, check_sealed
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.opening import SealedOpener
-from localpuppet.node.sealed.released import SealedRepository, exposed
+from localpuppet.node.sealed.released import PastSealed, SealedRepository, exposed
 from localpuppet.node.sealed.sealing_key import SealingKey
 from localpuppet.node.sealed.tree import SealedTree
 from localpuppet.node.sealed.value_file import SealedValue, ValueType
@@ -35,6 +34,7 @@ KEYS = {name: (key.recipient,) for name, key in NODES.items()}
 ALICE, BOB = AgeIdentity.generate(), AgeIdentity.generate()
 OPERATORS = {"alice": (ALICE.recipient,), "bob": (BOB.recipient,)}
 PATH = "common/db::password"
+NOTHING = PastSealed()
 
 
 def some(*names: str) -> dict[str, Sequence[str]]:
@@ -55,17 +55,19 @@ def joined(group: SealedGroup, *names: str) -> SealedGroup:
     return with_keys(group, secret_of(group), members=some(*names))  # type: ignore[arg-type]
 
 
-def value_of(
-    group: SealedGroup, text: str = "secret", tree: SealedTree | None = None
-) -> SealedValue:
-    return set_value(tree or tree_of([group], []), group, PATH, text.encode(), ValueType.STRING)
+def value_of(group: SealedGroup, text: str = "secret", before: int = 0) -> SealedValue:
+    return set_value(before, group, PATH, text.encode(), ValueType.STRING)
 
 
 def found(
-    tree: SealedTree, released: SealedTree | None = None, *, is_signed: bool | None = True
+    tree: SealedTree,
+    released: SealedTree | None = None,
+    *,
+    past: PastSealed = NOTHING,
+    is_signed: bool | None = True,
 ) -> SealedFindings:
     return check_sealed(
-        tree, released=released, wanted={}, authors={}, data=(), is_signed=is_signed
+        tree, released=released, past=past, wanted={}, authors={}, data=(), is_signed=is_signed
     )
 
 
@@ -122,19 +124,6 @@ def test_a_revoked_member_opens_no_later_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("identities", "trusted"), [([], False), ([ALICE], True), ([AgeIdentity.generate()], False)]
-)
-def test_a_planted_recipient_is_trusted_only_if_an_operator_opens_it(
-    identities: Sequence[AgeIdentity], trusted: bool
-) -> None:
-    real, planted = made(NAMES[0]), made(NAMES[0])
-    released = tree_of([real], [])
-    assert is_trusted(real, released, [])
-    assert is_trusted(planted, released, identities) is trusted
-    assert is_trusted(planted, None, identities) is trusted
-
-
-@pytest.mark.parametrize(
     ("text", "kind", "content"),
     [
         (b"secret\n", ValueType.STRING, b"secret"),
@@ -146,6 +135,14 @@ def test_what_is_written_becomes_a_content(text: bytes, kind: ValueType, content
     assert content_of(text, kind) == content
 
 
+def test_a_pool_has_one_key_and_a_number_has_an_end() -> None:
+    group = made()
+    with pytest.raises(InvalidInputError, match="another key than its pool"):
+        with_keys(group, secret_of(group), members=some(*NAMES[:2]), pools=[NAMES[:2]])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="no higher one"):
+        value_of(group, before=999_999_999)
+
+
 @pytest.mark.parametrize("text", [b"\n", b"\xff"])
 def test_an_empty_or_binary_text_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidInputError):
@@ -155,10 +152,13 @@ def test_an_empty_or_binary_text_is_refused(text: bytes) -> None:
 def test_a_check_names_what_must_not_become_a_release() -> None:
     group = made(*NAMES[:2])
     first = value_of(group)
-    second = value_of(group, "other", tree_of([group], [first]))
+    second = value_of(group, "other", 1)
     released = tree_of([group], [second])
     assert found(released, released).problems == ()
+    far = replace(second, number=1003)
     cases: Mapping[str, SealedTree] = {
+        "number 1003 follows 2": tree_of([group], [far.seal(b"x", group.recipient)]),
+        "serial 1002 follows 1": tree_of([replace(group, serial=1002)], []),
         "number 1 is older than 2": tree_of([group], [first]),
         "has another recipient": tree_of([made(*NAMES[:2])], []),
         "which is missing": tree_of([], [second]),
@@ -178,10 +178,11 @@ def test_a_check_shows_what_to_approve(tmp_path: Path) -> None:
     value = value_of(group)
     released = tree_of([group], [value])
     after = joined(group.without([NAMES[0], "bob"]), NAMES[2])
-    newer = value_of(after, "other", released)
+    newer = value_of(after, "other", 1)
     findings = check_sealed(
         tree_of([after], [newer]),
         released=released,
+        past=NOTHING,
         wanted={"role=db": some(NAMES[1], NAMES[3])},  # type: ignore[dict-item]
         authors={f"sealed/values/{PATH}.yaml": "1f0c2ab Alice"},
         data=[("data/common.yaml", tmp_path / "common.yaml")]
@@ -318,6 +319,38 @@ def test_a_clean_merge_that_undoes_a_removal_is_refused(clone: Clone) -> None:
     assert "change this secret with 'localpuppet sealed set': a removed member" in problem
 
 
+def test_what_the_history_had_is_not_put_back(clone: Clone) -> None:
+    group = made(*NAMES[:2])
+    old, new = value_of(group), value_of(group, "new", 1)
+    clone.commit(group, values=[old])
+    clone.commit(values=[new])
+    clone.git("rm", "-q", f"sealed/values/{PATH}.yaml")
+    clone.git("commit", "-q", "-m", "remove")
+    since = clone.git("rev-parse", "HEAD").stdout.strip()
+    clone.commit(revoke([], group, [NAMES[0]], secret_of(group))[0])
+    clone.commit(group, values=[old])
+    past = PastSealed(
+        groups=clone.repository.past("groups", since=since).groups,
+        values=clone.repository.past(f"values/{PATH}.yaml").values,
+    )
+    assert (past.serials, past.numbers) == ({"role=db": 2}, {PATH: 2})
+    serial, number = found(clone.tree, tree_of([group], []), past=past).problems
+    assert "serial 1 is older than 2 in the history" in serial
+    assert "number 1 is older than 2 in the history" in number
+
+
+def test_a_name_of_an_author_takes_no_other_row(clone: Clone) -> None:
+    clone.commit(made(NAMES[0]))
+    since = clone.git("rev-parse", "HEAD").stdout.strip()
+    value = clone.path / "sealed" / "values" / f"{PATH}.yaml"
+    value.parent.mkdir(parents=True)
+    value.write_text("x")
+    clone.git("add", "-A")
+    clone.git("-c", "user.name=Eve\x01abcdef0 Alice", "commit", "-q", "-m", "x")
+    (author,) = clone.repository.authors(since).values()
+    assert "Eve" in author
+
+
 def test_the_history_shows_what_a_node_and_an_operator_could_open(clone: Clone) -> None:
     group = made(*NAMES[:2])
     old = value_of(group)
@@ -325,7 +358,7 @@ def test_the_history_shows_what_a_node_and_an_operator_could_open(clone: Clone) 
     clone.commit(group, values=[old, kept])
     after, values = revoke(clone.tree.values(), group, [NAMES[0], "bob"], secret_of(group))
     clone.commit(after, values=values)
-    clone.commit(values=[value_of(after, "changed", clone.tree)])
+    clone.commit(values=[value_of(after, "changed", 1)])
     past = clone.repository.past()
     expected = {"common/db::kept": True, PATH: False}
     assert exposed(clone.tree, past, name=NAMES[0], operator=False) == expected

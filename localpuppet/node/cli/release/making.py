@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.author.lock_writing import PinMove
@@ -231,6 +232,8 @@ def check_command(
         else:
             count = render.counted(catalog.resources, "resource")
             render.emit(f"compiles: {render.user_text(what)}, {count}")
+        for name in catalog.plain:
+            render.say(f"warning: {render.user_text(what)}: {name} is not Sensitive", err=True)
     if not broken:
         render.emit(click.style("sound", fg="green"))
     return REFUSED if broken else 0
@@ -250,7 +253,7 @@ def _compile(
         release,
         loaded,
         facts,
-        compile_catalog=lambda *node: len(catalogs.compile(*node).resources),
+        compile_catalog=lambda *node: catalogs.compile(*node).resources,
         answer=maker.classifier.answer,
     )
 
@@ -309,15 +312,18 @@ def show(checked: "CheckedRelease") -> None:
 )
 @option("--push/--no-push", "Push the tag to origin.", default=True, show_default=True)
 @option("-m --message TEXT", "The tag's message.  [default: release TAG]")
+@trust_option
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def tag_command(
     node: NodeApp,
+    /,
     words: tuple[str, ...],
     sign: bool,
     source: str | None,
     push: bool,
     message: str | None,
+    trusted: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Tag the current commit as a release, and push the tag.
@@ -327,7 +333,7 @@ def tag_command(
     If the push fails, the command removes the tag again.
 
     The tag's message names the source. A node that requires signatures rejects a tag of another
-    source.
+    source. Each group of sealed values with a new rule, recipient or operator is shown, and asks.
 
     Examples:
       localpuppet release tag r2               check, tag, push to origin
@@ -353,6 +359,7 @@ def tag_command(
 
     def check() -> Sequence[str]:
         checks.append(maker.check_release(directory))
+        _approve_groups(node, directory, trusted)
         return checks[0].unseen
 
     made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
@@ -368,6 +375,18 @@ def tag_command(
     render.emit(
         f"{click.style('tagged', fg='green')} {name} at {made.commit[:12]}, {', '.join(details)}"
     )
+
+
+def _approve_groups(node: NodeApp, directory: Path, trusted: Sequence[str]) -> None:
+    """Ask about each group whose rule, recipient or operators are not in a verified release."""
+    from localpuppet.node.sealed.tree import SealedTree
+
+    tree = SealedTree.on_disk(directory)
+    if tree.is_empty:
+        return
+    trust = node.sealed_trust(directory)
+    for group in tree.groups():
+        require_trust(trust, replace(group, members=()), trusted, holders=True)
 
 
 @command("sign", exits={1: "", 3: "", 69: ""})

@@ -10,6 +10,7 @@ files are errors; unused files are warnings.
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
@@ -365,6 +366,25 @@ def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
             break
     empty = isinstance(root, yaml.ScalarEvent) and root.value in _EMPTY
     return root is None or empty or isinstance(root, yaml.MappingStartEvent)
+
+
+def top_keys(data: bytes) -> set[str]:
+    """Return the keys of the root mapping in YAML, in each style; what does not parse has none."""
+    import yaml
+
+    nodes: list[yaml.Event] = []  # those of the root mapping: key, value, key, value
+    depth = 0
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
+        for event in yaml.parse(data, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.NodeEvent) and depth == 1:
+                nodes.append(event)
+            if isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.CollectionStartEvent):
+                if not depth and not isinstance(event, yaml.MappingStartEvent):
+                    break
+                depth += 1
+    return {event.value for event in nodes[::2] if isinstance(event, yaml.ScalarEvent)}
 
 
 def _unreadable(file: Path, error: Exception, data: bytes) -> InvalidInputError:

@@ -18,7 +18,7 @@ module PuppetX
       PATIENCE = 30
       # Characters of the shortest text that is masked.
       MASKED = 8
-      PLACE = %r{\A.*/sealed/values/((?:[^/]+/)+)\z}.freeze
+      PLACE = %r{\A.*/sealed/values/((?:[A-Za-z0-9_][^/]*/)+)\z}.freeze
       KEY = %r{\A[A-Za-z0-9_][A-Za-z0-9_.:+=@-]*\z}.freeze
       FORM = %r{\Aschema: 1\ngroup: "(?<group>[^"\n]+)"\nserial: \d+\nnumber: (?<number>\d+)\ntype: (?<type>[a-z]+)\nage: }.freeze
       # Text that Ruby and JSON spell as it is.

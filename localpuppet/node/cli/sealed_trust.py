@@ -1,0 +1,54 @@
+"""Asks a person about groups of sealed values that no verified release vouches for."""
+
+import sys
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.cli import render
+from localpuppet.node.cli.command import confirm, option
+
+if TYPE_CHECKING:
+    from localpuppet.node.sealed.group_file import SealedGroup
+    from localpuppet.node.sealed.trust import SealedTrust
+
+MAX_SHOWN = 3  # keys in a hint
+trust_option = option(
+    "--trust trusted KEY",
+    "Trust this key of a sealed group without a question (repeatable).",
+    multiple=True,
+)
+
+
+def require_trust(
+    trust: "SealedTrust", group: "SealedGroup", given: Collection[str], *, holders: bool = False
+) -> None:
+    """Show the keys that are not known, and ask; the answer counts from then on.
+
+    Args:
+        given: Keys that the person named as trusted.
+        holders: Whether operators and members count, too.
+
+    Raises:
+        InvalidInputError: There is no terminal to ask at.
+    """
+    unknown = trust.unknown(group, holders=holders)
+    asked = [claim for claim in unknown if claim.key not in given]
+    if asked:
+        render.say(
+            f"not in {trust.tag or 'a verified release'}, and not approved by you:", err=True
+        )
+        for claim in asked:
+            render.say(f"  ? {claim.text}", err=True)
+        if not render.on_terminal(sys.stdin):
+            keys = " ".join(f"--trust {claim.key}" for claim in asked[:MAX_SHOWN])
+            raise InvalidInputError(
+                "the holders of these keys could read what is sealed next",
+                where=f"sealed/groups/{group.name}.yaml",
+                hint="'git fetch --tags' if a release has them; if you know whose keys they are,"
+                f" {click.style(keys, bold=True)}",
+            )
+        confirm(f"trust these keys of {group.name}", yes=False)
+    trust.approve(group, unknown)

@@ -1,0 +1,189 @@
+"""Which groups an operator may seal to, and which holders may get the identity of one.
+
+age does not say who made a file: the author of a pull request can wrap an identity of their own
+for an operator. So a group in a work tree proves nothing, also if an operator's key opens it.
+What counts is the newest verified release, and what this person has approved since, in a file
+outside of the clone.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, read_user_file, write_json
+from localpuppet.base.value import Value
+from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.tree import SealedTree
+from localpuppet.node.sealed.value_file import SealedValue
+
+SCHEMA = 1
+MAX_APPROVALS = 32 * 1024 * 1024
+# How much a serial or a number may rise from one release to the next.
+MAX_STEP = 1000
+
+
+class Claim(Value):
+    """What a group says: its recipient and rule, or one of its holders.
+
+    Attributes:
+        text: For people, with the key.
+        key: The key that would be trusted.
+    """
+
+    text: str
+    key: str
+
+
+def head_of(group: SealedGroup) -> Claim:
+    """Return what a group says of itself."""
+    text = f"group {group.name}, rule {group.rule}, serial {group.serial}: {group.recipient}"
+    return Claim(text=text, key=group.recipient)
+
+
+def holders_of(group: SealedGroup) -> list[Claim]:
+    """Return who opens a group, operators first."""
+    return [
+        Claim(text=f"{what} {one.label} {one.recipient}", key=one.recipient)
+        for what, members in (("operator", group.operators), ("node", group.members))
+        for one in members
+    ]
+
+
+def refuse_regress(group: SealedGroup, before: SealedGroup, known_from: str) -> None:
+    """Reject a group that cannot follow another one.
+
+    Args:
+        known_from: Where `before` is from, for the message.
+
+    Raises:
+        InvalidInputError: It has an older identity, another one with the same serial, or a serial
+            that is far too high.
+    """
+    where = f"sealed/groups/{group.name}.yaml"
+    if group.serial < before.serial:
+        raise InvalidInputError(
+            f"serial {group.serial} is older than {before.serial} of {known_from}: a member that"
+            " was revoked could read the next value",
+            where=where,
+            hint="merge the branch that revoked it",
+        )
+    if group.serial == before.serial and group.recipient != before.recipient:
+        raise InvalidInputError(f"has another recipient than {known_from}", where=where)
+    refuse_step(group.serial, before.serial, what="serial", where=where)
+
+
+def refuse_step(now: int, before: int, *, what: str, where: str) -> None:
+    """Reject a number that the commands cannot have reached: the last one blocks a file."""
+    if now > before + MAX_STEP:
+        raise InvalidInputError(
+            f"{what} {now} follows {before}: the commands raise it by one",
+            where=where,
+            hint="take the file of the release ('git checkout TAG -- FILE'), and change it again",
+        )
+
+
+class ApprovedGroups:
+    """What a person approved of groups that no release has yet.
+
+    Args:
+        file: Private, outside of all clones.
+        repository: The URL of the origin, or the directory of a clone without one.
+    """
+
+    def __init__(self, file: Path, repository: str) -> None:
+        self._file = file
+        self._repository = repository
+
+    def of(self, name: str) -> tuple[int, frozenset[str]]:
+        """Return the serial of a group that was approved, and its claims."""
+        serial, claims = self._groups(self._read()).get(name, (0, frozenset()))
+        return serial, claims
+
+    def add(self, group: SealedGroup, claims: Collection[Claim]) -> None:
+        """Remember claims durably, beside earlier ones of the same identity."""
+        document = self._read()
+        serial, known = self._groups(document).get(group.name, (0, frozenset()))
+        kept = known if serial == group.serial else frozenset()
+        texts = sorted(kept | {claim.text for claim in claims})
+        mine = dict(_mapping(document.get(self._repository)))
+        mine[group.name] = {"serial": group.serial, "claims": list[Json](texts)}
+        make_private(self._file.parent)
+        write_json(
+            self._file, {"schema": SCHEMA, "repositories": {**document, self._repository: mine}}
+        )
+
+    def _read(self) -> Mapping[str, Json]:
+        """Return what was approved, by repository."""
+        if not self._file.exists():
+            return {}
+        where = str(self._file)
+        data = read_user_file(self._file, limit=MAX_APPROVALS)
+        return _mapping(parse_object(data, where=where, limit=MAX_APPROVALS).get("repositories"))
+
+    def _groups(self, document: Mapping[str, Json]) -> dict[str, tuple[int, frozenset[str]]]:
+        groups = {}
+        with errors_at(str(self._file)):
+            for name, one in _mapping(document.get(self._repository)).items():
+                serial, claims = _mapping(one).get("serial"), _mapping(one).get("claims")
+                if not isinstance(serial, int) or not isinstance(claims, list):
+                    raise InvalidInputError("is not a record of approvals", hint="remove it")
+                groups[name] = (serial, frozenset(map(str, claims)))
+        return groups
+
+
+def _mapping(value: Json | None) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+class SealedTrust:
+    """Decides which claims of groups in a work tree are known.
+
+    Args:
+        released: The tree of the newest verified release; `None` without one.
+        tag: Its tag.
+        approved: What a person has approved since.
+    """
+
+    def __init__(self, released: SealedTree | None, tag: str, approved: ApprovedGroups) -> None:
+        self._released = released
+        self.tag = tag
+        self._approved = approved
+
+    def refuse_number(self, value: SealedValue) -> None:
+        """Reject a value whose number is far above that of the release."""
+        before = None if self._released is None else self._released.value(value.path)
+        where = f"sealed/values/{value.path}.yaml"
+        refuse_step(value.number, before.number if before else 0, what="number", where=where)
+
+    def unknown(self, group: SealedGroup, *, holders: bool) -> Sequence[Claim]:
+        """Return what neither the release nor a person vouches for.
+
+        Args:
+            holders: Whether operators and members count: they would get an identity.
+
+        Raises:
+            InvalidInputError: The group is older than what is known.
+        """
+        before = None if self._released is None else self._released.group(group.name)
+        serial, approved = self._approved.of(group.name)
+        # A holder of an earlier identity may have been revoked: only the same serial counts.
+        known = approved if group.serial == serial else frozenset[str]()
+        if before is not None:
+            refuse_regress(group, before, self.tag)
+            if group.serial == before.serial:
+                known |= {claim.text for claim in (head_of(before), *holders_of(before))}
+        if group.serial < serial:
+            raise InvalidInputError(
+                f"serial {group.serial} is older than {serial}, which you approved",
+                where=f"sealed/groups/{group.name}.yaml",
+                hint="merge the branch that has it",
+            )
+        claims = [head_of(group), *(holders_of(group) if holders else ())]
+        return [claim for claim in claims if claim.text not in known]
+
+    def approve(self, group: SealedGroup, claims: Collection[Claim]) -> None:
+        """Trust claims of a group from now on."""
+        if claims:
+            self._approved.add(group, claims)
