@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import hypothesis
 import pytest
 
 from tests.doubles.simulated_loop import run_simulated
-from tests.rigs.node import PATIENCE, Node, make_node, share_puppet
+from tests.rigs.node import PATIENCE, REPOSITORY, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
 
@@ -67,6 +68,15 @@ def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ask Puppet once, and return the stored answers with @ROOT@ for the root."""
     directory = tmp_path_factory.getbasetemp()
     return share_puppet(directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory)
+
+
+@pytest.fixture(scope="session")
+def clients() -> Path:
+    """Return the directory with the programs of others, which `scripts/clients` fetches."""
+    script = str(REPOSITORY / "scripts" / "clients")
+    return Path(
+        subprocess.run([script], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
+    )
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ NEEDS = {
     },
     # Machines that boot, fleets of nodes, browsers, environments that pip fills, samples of proofs
     # that run in full at night.
-    "slow": {"browser/", "platforms/", "scenarios/", "driver", "crash_points"},
+    "slow": {"browser/", "platforms/", "scenarios/", "driver", "crash_points", "clients"},
 }
 # Seconds that a test with a mark takes, roughly: files that take long begin first. A mark may have
 # its own: `slow(seconds=300)`.

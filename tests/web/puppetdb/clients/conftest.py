@@ -1,6 +1,5 @@
 """Three real nodes, the API beside them, and the clients that `scripts/clients` fetches."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,20 +7,10 @@ import pytest
 
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet_fixtures import fleet_on
-from tests.rigs.node import REPOSITORY
 from tests.web.dashboard.browser.conftest import driver
 from tests.web.puppetdb.clients.real_nodes import RealNodes
 
 __all__ = ["driver"]
-
-
-@pytest.fixture(scope="session")
-def clients() -> Path:
-    """Return the directory of the clients."""
-    script = str(REPOSITORY / "scripts" / "clients")
-    return Path(
-        subprocess.run([script], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
-    )
 
 
 @pytest.fixture(scope="session")
