@@ -1,16 +1,43 @@
-"""A dashboard of five nodes, and a visitor."""
+"""A dashboard of five nodes, and a visitor. Each process compiles the templates once."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import CodeType
 
 import pytest
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.inventory.entry import CatalogQuery
+from localpuppet.web.dashboard import template_renderer
 from tests.fleet.inventory.entries import entry
 from tests.web.make import Site, status
+
+
+class CompiledTemplates(BytecodeCache):
+    """What this process has compiled; a changed template has another checksum."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Have all dashboards share compiled templates, which cost more than all else in a page."""
+    with pytest.MonkeyPatch.context() as patch:
+        shared = partial(Environment, bytecode_cache=CompiledTemplates())
+        patch.setattr(template_renderer, "Environment", shared)
+        yield
 
 
 @pytest.fixture
