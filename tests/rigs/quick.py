@@ -5,6 +5,7 @@
 - `--quick` leaves out the tests with such a mark.
 - A test of a quick session fails if it starts one of `PROGRAMS` or of `SERVICES`. A missing mark is
   therefore an error and never a slow test.
+- A property tries a quarter of the examples that it has in the whole suite (`examples`).
 
     scripts/test --quick tests/rollout
 """
@@ -20,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 NEEDS = {
@@ -40,6 +42,8 @@ SECONDS = {"puppet": 3.0, "server": 1.0, "slow": 15.0}
 PROGRAMS = {"chromedriver", "chromium", "etcd", "nats-server", "puppet", "ruby"}
 # Commands of localpuppet that run until a signal ends them.
 SERVICES = {"agent", "web"}
+# Of a property, in per cent of those in the whole suite.
+QUICK_EXAMPLES = 25
 # A refused program notes that it was started.
 REFUSED = '#!/bin/sh\necho "$0 $*" >>"${0%/*}/started"\nexit 97\n'
 CURE = "mark the test 'puppet', 'server' or 'slow', or name in NEEDS what it shows"
@@ -55,6 +59,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin a quick session if the option asks for one."""
     if config.getoption("--quick"):
         config.pluginmanager.register(QuickSession())
+        hypothesis.settings.register_profile("quick", max_examples=QUICK_EXAMPLES)
+        hypothesis.settings.load_profile("quick")
+
+
+def examples(number: int, **more: Any) -> hypothesis.settings:
+    """Return the settings of a property that tries up to `number` examples in the whole suite."""
+    return hypothesis.settings(
+        max_examples=hypothesis.settings().max_examples * number // 100, **more
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,6 +22,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Path
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from tests.rigs.quick import examples
 from tests.simulation.fleet import Fleet, Simulated
 from tests.simulation.history import check
 
@@ -244,12 +245,7 @@ class FleetMachine(RuleBasedStateMachine):
         assert check(self.fleet.history) == []
 
 
-FleetMachine.TestCase.settings = settings(
-    max_examples=300,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FleetMachine.TestCase.settings = examples(300, stateful_step_count=60)
 TestFleet = FleetMachine.TestCase
 
 

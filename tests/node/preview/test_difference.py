@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
@@ -29,6 +29,7 @@ from localpuppet.node.preview.difference import (
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.rigs.node import PATIENCE
+from tests.rigs.quick import examples
 
 NAMES = ("a", "b", "c", "web1", "é")
 scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(0, 2) | st.sampled_from(NAMES)
@@ -87,7 +88,7 @@ def raw_catalogs(draw: st.DrawFn) -> dict[str, Any]:
 
 catalogs = raw_catalogs().map(CanonicalCatalog.of)
 # Making a catalog takes longer than comparing it.
-FEW = settings(max_examples=50)
+FEW = examples(50)
 
 
 @FEW

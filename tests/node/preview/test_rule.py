@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.difference import difference
@@ -26,6 +26,7 @@ from tests.doubles.compile_engine import (
     write_capture,
 )
 from tests.node.preview.rig import PreviewRig, captured, release_in, write_release
+from tests.rigs.quick import examples
 
 NODES = ("a.example.com", "b.example.com")
 CODE = ("site.pp", "m/x.pp", "m/y.pp", "n/x.pp")
@@ -138,7 +139,7 @@ def _write_captures(rig: PreviewRig, captures: Mapping[str, Mapping[str, Json]])
         write_capture(rig.nodes, node, **json.loads(json.dumps(capture)))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=_programs,
     releases=st.lists(_files, min_size=2, max_size=4),

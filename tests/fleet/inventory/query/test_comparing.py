@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
@@ -26,6 +26,7 @@ from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
 from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operator, Value
 from tests.fleet.inventory.query.fleet import FLEET, inventory
+from tests.rigs.quick import examples
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
 
@@ -243,20 +244,18 @@ ROWS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(CONDITION)
 def test_the_evaluator_agrees_with_a_slow_one(condition: list[Any]) -> None:
     expected = [row["certname"] for row in ROWS if slowly(condition, row) is True]
     assert names(["from", "inventory", condition]) == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(CONDITION)
 def test_pql_and_ast_are_two_forms_of_one_query(condition: list[Any]) -> None:
     assert to_array(f"inventory {{ {pql(condition)} }}") == ["from", "inventory", condition]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["name", "certname", "value"]), st.sampled_from(["asc", "desc"])),

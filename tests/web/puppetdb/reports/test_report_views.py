@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.times import show_epoch
@@ -24,6 +24,7 @@ from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part
+from tests.rigs.quick import examples
 from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, node, run
 
 END, LONG_AGO = "end_time", NOW - 5 * DAY
@@ -146,7 +147,7 @@ def everything(played: PlayedRuns, entity: str) -> list[dict[str, Json]]:
     return [{**row, LATEST: row[key] in newest} for row in played.ask(["from", entity])]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.lists(runs, max_size=25),
     st.lists(conditions_, max_size=3),
@@ -177,7 +178,7 @@ def test_sql_answers_as_a_plain_table_of_all_reports(
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(runs, max_size=25), st.lists(event_conditions, max_size=2), st.booleans())
 def test_sql_answers_as_a_plain_table_of_all_events(
     many: list[RunRow], conditions: list[Json], is_counted: bool
@@ -389,7 +390,7 @@ def test_the_newest_report_decides_the_columns_of_a_node() -> None:
     assert row["latest_report_corrective_change"] is True
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(runs, max_size=12),
     st.lists(
