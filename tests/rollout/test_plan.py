@@ -150,18 +150,18 @@ def test_a_circle_is_named_with_its_components_nodes_and_capabilities() -> None:
     assert "the order has a cycle" in refusal(raw, nodes="w"), "also where it is not selected"
 
 
-def test_the_error_for_ten_thousand_cycles_is_short() -> None:
+def test_the_error_for_a_thousand_cycles_is_short() -> None:
     parts = {}
-    for number in range(10_000):
+    for number in range(1_000):
         parts[f"a{number}"] = part("x", gives=f"p{number}", needs=f"q{number}")
         parts[f"b{number}"] = part("y", gives=f"q{number}", needs=f"p{number}")
     message = refusal(site(**parts))
-    assert "9999 more cycles" in message
+    assert "999 more cycles" in message
     assert len(message) < 300
 
 
 def test_a_circle_through_everything_is_shortened() -> None:
-    size = 20_000
+    size = 3_000
     parts = {
         f"a{number}": part(f"n{number}", gives=f"c{number}", needs=f"c{(number - 1) % size}")
         for number in range(size)
@@ -172,10 +172,9 @@ def test_a_circle_through_everything_is_shortened() -> None:
     assert len(message) < 500
 
 
-@pytest.mark.parametrize("nodes", [20_000, 2])
-def test_a_chain_of_twenty_thousand_runs_is_as_many_groups(nodes: int) -> None:
+@pytest.mark.parametrize(("size", "nodes"), [(20_000, 20_000), (2_000, 2)])
+def test_a_long_chain_of_runs_is_as_many_groups(size: int, nodes: int) -> None:
     """Of as many nodes, or of two that alternate."""
-    size = 20_000
     parts = {
         f"a{number}": part(
             f"n{number % nodes}", gives=f"c{number}", needs=f"c{number - 1}" * (number > 0)

@@ -155,7 +155,7 @@ def _add_all(path: Path, count: int, results: "multiprocessing.Queue[list[int]]"
 def test_an_id_is_new_for_only_a_single_process(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.Queue[list[int]] = context.Queue()
-    workers = [context.Process(target=_add_all, args=(path, 40, results)) for _ in range(4)]
+    workers = [context.Process(target=_add_all, args=(path, 80, results)) for _ in range(2)]
     for worker in workers:
         worker.start()
     told = sorted(number for _ in workers for number in results.get(timeout=PATIENCE))
@@ -163,7 +163,7 @@ def test_an_id_is_new_for_only_a_single_process(path: Path) -> None:
         worker.join(PATIENCE)
     results.close()
     results.join_thread()
-    assert told == list(range(40))
+    assert told == list(range(80))
 
 
 ENDLESS = """

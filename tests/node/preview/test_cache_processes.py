@@ -15,7 +15,7 @@ from localpuppet.node.puppet.catalog import CatalogResource
 from tests.doubles.compile_engine import RecordedRelease, resource, write_capture
 from tests.node.preview.rig import PreviewRig, write_release
 
-NODES = 40
+NODES = 12
 
 
 def program(view: RecordedRelease) -> Iterator[CatalogResource]:

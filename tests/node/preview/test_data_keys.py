@@ -8,7 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES
+from localpuppet.node.preview import release_index
+from localpuppet.node.preview.preview_limits import MAX_DATA_FILE
 from localpuppet.node.preview.release_index import key_digests
 
 RUBY = """
@@ -140,7 +141,10 @@ def test_equal_digests_mean_equal_values_for_ruby(
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
-def test_a_file_with_very_many_values_counts_as_a_whole(name: str) -> None:
-    values = ",".join(["1"] * (MAX_DATA_VALUES - 100))
+def test_a_file_with_very_many_values_counts_as_a_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_index, "MAX_DATA_VALUES", 1000)
+    values = ",".join(["1"] * 900)
     assert keys(f'{{"a": [{values}]}}', name) is not None
     assert keys(f'{{"a": [{values}, {values}]}}', name) is None

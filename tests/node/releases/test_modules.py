@@ -71,6 +71,7 @@ def test_only_its_room_and_its_settings_name_the_forge() -> None:
         name
         for file in ROOT.rglob("*.py")
         if not (name := file.relative_to(ROOT).as_posix()).startswith(ROOMS)
+        and FORGE.search(file.read_text())
         and any(FORGE.search(word) for word in _words(file))
     }
     # A list of plain words for messages, and the table of limits.
