@@ -193,6 +193,37 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
     return os.fdopen(fd, "rb")
 
 
+def read_secret_file(
+    path: Path,
+    *,
+    what: str,
+    limit: int,
+    owners: Collection[int] = (),
+    readers: Collection[int] = (),
+) -> bytes:
+    """Return the bytes of a file with a secret, which other users cannot read.
+
+    Args:
+        what: What it is, for messages: `a private key`.
+        limit: Maximum size in bytes.
+        owners: Users whose files root accepts besides its own.
+        readers: Groups that may read the file.
+
+    Raises:
+        InvalidInputError: The file is missing, or other users can read it.
+    """
+    with open_user_file(path, limit=limit, owners=owners) as file:
+        status = os.fstat(file.fileno())
+        allowed = stat.S_IRGRP if status.st_gid in readers else 0
+        if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
+            raise InvalidInputError(
+                f"is {what} that others can read (mode {stat.S_IMODE(status.st_mode):04o})",
+                where=str(path),
+                hint=f"chmod 0600 {path}; make a new one if others may have copied it",
+            )
+        return file.read(limit)
+
+
 def is_file(path: Path) -> bool:
     """Return whether an optional file exists.
 

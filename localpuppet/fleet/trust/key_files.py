@@ -10,7 +10,6 @@ import base64
 import hashlib
 import os
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from localpuppet.base.machine.files import (
     input_errors,
     is_file,
     make_private,
-    open_user_file,
+    read_secret_file,
     read_user_file,
     refuse_foreign,
     remove,
@@ -125,18 +124,13 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
         InvalidInputError: The file is missing, or other users can read it.
     """
     user = puppet_user() if of_puppet else None
-    owners = [] if user is None else [user.pw_uid]
-    with open_user_file(path, limit=MAX_KEY_FILE, owners=owners) as file:
-        status = os.fstat(file.fileno())
-        groups = {0} if user is None else {0, user.pw_gid}
-        allowed = stat.S_IRGRP if of_puppet and status.st_gid in groups else 0
-        if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
-            raise InvalidInputError(
-                f"is a private key that others can read (mode {stat.S_IMODE(status.st_mode):04o})",
-                where=str(path),
-                hint=f"chmod 0600 {path}; make a new key if others may have copied it",
-            )
-        return file.read(MAX_KEY_FILE)
+    return read_secret_file(
+        path,
+        what="a private key",
+        limit=MAX_KEY_FILE,
+        owners=[] if user is None else [user.pw_uid],
+        readers={0, *([] if user is None else [user.pw_gid])} if of_puppet else (),
+    )
 
 
 def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":

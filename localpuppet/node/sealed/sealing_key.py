@@ -11,8 +11,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.files import make_private, open_user_file, write_durably
+from localpuppet.base.machine.files import make_private, read_secret_file, write_durably
 from localpuppet.node.sealed.age import RECIPIENT, AgeIdentity, AgeRecipient, parse_identities
 
 MAX_KEY_FILE = 16 * 1024
@@ -74,12 +73,5 @@ def read_identities(path: Path, *, plugins: bool = False) -> tuple[AgeIdentity, 
     Args:
         plugins: Accept identities of plugins, which an operator may have.
     """
-    with open_user_file(path, limit=MAX_KEY_FILE) as file:
-        mode = os.fstat(file.fileno()).st_mode & 0o777
-        if mode & 0o077:
-            raise InvalidInputError(
-                f"has secret identities that others can read (mode {mode:04o})",
-                where=str(path),
-                hint=f"chmod 0600 {path}; make new ones if others may have copied it",
-            )
-        return parse_identities(file.read(MAX_KEY_FILE), where=str(path), plugins=plugins)
+    data = read_secret_file(path, what="a file of secret identities", limit=MAX_KEY_FILE)
+    return parse_identities(data, where=str(path), plugins=plugins)
