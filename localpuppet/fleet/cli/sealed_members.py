@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_at
 from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.cli.sealed import (
     Approve,
@@ -236,8 +236,13 @@ def exposed_command(
     """
     if (name is None) == (person is None):
         raise click.UsageError("name one: --node or --operator")
-    past = clone.repository.past()
-    paths = exposed(clone.tree, past, name=name or person or "", operator=person is not None)
+    with errors_at(str(clone.directory)):
+        paths = exposed(
+            clone.tree,
+            clone.repository.past(),
+            name=name or person or "",
+            operator=person is not None,
+        )
     if as_json:
         rows = [{"path": path, "in_use": in_use} for path, in_use in paths.items()]
         render.emit_json({"schema": 1, "exposed": rows})

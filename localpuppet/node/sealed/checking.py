@@ -12,7 +12,7 @@ from localpuppet.node.releases.limits import MAX_HIERA_FILE
 from localpuppet.node.sealed.age import check_form
 from localpuppet.node.sealed.authoring import Keys, compare_members
 from localpuppet.node.sealed.group_file import SealedGroup
-from localpuppet.node.sealed.released import PastSealed
+from localpuppet.node.sealed.released import UNCUT, PastSealed
 from localpuppet.node.sealed.tree import SealedTree
 from localpuppet.node.sealed.trust import refuse_regress, refuse_step
 
@@ -88,6 +88,8 @@ def check_sealed(
         check.warnings.append(
             "unknown: no tag verifies, so groups and values are compared with none"
         )
+    if past.is_cut:
+        check.warnings.append(f"unknown: the clone has only a part of the history ({UNCUT})")
     if wanted is None:
         check.warnings.append("unknown: without an inventory, members are as approved before")
     return SealedFindings(

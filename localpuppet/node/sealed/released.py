@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import suggest
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.git_names import judge
 from localpuppet.node.releases.git.program import GitProgram
@@ -17,6 +18,7 @@ from localpuppet.node.sealed.value_file import SealedValue
 
 # Signed tags that are looked at until one verifies.
 MAX_TAGS = 200
+UNCUT = "git fetch --unshallow"
 _FILE = re.compile(rf"{PREFIX}/((groups|values)/(.+)\.yaml)\Z")
 
 
@@ -28,10 +30,15 @@ class LastRelease(Value):
 
 
 class PastSealed(Value):
-    """Groups and values that were in a clone, without damaged ones."""
+    """Groups and values that were in a clone, without damaged ones.
+
+    Attributes:
+        is_cut: Whether the clone has only a part of the history.
+    """
 
     groups: tuple[SealedGroup, ...] = ()
     values: tuple[SealedValue, ...] = ()
+    is_cut: bool = False
 
     @property
     def serials(self) -> dict[str, int]:
@@ -217,7 +224,8 @@ class SealedRepository:
                     values.append(SealedValue.parse(file[2], path=name))
             except LocalpuppetError:
                 continue  # git's marks in a merge, say
-        return PastSealed(groups=tuple(groups), values=tuple(values))
+        is_cut = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        return PastSealed(groups=tuple(groups), values=tuple(values), is_cut=is_cut)
 
 
 class _Blobs(Mapping[str, bytes]):
@@ -253,16 +261,26 @@ def exposed(
     Args:
         current: The values as they are now.
         past: What `SealedRepository.past` returns.
+
+    Raises:
+        InvalidInputError: No group ever had this name, or the history is not complete.
     """
-    groups = {
-        (group.name, group.serial)
-        for group in (*past.groups, *current.groups())
-        for member in (group.operators if operator else group.members)
-        if name in member.names
-    }
+    if past.is_cut:
+        raise InvalidInputError("has only a part of the history", hint=UNCUT)
+    groups: dict[str, set[tuple[str, int]]] = {}
+    for group in (*past.groups, *current.groups()):
+        for member in group.operators if operator else group.members:
+            for one in member.names:
+                groups.setdefault(one, set()).add((group.name, group.serial))
+    if name not in groups:
+        longer = [one for one in sorted(groups) if one.startswith(f"{name}.")]
+        hint = f"did you mean {longer[0]!r}?" if longer else suggest(name, [*groups], most=1)
+        raise InvalidInputError(
+            f"{name} was never in a group", hint=hint or "see 'localpuppet sealed list'"
+        )
     numbers: dict[str, int] = {}
     for value in (*past.values, *current.values()):
-        if (value.group, value.serial) in groups:
+        if (value.group, value.serial) in groups[name]:
             numbers[value.path] = max(value.number, numbers.get(value.path, 0))
     now = {value.path: value.number for value in current.values()}
     return {path: now.get(path) == number for path, number in sorted(numbers.items())}

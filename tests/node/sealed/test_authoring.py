@@ -35,6 +35,7 @@ ALICE, BOB = AgeIdentity.generate(), AgeIdentity.generate()
 OPERATORS = {"alice": (ALICE.recipient,), "bob": (BOB.recipient,)}
 PATH = "common/db::password"
 NOTHING = PastSealed()
+PROGRAM = GitProgram(env={"PATH": "/usr/bin:/bin"}, allow_file=False, timeout=60)
 
 
 def some(*names: str) -> dict[str, Sequence[str]]:
@@ -212,8 +213,7 @@ class Clone:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.git("init", "-q", "-b", "main")
-        program = GitProgram(env={"PATH": "/usr/bin:/bin"}, allow_file=False, timeout=60)
-        self.repository = SealedRepository(program, path)
+        self.repository = SealedRepository(PROGRAM, path)
 
     def git(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         names = ["-c", "user.name=Alice", "-c", "user.email=alice@example.net"]
@@ -364,7 +364,23 @@ def test_the_history_shows_what_a_node_and_an_operator_could_open(clone: Clone) 
     assert exposed(clone.tree, past, name=NAMES[0], operator=False) == expected
     assert exposed(clone.tree, past, name="bob", operator=True) == expected
     assert exposed(clone.tree, past, name=NAMES[1], operator=False) == dict.fromkeys(expected, True)
-    assert exposed(clone.tree, past, name="bob", operator=False) == {}
+    with pytest.raises(InvalidInputError, match="bob was never in a group"):
+        exposed(clone.tree, past, name="bob", operator=False)
+    with pytest.raises(InvalidInputError, match=f"did you mean '{NAMES[0]}'"):
+        exposed(clone.tree, past, name="db00", operator=False)
+
+
+def test_a_history_that_was_cut_off_is_not_taken_for_all(clone: Clone, tmp_path: Path) -> None:
+    group = made(*NAMES[:2])
+    clone.commit(group, values=[value_of(group)])
+    clone.commit(group.without([NAMES[0]]))
+    shallow = tmp_path / "shallow"
+    clone.git("clone", "-q", "--depth=1", f"file://{clone.path}", str(shallow))
+    past = SealedRepository(PROGRAM, shallow).past()
+    assert past.is_cut
+    assert any("git fetch --unshallow" in one for one in found(clone.tree, past=past).warnings)
+    with pytest.raises(InvalidInputError, match="only a part of the history"):
+        exposed(clone.tree, past, name=NAMES[1], operator=False)
 
 
 def test_a_sealing_key_is_private_and_has_two_identities_while_it_changes(
