@@ -50,5 +50,6 @@ def require_trust(
                 hint="'git fetch --tags' if a release has them; if you know whose keys they are,"
                 f" {click.style(keys, bold=True)}",
             )
-        confirm(f"trust these keys of {group.name}", yes=False)
+        what = "this key" if len(asked) == 1 else "these keys"
+        confirm(f"trust {what} of {group.name}", yes=False)
     trust.approve(group, unknown)
