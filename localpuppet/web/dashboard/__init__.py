@@ -7,6 +7,6 @@ acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, 
   `reported_rollouts`, `rollouts`, `signing_actor`, `view_context`.
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `actions`, `activity`, `audit_table`, `differences`,
-  `failures`, `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,
+  `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,
   `search_sources`, `template_renderer`, `topology`.
 """

@@ -22,7 +22,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import day_of
 from localpuppet.fleet.inventory.node_row import NODE_COLUMNS, NodeRow
-from localpuppet.web.dashboard import activity, audit_table, failures, nodes, run_queries
+from localpuppet.web.dashboard import activity, audit_table, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
 from localpuppet.web.dashboard.audit_table import AuditFilter, Intent, NodeAuditRecord
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
@@ -309,7 +309,7 @@ class NodeLists:
         return self._kept.memory.read(nodes.listed, asked, names, now=self._now())
 
     def _failures(self, asked: ListQuery, names: Names) -> ListPage[Any]:
-        return self._kept.memory.read(failures.listed, asked, names)
+        return self._kept.memory.read(nodes.failure_groups, asked, names)
 
     def _releases(self, asked: ListQuery, names: Names) -> ListPage[Any]:
         read, staged = self._kept.memory.read, self._kept.staged

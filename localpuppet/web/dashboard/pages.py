@@ -25,12 +25,11 @@ from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visitor
-from localpuppet.web.dashboard import failures, run_queries
+from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
-from localpuppet.web.dashboard.failures import FailureGroup
 from localpuppet.web.dashboard.finding import FindViews
 from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
 from localpuppet.web.dashboard.list_query import (
@@ -46,9 +45,11 @@ from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.nodes import (
     MOST,
+    FailureGroup,
     Names,
     Overview,
     Tally,
+    failure_groups,
     of_name,
     of_names,
     overview,
@@ -341,7 +342,7 @@ def _summary(
     worst = ListQuery.parse({}, FAILURES)
     return (
         overview(connection, names, now=now),
-        failures.listed(connection, worst, names),
+        failure_groups(connection, worst, names),
         tallies(connection, names),
     )
 

@@ -22,8 +22,7 @@ from localpuppet.fleet.inventory.node_row import (
     is_older,
 )
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard import failures, nodes
-from localpuppet.web.dashboard.failures import FailureGroup
+from localpuppet.web.dashboard import nodes
 from localpuppet.web.dashboard.list_query import (
     CONCERNS,
     FAILURES,
@@ -33,7 +32,14 @@ from localpuppet.web.dashboard.list_query import (
     ListQuery,
 )
 from localpuppet.web.dashboard.memory import _TABLES
-from localpuppet.web.dashboard.nodes import MOST, NodeTable, of_name, overview, tallies
+from localpuppet.web.dashboard.nodes import (
+    MOST,
+    FailureGroup,
+    NodeTable,
+    of_name,
+    overview,
+    tallies,
+)
 from tests.fleet.make import a_row, an_end
 from tests.web.make import run_id
 
@@ -132,7 +138,7 @@ def test_after_any_changes_the_totals_are_those_of_the_nodes(
         found = overview(table.connection, names, now=NOW)
         by_release = tallies(table.connection, names)
         asked = ListQuery.parse({}, FAILURES)
-        causes = failures.listed(table.connection, asked, names)
+        causes = nodes.failure_groups(table.connection, asked, names)
         small = nodes.brief(table.connection, now=NOW)
     assert dict(found.kinds) == Counter(row.outcome for row in rows)
     assert found.total == len(rows)
@@ -320,7 +326,7 @@ def groups_of(
     with table_of(rows) as table:
         if seen is not None:
             table.connection.execute("INSERT INTO failures VALUES (?, ?, ?, 'db3')", seen)
-        return list(failures.listed(table.connection, asked, names).rows)
+        return list(nodes.failure_groups(table.connection, asked, names).rows)
 
 
 def test_a_failure_is_a_single_row_for_all_its_nodes() -> None:
