@@ -810,6 +810,13 @@ class NodeApp:
             repository=partial(self.repository, public=True),
         )
 
+    def staged(self, path: "ReleasePath") -> "tuple[Release, StagedRelease]":
+        """Return a release that is staged on this machine, and its record; see `resolve`."""
+        from localpuppet.node.releases.staged_records import StagedRecords
+
+        record = StagedRecords(self.settings.state).need(path)
+        return self.resolve(path), record
+
     def resolve(self, path: "ReleasePath") -> "Release":
         """Return a release that is on this node.
 
@@ -1111,14 +1118,17 @@ class NodeApp:
         trusted: bool = False,
         processes: int | None = None,
         hidden: Sequence[Path] = (),
+        staged: bool = False,
     ) -> "PreviewWorkspace":
         """Return what compares the catalogs of nodes; it writes where a maker can.
 
-        For the arguments see `compile_engine`.
+        Args:
+            trusted: See `compile_engine`, also for the others.
+            staged: Whether it compares releases in the state directory: then it writes there.
         """
         from localpuppet.node.preview.workspace import PreviewWorkspace
 
-        own = self.for_makers()
+        own = self if staged else self.for_makers()
         return PreviewWorkspace(
             state=own.settings.state,
             site_manifest=own.settings.site_manifest,
@@ -1129,6 +1139,8 @@ class NodeApp:
             engine=lambda key: own.compile_engine(
                 trusted=trusted, processes=processes, mark_key=key, hidden=hidden
             ),
+            staged=own.staged,
+            lock_store=lambda: own.store.locks.take_for_run(),
             puppet=own.require_puppet,
             path=program_environment()["PATH"],
             clock=own.clock,

@@ -109,7 +109,10 @@ class HtmlForm:
 
     def counts(self, result: PreviewResult) -> str:
         """Return the counts of nodes as tiles."""
-        tiles = [("quiet", result.nodes, "nodes"), *wording.counts(result)]
+        tiles = [
+            ("quiet", result.nodes, "node" if result.nodes == 1 else "nodes"),
+            *wording.counts(result),
+        ]
         items = (
             f'<li class="card tone-{kind}"><b>{number:,}</b> {_text(words)}</li>'
             for kind, number, words in tiles

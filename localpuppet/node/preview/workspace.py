@@ -3,14 +3,16 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from localpuppet import __version__
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.own_program import shared_file
@@ -24,7 +26,7 @@ from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import Preview, PreviewOptions, choose_shard
 from localpuppet.node.preview.release_index import ReleaseIndex, index_roots, tree_states
-from localpuppet.node.preview.result import PreviewResult
+from localpuppet.node.preview.result import PreviewResult, PreviewRevision
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.preview.stored_results import PreviewSide
 from localpuppet.node.puppet.installation import Installation, ruby_state
@@ -33,6 +35,7 @@ from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.manifest import Lock
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import EMPTY, MANIFEST, ReleaseFiles
+from localpuppet.node.releases.staged_records import StagedRelease
 
 # Seconds to wait for another preview that fetches modules.
 _PATIENCE = 300.0
@@ -45,6 +48,9 @@ class PreviewOrder(Value):
         cache: The directory of the cache; `None` for the one in the state directory.
         shard: Number and count of a part of the nodes; `None` for all.
         trusted: Whether the user trusts the code of the second revision, too.
+        staged: Whether the revisions are releases that are staged on this machine; then there is no
+            work tree.
+        names: The nodes to compare; none for all with a capture.
     """
 
     work_tree: Path
@@ -53,6 +59,8 @@ class PreviewOrder(Value):
     cache: Path | None = None
     shard: tuple[int, int] | None = None
     trusted: bool = False
+    staged: bool = False
+    names: tuple[NodeName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,8 @@ class PreviewWorkspace:
         state: The state directory, which the user can write.
         work_tree: Returns the code of a work tree: see `MutableCode.work_tree`.
         engine: Returns the engine that compiles, for the key with which it marks secrets.
+        staged: Returns a release that is staged on this machine, and its record.
+        lock_store: Keeps `gc` away from the store.
     """
 
     state: Path
@@ -72,6 +82,8 @@ class PreviewWorkspace:
     git: GitProgram
     work_tree: Callable[..., Release]
     engine: Callable[[str], CompileEngine]
+    staged: Callable[[ReleasePath], tuple[Release, StagedRelease]]
+    lock_store: Callable[[], Flock]
     puppet: Callable[[], Installation]
     path: str
     clock: Clock
@@ -87,9 +99,11 @@ class PreviewWorkspace:
             options = replace(options, shard=f"{order.shard[0]}/{order.shard[1]}")
         self._refuse_mixture(order)
         progress = self.observe("preview")
-        with unwound_by_signals(), own_umask(), self.cache(order.cache) as cache:
-            nodes = self.nodes(order.nodes, cache, order.shard, inside=order.work_tree)
-            sides = self.sides(order, cache)
+        locked = self.lock_store() if order.staged else nullcontext()
+        with unwound_by_signals(), own_umask(), locked, self.cache(order.cache) as cache:
+            inside = None if order.staged else order.work_tree
+            nodes = self.nodes(order.nodes, cache, order.shard, inside=inside, names=order.names)
+            sides = self.staged_sides(order, cache) if order.staged else self.sides(order, cache)
             progress.begin()
             try:
                 comparison = Preview(
@@ -236,19 +250,48 @@ class PreviewWorkspace:
                     warn=warnings.append,
                     base=base,
                 )
-            roots = index_roots(release, self.site_manifest, own=tree.key)
-            index = ReleaseIndex.of(roots, cache)
-            site = self.site_manifest
-            digest = layout_digest(release, own_modules=self.own_modules, site_manifest=site)
-            index.states[LAYOUT] = digest
-            return PreviewSide(
-                revision=tree.revision,
-                release=release,
-                index=index,
-                warnings=tuple(warnings),
-                is_stable=all(root.digest for root in roots if root.prefix in release.trees),
-                scope=scope,
+            side = self._side(tree.revision, release, tree.key, cache, scope)
+            return replace(side, warnings=tuple(warnings))
+
+    def staged_sides(
+        self, order: PreviewOrder, cache: PreviewCache
+    ) -> tuple[PreviewSide, PreviewSide]:
+        """Return two staged releases; nothing is fetched.
+
+        Raises:
+            LocalpuppetError: A release is not staged, or not verified.
+        """
+        names = order.revisions.base, order.revisions.head
+        first, second = (self.staged(ReleasePath.parse(name, where="release")) for name in names)
+        scopes = "", "" if order.trusted or first[1] == second[1] else second[1].composition
+        before, after = (
+            self._side(
+                PreviewRevision(name=name, commit=record.pin.commit),
+                release,
+                record.pin.tree_sha256,
+                cache,
+                scope,
             )
+            for name, scope, (release, record) in zip(names, scopes, (first, second), strict=True)
+        )
+        return before, after
+
+    def _side(
+        self, revision: PreviewRevision, release: Release, own: str, cache: PreviewCache, scope: str
+    ) -> PreviewSide:
+        """Return a release with its index; see `index_roots` for `own`."""
+        roots = index_roots(release, self.site_manifest, own=own)
+        index = ReleaseIndex.of(roots, cache)
+        index.states[LAYOUT] = layout_digest(
+            release, own_modules=self.own_modules, site_manifest=self.site_manifest
+        )
+        return PreviewSide(
+            revision=revision,
+            release=release,
+            index=index,
+            is_stable=all(root.digest for root in roots if root.prefix in release.trees),
+            scope=scope,
+        )
 
     def nodes(
         self,
@@ -257,13 +300,22 @@ class PreviewWorkspace:
         shard: tuple[int, int] | None = None,
         *,
         inside: Path | None = None,
+        names: Sequence[NodeName] = (),
     ) -> list[CapturedNode]:
         """Return the nodes in a directory, or a part of them.
 
         Raises:
-            InvalidInputError: The directory is missing, empty, or a link out of `inside`.
+            InvalidInputError: The directory is missing, empty, a link out of `inside`, or lacks one
+                of the named nodes.
         """
         nodes = NodesDirectory(directory, inside=inside).nodes(cache)
+        if missing := {*names} - {node.name for node in nodes}:
+            raise InvalidInputError(
+                f"has no capture of {shown_names(sorted(missing))}",
+                where=str(directory),
+                hint=f"run 'localpuppet capture --node {min(missing)} {directory}'",
+            )
+        nodes = [node for node in nodes if node.name in names] if names else nodes
         if shard is None:
             return nodes
         chosen = choose_shard((node.name for node in nodes), *shard)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, TypeVar
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonForm, JsonRecord
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
@@ -82,6 +83,17 @@ class ReleaseRecords(Generic[Record]):
     def of(self, app: ReleasePath) -> Record | None:
         """Return the record of a release, or `None`."""
         return read_record(self._file(app), self._form.from_dict)
+
+    def need(self, app: ReleasePath) -> Record:
+        """Return the record of a release; raise `InvalidInputError` if it has none."""
+        record = self.of(app)
+        if record is None:
+            raise InvalidInputError(
+                "is not staged on this machine",
+                where=str(app),
+                hint=f"stage it: 'localpuppet stage {app}'",
+            )
+        return record
 
     def all(self) -> list[Record]:
         """Return every record, by the release's name."""

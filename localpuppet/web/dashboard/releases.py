@@ -14,7 +14,7 @@ from itertools import pairwise
 from urllib.parse import quote
 
 from localpuppet.base.bounded_dict import BoundedDict
-from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import IntegrityError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
@@ -179,13 +179,20 @@ class ReleaseChoice:
 
 
 def release_choices(
-    staged: "StagedReleases", tallies: Mapping[str, Tally], rollouts: Iterable[RolloutRow]
+    staged: "StagedReleases",
+    tallies: Mapping[str, Tally],
+    rollouts: Iterable[RolloutRow],
+    *,
+    most: int,
 ) -> list[ReleaseChoice]:
-    """Return the releases that can be rolled out, the newest first."""
+    """Return the releases that can be rolled out, the newest first; git reads only their tags."""
     here = {str(release.release): release for release in staged.all()}
+    times = {str(release): at for release, at in staged.tagged().items()}
     newest = {row.release: row for row in sorted(rollouts, key=lambda row: row.id) if not row.noop}
     choices = []
-    for name in here.keys() | {app for app in tallies if TAGS in app}:
+    # Of equal times, the tag with the higher number is the newer one.
+    names = sorted(here.keys() | {app for app in tallies if TAGS in app}, key=tag_order)
+    for name in sorted(names, key=lambda name: times.get(name, 0))[: -most - 1 : -1]:
         tally, last = tallies.get(name, Tally()), newest.get(name)
         choices.append(
             ReleaseChoice(
@@ -196,9 +203,7 @@ def release_choices(
                 rollout=last if last is not None and last.state in _UNLUCKY else None,
             )
         )
-    # Of equal times, the tag with the higher number is the newer one.
-    choices.sort(key=lambda choice: tag_order(choice.release), reverse=True)
-    return sorted(choices, key=lambda choice: choice.tagged_at, reverse=True)
+    return choices
 
 
 def staged_row(staged: StagedRelease, signed: str, about: TagObject | None) -> ReleaseRow:
@@ -348,7 +353,7 @@ class StagedReleases:
             InvalidInputError: A release is not staged.
             LocalpuppetError: A release cannot be read, or is damaged.
         """
-        first, second = self._staged(before), self._staged(after)
+        first, second = self.records.need(before), self.records.need(after)
         key = first.composition, second.composition
         with self._turn:
             if key not in self._compared:
@@ -364,7 +369,7 @@ class StagedReleases:
         Raises:
             LocalpuppetError: As `differences`.
         """
-        key = self._staged(before).composition, self._staged(after).composition, *names
+        key = self.records.need(before).composition, self.records.need(after).composition, *names
         with self._turn:
             if key not in self._texts:
                 pair = self.resolve(before), self.resolve(after)
@@ -377,7 +382,7 @@ class StagedReleases:
         Raises:
             LocalpuppetError: As `differences`.
         """
-        self._staged(release)
+        self.records.need(release)
         return manifest(self.resolve(release), place)
 
     def tagged(self) -> Mapping[ReleasePath, int]:
@@ -388,13 +393,3 @@ class StagedReleases:
             return {}  # the links to comparisons are omitted; the form to compare remains
         pins = {release.release: release.pin.tag_object for release in self.all()}
         return {release: times[pin] for release, pin in pins.items() if pin in times}
-
-    def _staged(self, app: ReleasePath) -> StagedRelease:
-        staged = self.records.of(app)
-        if staged is None:
-            raise InvalidInputError(
-                "is not staged on this machine",
-                where=str(app),
-                hint=f"stage it: 'localpuppet stage {app}'",
-            )
-        return staged

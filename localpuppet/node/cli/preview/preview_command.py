@@ -2,13 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import write_durably
 from localpuppet.node.app import NodeApp
@@ -72,10 +73,16 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
     flag("--exit-code detailed", "Exit 4 for differences, 5 for unknown ones."),
 )
 @options(
+    "Selection",
+    option("--node names NODE", "Preview this node only (repeatable).", multiple=True),
+    flag("--staged", "BASE..HEAD are releases that are staged on this machine, not revisions."),
+)
+@options(
     "Output",
     flag("--json as_json", "Print JSON."),
     option("--markdown FILE", "Write Markdown of at most 60 kB for a pull request; '-' prints it."),
     option("--html FILE", "Write one HTML page with a search; '-' prints it."),
+    option("--fragment FILE", "Write that page's content for another page; '-' prints it."),
 )
 @options(
     "Compilation",
@@ -114,6 +121,8 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
     The directory of --captures has a file for each node ('localpuppet capture --help'). If all that
     a catalog depends on is unchanged, the catalog comes from the cache.
 
+    With --staged, BASE and HEAD are staged releases, as in a rollout, and no clone is needed.
+
     A PATTERN names a type, with an optional title and parameter; '*' matches any text.
 
     Examples:
@@ -123,20 +132,24 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
       localpuppet preview main --captures nodes --ignore 'File[*]::mtime'
       localpuppet preview main --captures nodes --fail-on removed:Service
       localpuppet preview main --captures nodes --cache .cache --shard 2/8
+      localpuppet preview --staged shop/tags/r41..shop/tags/r42 --captures nodes --node web01
     """
-    printed = [given["as_json"], *(given[name] == STANDARD_OUTPUT for name in ("markdown", "html"))]
-    if sum(printed) > 1:
-        raise click.UsageError("choose one to print: --json, '--markdown -' or '--html -'")
-    for name in (given["markdown"], given["html"]):
+    files = [given[name] for name in ("markdown", "html", "fragment")]
+    if files.count(STANDARD_OUTPUT) + given["as_json"] > 1:
+        raise click.UsageError("choose one to print: --json, or '-' for one of the files")
+    for name in files:
         _refuse_homeless(name)
     order, wanted = _order(given), _options(given)
     if not order.nodes.is_dir():
         hint = f"'localpuppet capture {order.nodes}' writes the capture of this node there"
         raise InvalidInputError("is no directory", where=str(order.nodes), hint=hint)
-    hidden = [path for path in (order.work_tree, order.nodes, order.cache) if path is not None]
-    workspace = node.preview(trusted=order.trusted, processes=given["workers"], hidden=hidden)
+    work_tree = None if order.staged else order.work_tree
+    hidden = [path for path in (work_tree, order.nodes, order.cache) if path is not None]
+    workspace = node.preview(
+        trusted=order.trusted, processes=given["workers"], hidden=hidden, staged=order.staged
+    )
     result = workspace.preview(order, wanted)
-    _show(result, as_json=given["as_json"], markdown=given["markdown"], html=given["html"])
+    _show(result, files, as_json=given["as_json"])
     return result.exit_code(detailed=given["detailed"])
 
 
@@ -150,13 +163,18 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
     from localpuppet.node.preview.revisions import RevisionRange
     from localpuppet.node.preview.workspace import PreviewOrder
 
+    revisions = RevisionRange.parse(given["revisions"])
+    if given["staged"] and (revisions.from_fork or not revisions.head):
+        raise click.UsageError("--staged needs two releases: BASE..HEAD")
     return PreviewOrder(
         work_tree=given["work_tree"].absolute(),
-        revisions=RevisionRange.parse(given["revisions"]),
+        revisions=revisions,
         nodes=Path(os.path.abspath(given["directory"])),  # noqa: PTH100 - shown without `..`
         cache=given["cache"] and Path(os.path.abspath(given["cache"])),  # noqa: PTH100
         shard=None if given["shard"] is None else _shard(given["shard"]),
         trusted=given["trusted"],
+        staged=given["staged"],
+        names=tuple(map(NodeName.parse, given["names"])),
     )
 
 
@@ -185,11 +203,15 @@ def _shard(text: str) -> tuple[int, int]:
     return number, count
 
 
-def _show(result: PreviewResult, *, as_json: bool, markdown: str | None, html: str | None) -> None:
-    """Write the files, and print the result unless one of them is the standard output."""
-    from localpuppet.node.preview.drawing import preview_html, preview_markdown
+def _show(result: PreviewResult, files: Sequence[str | None], *, as_json: bool) -> None:
+    """Write the files, and print the result unless one of them is the standard output.
 
-    for name, form in ((markdown, preview_markdown), (html, preview_html)):
+    Args:
+        files: The files for Markdown, for a page and for a part of a page.
+    """
+    from localpuppet.node.preview.drawing import preview_html, preview_markdown, preview_part
+
+    for name, form in zip(files, (preview_markdown, preview_html, preview_part), strict=True):
         if name == STANDARD_OUTPUT:
             click.echo(form(result), nl=False)
         elif name is not None:
@@ -197,7 +219,7 @@ def _show(result: PreviewResult, *, as_json: bool, markdown: str | None, html: s
                 write_durably(Path(name), form(result).encode())
     if as_json:
         render.emit_json(result.to_dict())
-    elif STANDARD_OUTPUT not in (markdown, html):
+    elif STANDARD_OUTPUT not in files:
         render.emit(preview_text(result))
 
 

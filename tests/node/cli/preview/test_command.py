@@ -12,7 +12,7 @@ import pytest
 from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.drawing import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
-from tests.rigs.forge import Forge, make
+from tests.rigs.forge import Forge, make, more_settings
 from tests.rigs.node import Done, Node
 from tests.rigs.sessions import plain, session, typed
 
@@ -106,6 +106,46 @@ def test_a_branch_is_compared_with_main(
     assert statistics(again) == (0, 6)
     assert {**again.json, "statistics": None} == {**result, "statistics": None}
     assert node.runs() == [], "a preview applies no catalog"
+
+
+@pytest.fixture
+def releases(node: Node, control: ControlRepository) -> str:
+    """Stage main as r1 and the branch as r2; return both for a preview."""
+    lock = {"manifest.lock": "version: 1\nmodules: {}\nsources: {}\n"}
+    for tag, branch in (("r1", "main"), ("r2", "exporter")):
+        control.git("checkout", "-q", branch)
+        control.commit(lock, "lock")
+        control.git("tag", "-a", "-m", tag, tag)
+    more_settings(node, sources={"site": {"git": f"file://{control.path}"}}, allow_file_urls=True)
+    for tag in ("r1", "r2"):
+        assert node.run("stage", "--no-parse", f"site/tags/{tag}").code == 0
+    return "site/tags/r1..site/tags/r2"
+
+
+def test_staged_releases_are_compared_for_named_nodes_without_a_clone(
+    node: Node, control: ControlRepository, releases: str, tmp_path: Path
+) -> None:
+    places = "--staged", "--captures", str(control.nodes), "--dir", str(tmp_path)
+    done = node.run("preview", releases, *places, "--node", "web02.example.com", "--json")
+    assert done.code == 0, done.err
+    assert (done.json["nodes"], done.json["head"]["name"]) == (1, "site/tags/r2")
+    (group,) = done.json["groups"]
+    assert group["nodes"] == ["web02.example.com"]
+    part = node.run("preview", releases, *places, "--fragment", "-")
+    assert part.code == 1, "db01 does not compile"
+    assert part.out.startswith('<div class="preview')
+    assert "Could not find class ::monitoring" in part.out
+    assert "<style" not in part.out
+    assert "CANARY" not in part.out
+    again = node.run("preview", releases, *places, "--json")
+    assert statistics(again) == (0, 6)
+    back = node.run("preview", "site/tags/r2..site/tags/r1", *places, "--json")
+    assert statistics(back)[0] == 3, "what untrusted code compiled is no base"
+    missing = node.run("preview", releases, *places, "--node", "x1.example.com")
+    assert (missing.code, "capture --node x1.example.com" in missing.err) == (2, True)
+    assert node.run("preview", "site/tags/r1", *places).code == 2
+    unknown = node.run("preview", "site/tags/r1..site/tags/r9", *places)
+    assert "'localpuppet stage site/tags/r9'" in unknown.err
 
 
 def test_uncommitted_changes_are_compared_with_the_last_commit(
