@@ -85,6 +85,11 @@ CREATE TABLE IF NOT EXISTS servers (
 CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
 """
+# The facts of the nodes in `live`, each with its name.
+FACTS = (
+    f"fact_values JOIN live ON live.id = fact_values.id & {_NODE}"
+    " JOIN fact_names ON fact_names.id = fact_values.id >> 32"
+)
 NAMES = ("nodes", "fact_names", "fact_values", "legacy", "classes", "servers")
 _OF_NODE = {"fact_values": "?, ?", "classes": "?, ?", "servers": "?, ?, ?, ?"}
 _ASKED = "IN (SELECT value FROM json_each(?1))"

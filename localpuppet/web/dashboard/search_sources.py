@@ -19,6 +19,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection, sqlite3
 from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.tables import FACTS
 from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.inventory_questions import leaves_of
 from localpuppet.web.dashboard.list_query import ListQuery
@@ -48,12 +49,11 @@ WHERE runs.day = :day AND (runs.place IN (SELECT value FROM json_each(:ids))
     OR runs.reason IN (SELECT value FROM json_each(:ids))) ORDER BY runs.at DESC LIMIT :most
 """  # noqa: S608
 # Names of nodes and roles are found as such.
-_FACTS = """
-SELECT certname, name, value FROM fact_values JOIN live ON live.id = fact_values.id & 4294967295
-JOIN fact_names ON fact_names.id = fact_values.id >> 32
+_FACTS = f"""
+SELECT certname, name, value FROM {FACTS}
 WHERE name NOT IN ('fqdn', 'hostname', 'clientcert', 'role', 'trusted')
     AND instr(lower(value), :text) > 0 LIMIT :most
-"""
+"""  # noqa: S608
 _EXPORTS = (
     "SELECT node, type || '[' || title || ']' AS resource FROM held.resources"
     " WHERE instr(lower(resource), :text) > 0 ORDER BY resource, node LIMIT :most"
