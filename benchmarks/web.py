@@ -101,7 +101,7 @@ def paints(visitor: Visitor, loop: asyncio.AbstractEventLoop, told: Told) -> Non
     """Measure the times at which a browser shows a page."""
     with chromium(visitor) as browser:
         row("paint", spread([browser.paint("/") for _ in range(PAINTS)]), "1 s")
-        browser.go("/nodes")
+        browser.go("/nodes?sort=node")
         delays = []
         for number in range(CHANGES):
             state = ("applying", "idle")[number % 2]
