@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.releases import StagedReleases
+    from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
     from localpuppet.web.puppetdb.catalogs import CatalogSource
     from localpuppet.web.puppetdb.report_views import ReportViews
 
@@ -225,6 +226,20 @@ class WebApp:
             monotonic=node.clock.monotonic,
         )
 
+    def previews(self) -> "RolloutPreviews":
+        """Return the previews of rollouts."""
+        from localpuppet.node.app import program_environment
+        from localpuppet.node.releases.staged_records import StagedRecords
+        from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
+
+        return RolloutPreviews(
+            captures=self.node.section(web_settings).captures,
+            records=StagedRecords(self.node.settings.state),
+            root=self.node.settings.root,
+            env=program_environment(),
+            now=self.now,
+        )
+
     def site(self, file: "Path") -> "SiteInventory":
         """Return the site in a file, which is read again when it has changed.
 
@@ -318,6 +333,7 @@ class WebApp:
             entrance=way.entrance,
             reads_code=way.reads_code,
             actor=SigningActor(self.fleet, store, journals) if actions else None,
+            previews=self.previews() if actions else None,
         )
         group.create_task(parts.rollouts.watch(heard.stir, leave))
         group.create_task(elsewhere.follow(store, heard.stir, leave))

@@ -5,6 +5,7 @@ people: [alice, bob]                     # people with a certificate of identity
 release_readers: [alice]                 # those of them who may read the code of releases
 certificate: ssl/fleet.example.com.pem   # of the dashboard; default: identity.certificate
 key: ssl/fleet.example.com.key
+captures: captures                       # captures of nodes, for previews of rollouts
 puppetdb:
   users: [www-data]                      # local users who may read on loopback
   names: [puppetboard]                   # certificates of identity.ca that may read over TLS
@@ -32,12 +33,14 @@ class WebSettings(JsonRecord):
         release_readers: Those who may also read the code of releases.
         certificate: The dashboard's certificate; `None` for the identity's.
         key: The key of that certificate; `None` as well.
+        captures: The directory with captures of nodes, for previews; `None` for no previews.
     """
 
     people: frozenset[SignerName]
     release_readers: frozenset[SignerName]
     certificate: Path | None = None
     key: Path | None = None
+    captures: Path | None = None
     puppetdb: ApiReaders
 
 

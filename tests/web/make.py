@@ -239,7 +239,7 @@ class PlayedReleases(StagedReleases):
         return (place, self._site.manifests[place]) if place in self._site.manifests else ("", "")
 
     def tagged(self) -> Mapping[ReleasePath, int]:
-        return {one.release: number for number, one in enumerate(self._site.staged)}
+        return {one.release: number for number, one in enumerate(self._site.staged, 1)}
 
 
 def a_source(**more: str) -> ReleaseSource:

@@ -4,7 +4,7 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 `templates/`, and files for browsers in `static/`.
 
 acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
-  `reported_rollouts`, `rollouts`, `signing_actor`, `view_context`.
+  `reported_rollouts`, `rollout_previews`, `rollouts`, `signing_actor`, `view_context`.
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `actions`, `activity`, `audit_table`, `differences`,
   `finding`, `list_query`, `listing`, `rollout_action_views`, `rollout_actions`,

@@ -396,6 +396,7 @@ def application(parts: ViewContext) -> ASGIApp:
         acts = [
             Route("/nodes/do/{action}", acting.nodes, methods=both),
             Route("/rollouts/do/start", pages.acting_on_rollouts.start, methods=both),
+            Route("/rollouts/do/preview/{preview}", pages.acting_on_rollouts.preview),
             Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
         ]
     shown = Starlette(

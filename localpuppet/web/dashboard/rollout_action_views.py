@@ -6,7 +6,8 @@ Confirming that a rollout continues ends only the pause that the confirmation sh
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -19,6 +20,7 @@ from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.rollout.commands import RolloutCommand, identify_pause
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
+from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
 from localpuppet.web.dashboard.actions import ActionOutcome
 from localpuppet.web.dashboard.differences import ChangeRow, changes
@@ -31,6 +33,7 @@ from localpuppet.web.dashboard.rollout_actions import (
     RolloutStart,
     rollout_consequences,
 )
+from localpuppet.web.dashboard.rollout_previews import LOOK, RolloutPreview
 from localpuppet.web.dashboard.template_renderer import NotThereError
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
@@ -46,12 +49,19 @@ DOUBTFUL = "?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """How a release differs from the one that some nodes ran last."""
+    """How a release differs from the one that some nodes ran last.
+
+    Attributes:
+        problem: Why the releases are not compared, or empty.
+        no_preview: Why the catalogs are not compared, or empty.
+    """
 
     before: str
-    nodes: int
-    rows: Sequence[ChangeRow]
-    problem: str
+    nodes: Sequence[NodeName]
+    rows: Sequence[ChangeRow] = ()
+    problem: str = ""
+    preview: RolloutPreview | None = None
+    no_preview: str = ""
 
 
 class RolloutActionViews:
@@ -104,6 +114,9 @@ class RolloutActionViews:
             return await self._form(words, chosen, problem=problem, code=400 if problem else 200)
         try:
             proposal = await self._proposal(words, chosen)
+            if "token" not in words:
+                reads = self._context.reads_code(Visitor.of(request.scope))
+                proposal = replace(proposal, step=await self._steps(proposal, reads=reads))
         except LocalpuppetError as error:
             return await self._form(words, chosen, problem=str(error), code=400)
         return await self._views.answer(request, proposal, form)
@@ -118,7 +131,9 @@ class RolloutActionViews:
             rollouts = await asyncio.to_thread(context.rollouts.rows)
         except StateError:
             rollouts = []  # the list of rollouts shows the error
-        choices = await asyncio.to_thread(release_choices, context.staged, tallied, rollouts)
+        choices = await asyncio.to_thread(
+            release_choices, context.staged, tallied, rollouts, most=MOST_RELEASES
+        )
         newest = next(iter(choices), None)
         is_good = newest is not None and not (newest.failed or newest.rollout)
         return self._views.showing.page(
@@ -126,7 +141,7 @@ class RolloutActionViews:
             code=code,
             words=words,
             chosen=chosen,
-            choices=choices[:MOST_RELEASES],
+            choices=choices,
             first="" if newest is None else newest.release if is_good else DOUBTFUL,
             roles=roles,
             problem=problem,
@@ -168,29 +183,50 @@ class RolloutActionViews:
             rows=rows,
             command=start.command,
             options=start.fields,
-            step=await asyncio.to_thread(self._changes, start, rows),
             again=lambda problem: self._form(
                 {"release": "", "on_failure": "", **start.fields}, names, problem=problem, code=409
             ),
         )
         return proposal
 
-    def _changes(self, start: RolloutStart, rows: Sequence[NodeRow]) -> Sequence[ReleaseStep]:
-        """Return how the release differs from those that the nodes ran last."""
-        if start.options.delivery is None:
+    async def _steps(self, proposal: ActionProposal, *, reads: bool) -> Sequence[ReleaseStep]:
+        """Return how the release differs from those that the nodes ran last.
+
+        Args:
+            reads: Whether the user may read releases.
+        """
+        if not (release := (proposal.options or {}).get("release")):
             return ()
-        after, steps = start.options.delivery.release, []
-        ran = Counter(row.release for row in rows if row.release not in ("", after))
-        for before, number in ran.most_common(MOST_STEPS):
-            found: Sequence[ChangeRow] = ()
-            problem = ""
+        after, steps = ReleasePath.parse(release, where="release"), []
+        ran = Counter(row.release for row in proposal.rows if row.release not in ("", after))
+        for before, _ in ran.most_common(MOST_STEPS):
+            nodes = [NodeName(row.node) for row in proposal.rows if row.release == before]
+            step = ReleaseStep(before=before, nodes=nodes)
             try:
                 path = ReleasePath.parse(before, where="release")
-                found = changes(self._context.staged.differences(path, after))
+                found = await asyncio.to_thread(self._context.staged.differences, path, after)
+                step = replace(step, rows=changes(found))
+                if reads and self._context.previews is not None:
+                    preview = await self._context.previews.begin(path, after, nodes)
+                    step = replace(step, preview=preview)
             except LocalpuppetError as error:
-                problem = str(error)
-            steps.append(ReleaseStep(before=before, nodes=number, rows=found, problem=problem))
+                if step.rows:
+                    step = replace(step, no_preview=str(error))
+                else:
+                    step = replace(step, problem=str(error))
+            steps.append(step)
         return steps
+
+    async def preview(self, request: Request) -> Response:
+        """Show a preview, or that it has not ended yet."""
+        previews, reads = self._context.previews, self._context.reads_code
+        one = None if previews is None else previews.named(request.path_params["preview"])
+        if one is None or not reads(Visitor.of(request.scope)):
+            raise NotThereError("this preview is not known", hint="choose the nodes again")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK):
+                await one.ended.wait()
+        return self._views.showing.page("preview.html", one=one)
 
     async def _begin(self, start: RolloutStart, proposal: ActionProposal) -> ActionOutcome:
         """Start a rollout; one that has not begun soon is followed, wherever the user goes."""

@@ -159,7 +159,7 @@ class SigningActor:
         except subprocess.TimeoutExpired:
             raise LocalpuppetError(f"made no plan within {PLANNING:.0f} s", where="plan") from None
         if done.returncode:
-            raise InvalidInputError(_problem(done.stderr))
+            raise InvalidInputError(command_problem(done.stderr))
         groups = strict_json.loads(done.stdout)["groups"]
         return [[NodeName.parse(run["node"]) for run in group["runs"]] for group in groups]
 
@@ -215,7 +215,7 @@ class SigningActor:
             if begins():
                 return ""
             errors.seek(0)
-            return None if process.poll() is None else _problem(errors.read(MAX_SAID))
+            return None if process.poll() is None else command_problem(errors.read(MAX_SAID))
 
     async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[ActionResult]:
         fleet = self._fleet
@@ -245,7 +245,7 @@ def _result(node: NodeName, answer: "NodeAnswer") -> ActionResult:
     return ActionResult(node=node, verdict=NodeVerdict.ACCEPTED)
 
 
-def _problem(errors: bytes) -> str:
+def command_problem(errors: bytes) -> str:
     """Return the last line that a command wrote to standard error."""
     lines = errors[-MAX_SAID:].decode("utf-8", "replace").splitlines()
     return lines[-1].removeprefix("localpuppet: error: ") if lines else "the process did not start"

@@ -16,6 +16,7 @@ from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.releases import StagedReleases
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
+from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.topology import Draw
 
@@ -73,6 +74,7 @@ class ViewContext:
             TLS, which has no actions.
         reads_code: Returns whether a visitor with access may read releases.
         actor: Sends actions to nodes; `None` for a dashboard without actions.
+        previews: Shows what a rollout would change; `None` for a dashboard without actions.
         patience: Seconds that a node's view waits for its links; `None` for no limit.
         form_patience: Seconds within which a form must arrive.
         begin_patience: Seconds that a user waits for a rollout to begin.
@@ -92,6 +94,7 @@ class ViewContext:
     reads_code: Callable[[Visitor], bool]
     entrance: LoopbackDoor | None = None
     actor: Actor | None = None
+    previews: RolloutPreviews | None = None
     patience: float | None = PATIENCE
     form_patience: float = FORM_PATIENCE
     begin_patience: float = BEGIN_PATIENCE

@@ -139,7 +139,7 @@ def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: Test
     )
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     page = text(visitor, "/releases")
-    assert listed(page) == ["web/tags/r7", "web/tags/r9"]
+    assert listed(page) == ["web/tags/r9", "web/tags/r7"]
     for words in (
         "bbbbbbbbbbbb",
         "4, as here",

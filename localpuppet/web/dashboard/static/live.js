@@ -2,6 +2,7 @@
 // parts get what differs. Nothing moves while the reader uses a part: changes that would move
 // something wait, behind a button that counts them.
 import { setClock, showTimes } from "./page.js";
+import "./ask.js";
 import { flash, isSelected, patch, refresh } from "./patch.js";
 
 const QUIET = 2000; // milliseconds between two fetches
@@ -157,17 +158,6 @@ function soon() {
   } else if (!timer) {
     timer = setTimeout(look, Math.max(0, last + QUIET - performance.now()));
   }
-}
-
-// The page of a failed run requests the details once it is open.
-const wanted = document.querySelector("a[data-ask]");
-if (wanted) {
-  wanted.textContent = "Requested…";
-  fetch(wanted.href, { headers }).then((answer) => answer.text()).then((text) => {
-    const page = new DOMParser().parseFromString(text, "text/html");
-    showTimes(page);
-    document.getElementById("details").replaceWith(page.getElementById("details"));
-  }).catch(() => { wanted.textContent = "Try again"; });
 }
 
 let source = null;

@@ -107,7 +107,7 @@ class Operator:
 LOCK = "version: 1\nmodules: {}\nsources: {}\n"
 
 POLICY = "policy default deny\nallow\tchoria=alice\t{}\t*\t*\n".format(
-    "status disable enable runonce trigger report log deploy:site/tags/*"
+    "status disable enable runonce trigger report log capture deploy:site/tags/*"
 )
 
 ROLES = {"web01": "web", "web02": "web", "db01": "db", "lb01": "lb", "mon01": "mon", "bak01": "bak"}
@@ -150,10 +150,11 @@ class Alice:
     def __init__(self, fleet: Fleet, sources: Mapping[str, Any]) -> None:
         self.node = Node(fleet.directory / "alice")
         self.node.root.mkdir()
-        self.node.settings(identity={"name": "alice"}, **fleet.bus.settings, **sources)
+        own = {"identity": {"name": "alice"}, "web": {"captures": "captures"}}
+        self.node.settings(**own, **fleet.bus.settings, **sources)
         keys = {SignerName(member.name): member.key.load().public_key() for member in fleet.members}
-        own = OwnKey(self.node.root / "var" / "keys" / "node.pem").make(replace=False).public_key()
-        keys[SignerName("alice")] = own
+        key = OwnKey(self.node.root / "var" / "keys" / "node.pem").make(replace=False).public_key()
+        keys[SignerName("alice")] = key
         for root in (self.node.root, *(member.root for member in fleet.members)):
             for name, key in keys.items():
                 TrustedKeys(root / "trusted").pin(name, key)

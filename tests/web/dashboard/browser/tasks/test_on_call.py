@@ -179,11 +179,15 @@ def test_a_rollout_is_started_and_seen_with_three_clicks_and_typing(
 ) -> None:
     site.control.commit(code("r4"), "r4")
     site.alice.does("stage", "--no-parse", "site/tags/r4")
+    site.alice.does("capture", "--node", WEB, str(site.alice.node.root / "captures"))
     operator.begins()
     operator.follow("Start a rollout")
     operator.types("#query", "role=web")
     operator.follow("Show the plan")
     operator.reads("main", "2 nodes will take site/tags/r4")
+    file = f"~ File[{site.member('web01').root}/web.conf]"
+    operator.reads(".preview", "0 to add, 1 to change", file, "+   content => release = r4")
+    operator.reads("main", "Without a capture, and not in the preview: web02.example.com")
     operator.click("button.do")
     operator.reads("#rollout", "done", "→ site/tags/r4", "choria=alice")
     clicks(operator, 4)
