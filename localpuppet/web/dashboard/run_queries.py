@@ -46,13 +46,14 @@ IDS = "SELECT id FROM texts WHERE text IN (SELECT value FROM json_each({}))"
 OUTCOMES = "SELECT id FROM profiles WHERE outcome IN (SELECT value FROM json_each({}))"
 _KEY = "runs.day, runs.node, runs.moment"
 _NAMED = "SELECT id FROM nodes CROSS JOIN texts ON text = nodes.node WHERE instr(text, :name)"
+_HOUR = 3_600_000
 # The hour with the oldest run that a list has; hours count also runs that left a full day.
-_ENOUGH = """
+_ENOUGH = f"""
 SELECT ifnull(max(hour), 0) FROM (
     SELECT hour, sum(runs) OVER (ORDER BY hour DESC) AS number FROM hours
-    WHERE hour <= :until / 3600000 AND outcome IN (SELECT value FROM json_each(:kinds))
+    WHERE hour <= :until / {_HOUR} AND outcome IN (SELECT value FROM json_each(:kinds))
 ) WHERE number >= 2 * :limit
-"""
+"""  # noqa: S608
 _ORDERS = {
     "at": ("day", "at"),
     "node": ("(SELECT text FROM texts WHERE id = node)",),
@@ -167,29 +168,34 @@ def listed(
         "node = (SELECT id FROM texts WHERE text = :node)": asked.node,
         f"node IN ({_NAMED})": asked.name,
         f"node IN ({IDS.format(':nodes')})": names is not None,
-        # Of all nodes, no hour is read before those that have enough runs.
-        f"day * 24 + at / 3600000 >= ({_ENOUGH})": not asked.node
-        and not asked.name
-        and names is None,
     }
+    since = round((now - KEPT if asked.since is None else asked.since) * MILLI)
+    until = round((now + DAY if asked.until is None else asked.until) * MILLI)
+    kinds = json.dumps([kind for kind in Kind if asked.result in ("", kind.part)])
+    if not any(filters.values()):
+        # Of all nodes, no hour is read before those that have enough runs.
+        enough = {"until": until, "kinds": kinds, "limit": limit}
+        ((hour,),) = connection.execute(_ENOUGH, enough)
+        since = max(since, hour * _HOUR)
     # Days on which no run ended so are not searched.
     newest = (
-        "SELECT * FROM runs WHERE day IN (SELECT hour / 24 FROM hours"  # noqa: S608
-        " WHERE hour BETWEEN :since / 3600000 AND :until / 3600000"
+        "SELECT day, node, moment, at, profile FROM runs WHERE day IN (SELECT hour / 24 FROM hours"  # noqa: S608
+        f" WHERE hour BETWEEN :since / {_HOUR} AND :until / {_HOUR}"
         " AND outcome IN (SELECT value FROM json_each(:kinds)))"
         # The condition that most rows fail is the first.
         f"{''.join(f' AND {text}' for text, given in filters.items() if given)}"
-        " AND day * 86400000 + at >= :since AND day * 86400000 + at < :until"
+        " AND (day, at) >= (:since / 86400000, :since % 86400000)"
+        " AND (day, at) < (:until / 86400000, :until % 86400000)"
         f" AND profile IN ({OUTCOMES.format(':kinds')})"
         " ORDER BY day DESC, at DESC LIMIT :limit"
     )
     down = " DESC" if asked.down else ""
     order = ", ".join(f"{key}{down}" for key in _ORDERS[asked.order])
-    order += f", day DESC, at DESC, {_ORDERS['node'][0]}"
+    order += ", day DESC, at DESC, node"
     values = {
-        "since": round((now - KEPT if asked.since is None else asked.since) * MILLI),
-        "until": round((now + DAY if asked.until is None else asked.until) * MILLI),
-        "kinds": json.dumps([kind for kind in Kind if asked.result in ("", kind.part)]),
+        "since": since,
+        "until": until,
+        "kinds": kinds,
         "node": asked.node,
         "name": asked.name,
         "nodes": json.dumps(sorted(names or ())),
