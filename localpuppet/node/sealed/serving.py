@@ -37,12 +37,13 @@ class ValueMask:
     """Replaces opened values by the names of their keys."""
 
     def __init__(self) -> None:
-        self._secrets: tuple[tuple[bytes, bytes], ...] = ()
+        self._shown: dict[bytes, bytes] = {}
+        self._longest_first: tuple[bytes, ...] = ()
 
     def add(self, path: str, value: Json) -> None:
         """Mask all texts of a value from now on, as they are and as JSON has them."""
         shown = f"[sealed {path}]".encode()
-        known = dict(self._secrets)
+        known = dict(self._shown)
         for text in _texts(value):
             for line in (text, *map(str.strip, text.split("\n"))):
                 if len(line) >= MASKED:
@@ -50,20 +51,23 @@ class ValueMask:
                     known.setdefault(raw, shown)
                     quoted = json.dumps(line, ensure_ascii=False)[1:-1]
                     known.setdefault(quoted.encode("utf-8", "surrogateescape"), shown)
-        # A long text may contain a short one, and is replaced first.
-        self._secrets = tuple(sorted(known.items(), key=lambda pair: -len(pair[0])))
+        self._shown = known  # another thread reads it
 
     def hide(self, data: bytes) -> bytes:
         """Return data without opened values."""
-        for secret, shown in self._secrets:
+        known, order = self._shown, self._longest_first
+        if len(order) != len(known):
+            # A long text may contain a short one, and is replaced first.
+            self._longest_first = order = tuple(sorted(known, key=len, reverse=True))
+        for secret in order:
             if secret in data:
-                data = data.replace(secret, shown)
+                data = data.replace(secret, known[secret])
         return data
 
     def hide_in(self, directory: Path) -> list[Path]:
         """Mask the files of a record; return those that had an opened value."""
         changed = []
-        for path in directory.rglob("*") if self._secrets else ():
+        for path in directory.rglob("*") if self._shown else ():
             if path.is_symlink() or not path.is_file():
                 continue
             with disk_errors(path):
