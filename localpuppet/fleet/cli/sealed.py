@@ -136,12 +136,6 @@ class SealedClone:
         """What the newest verified release and this person vouch for."""
         return self.node.sealed_trust(self.directory)
 
-    def require_trust(
-        self, group: SealedGroup, given: Collection[str], *, holders: bool = False
-    ) -> None:
-        """Ask about the keys of a group that are not known; see `sealed_trust`."""
-        require_trust(self.trust, group, given, holders=holders)
-
     def last_number(self, path: str) -> int:
         """Return the highest number that a value had; 0 for a new one."""
         value = self.tree.value(path)
@@ -270,10 +264,9 @@ def group_line(group: SealedGroup) -> str:
 
 def show_keys(group: SealedGroup, names: Collection[str] | None = None) -> None:
     """Show the holders of a group with their keys, for a person to approve."""
-    for what, members in (("operator", group.operators), ("node", group.members)):
-        for one in members:
-            if names is None or not set(one.names).isdisjoint(names):
-                render.say(f"  + {what} {one.label} {one.recipient}", err=True)
+    for claim, one in zip(holders_of(group), group.everybody, strict=True):
+        if names is None or not set(one.names).isdisjoint(names):
+            render.say(f"  + {claim.text}", err=True)
 
 
 @command("set", exits={1: "you answered no"})
@@ -331,7 +324,7 @@ def set_command(
         made = [group]
     else:
         _refuse_other_rule(group, rule)
-        clone.require_trust(group, trusted)
+        require_trust(clone.trust, group, trusted)
     kind = ValueType(given_type or (before.type if before else ValueType.STRING))
     content = authoring.content_of(_read_value(), kind)
     value = authoring.set_value(clone.last_number(path), group, path, content, kind)
@@ -464,7 +457,7 @@ def edit_command(
     """
     value = clone.value(key, level)
     group = clone.tree.group_of(value)
-    clone.require_trust(group, trusted)
+    require_trust(clone.trust, group, trusted)
     clone.secret(group)
     before = clone.opener.content(value)
     content = authoring.content_of(_edited(before, value.key), value.type)

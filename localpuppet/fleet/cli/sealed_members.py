@@ -22,7 +22,7 @@ from localpuppet.fleet.cli.sealed import (
 )
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
-from localpuppet.node.cli.sealed_trust import trust_option
+from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.released import exposed
@@ -99,7 +99,7 @@ def reseal_command(
             render.say(f"  - {label}", err=True)
     if changed and approve(f"reseal {render.counted(len(changed), 'group')}"):
         for group, after in changed.items():
-            clone.require_trust(group, given["trusted"])
+            require_trust(clone.trust, group, given["trusted"])
             clone.trust.approve(after, {*holders_of(after)} - {*holders_of(group)})
         clone.write(changed.values())
     if as_json:
@@ -201,7 +201,7 @@ def revoke_command(
     if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
         return
     for group in groups:
-        clone.require_trust(group.without([name]), trusted, holders=True)
+        require_trust(clone.trust, group.without([name]), trusted, holders=True)
     present = [*clone.tree.values()]
     progress = render.observer(quiet=as_json, title="sealing")
     for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
