@@ -39,8 +39,16 @@ _COLUMNS = "node, at, request, caller, action, subject, decision, reason, times"
 _Row = tuple[Any, ...]
 _TEXTS = ("caller", "node", "action", "decision", "text")
 _ROLLOUT = re.compile(r"rollout (\d{8}T\d{6}Z-[0-9a-f]{4})\b")
-# The words of the buttons by the action of a policy; `runonce` without noop has no button.
-LABELS = {NEEDS[action]: action.label for action in Action} | {"runonce": "Run once"}
+# The words of the buttons by the action of a policy; the others have no button.
+LABELS = {NEEDS[action]: action.label for action in Action} | {
+    "capture": "Send the capture",
+    "catalog": "Send the catalog",
+    "compile": "Compile a catalog",
+    "deploy": "Assign a release",
+    "log": "Send a log",
+    "report": "Send a report",
+    "runonce": "Run once",
+}
 # Subjects of requests that are part of a rollout: they begin with its id.
 _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 

@@ -140,7 +140,8 @@ def releases(
         for app in tallies.keys() | (set() if asked.q else here.keys())
         if asked.name in app.lower()
     ]
-    rows.sort(key=lambda row: row.release)
+    # Of equal ones, the tag with the higher number is the newer one.
+    rows.sort(key=lambda row: tag_order(row.release), reverse=asked.down)
     rows.sort(key=lambda row: _key(row, asked.order), reverse=asked.down)
     return rows
 

@@ -154,7 +154,7 @@ def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: Test
     assert "its web/tags/r7 is bbbbbbbbbbbb; most nodes have aaaaaaaaaaaa" in overview
     assert "rolled back by root to web/tags/r7; its input names web/tags/r8" in overview
     assert 'class="card rolled-back"' in overview
-    (record, other) = json.loads(text(visitor, "/releases.json"))["releases"]
+    (other, record) = json.loads(text(visitor, "/releases.json"))["releases"]
     assert (record["count"], record["wrong_release"], other["count"]) == (9, 1, 0)
     assert text(visitor, "/releases.txt?name=r9") == ""
     assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
