@@ -234,7 +234,8 @@ def main() -> int:
         check=True,
     )
     sizes, lines = {}, {}
-    for path in filter(None, listed.stdout.split("\0")):
+    asked = arguments.files or ""
+    for path in (path for path in listed.stdout.split("\0") if path and path.startswith(asked)):
         if (ROOT / path).is_file() and Path(path).suffix in {".py", *KINDS}:
             text = (ROOT / path).read_text("utf-8")
             if path.endswith(".py"):
@@ -243,10 +244,9 @@ def main() -> int:
             if size:
                 sizes[path] = size
     if arguments.files is not None:
-        below = {path: size for path, size in sizes.items() if path.startswith(arguments.files)}
-        for path, size in sorted(below.items(), key=lambda item: -item[1].lines):
+        for path, size in sorted(sizes.items(), key=lambda item: -item[1].lines):
             print(f"{size.lines:>6} {path}")
-        print(f"{sum(size.lines for size in below.values()):>6} together")
+        print(f"{sum(size.lines for size in sizes.values()):>6} together")
         return 0
     for line in summarise(sizes):
         print(line)

@@ -66,7 +66,7 @@ def test_a_kind_above_its_maximum_is_named_and_recording_only_lowers_it() -> Non
 @pytest.mark.parametrize(
     "call",
     [
-        ("size.py", "--files"),
+        ("size.py", "--files", "localpuppet/base/"),
         ("formats.py", "--keys"),
     ],
     ids=" ".join,
