@@ -19,6 +19,7 @@ FEWEST = 250  # a smaller number shows that the patterns miss most
 LINE = (r" *(show )?localpuppet [a-z-]+( |$)", r" *(\S*[$#] )?localpuppet [a-z-]+( |$)")
 VALUE = "X"  # in place of a value in an f-string
 BLOCK = re.compile(r"^ *```(\S*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+QUOTES = re.compile(r"['`>]localpuppet\s")  # no other module quotes a command
 SHELL = ("", "console", "sh", "shell", "bash", "text")
 
 
@@ -46,6 +47,8 @@ def calls(path: str, text: str) -> Iterator[tuple[str, bool]]:
     """Yield each call that a file quotes or has as a line of code, and whether it is complete."""
     if path.endswith(".html"):
         text = re.sub(r"\{\{.*?\}\}", VALUE, text)
+    if path.endswith(".py") and not QUOTES.search(text):
+        return
     passages = [" ".join(one.split()) for one in literals(text)] if path.endswith(".py") else [text]
     for passage in passages:
         for quoted in QUOTED.findall(passage):
