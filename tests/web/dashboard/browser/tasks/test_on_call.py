@@ -3,15 +3,14 @@
 To type into a field counts as one click. Tests that change the site come last.
 """
 
-from collections.abc import Iterator
-
-import pytest
-
+from localpuppet.node.cli.command import user
+from tests.rigs.long import LONG
 from tests.rigs.waiting import wait_until
 from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite, code
 
 LB, DB, WEB = "lb01.example.com", "db01.example.com", "web01.example.com"
 FIND = ".find input"
+STATUS = ("main [role='status']", "rollout")
 
 
 def clicks(operator: Operator, number: int) -> None:
@@ -38,19 +37,25 @@ def test_the_full_message_takes_one_click(operator: Operator) -> None:
     clicks(operator, 1)
 
 
-def test_what_is_late_and_why_takes_no_click(operator: Operator) -> None:
+def test_what_is_late_behind_or_on_hold_and_why_takes_no_click(operator: Operator) -> None:
     operator.reads("#late", "bak01.example.com", "late since", "interval 30m", "site/tags/r1")
     operator.reads("#unresponsive", "mon01.example.com", "no agent since", "site/tags/r1")
-    operator.reads("#on-hold", "mon01.example.com", "the disk is replaced", "choria=alice")
+    operator.reads("#on-hold", "mon01.example.com", "the disk is replaced", "choria=alice", "since")
+    operator.reads("#releases", "site/tags/r2", "newest", "4 nodes", "in use since")
+    operator.reads("#releases", "site/tags/r1", "2 behind", "mon01.example.com", "last run")
     clicks(operator, 0)
 
 
-def test_who_did_what_takes_one_click(operator: Operator) -> None:
+def test_who_did_what_takes_one_click_and_on_a_node_two(operator: Operator) -> None:
     operator.click("main a[href='/audit']")
     operator.reads("tbody tr", "choria=alice", "Put on hold", "mon01", "the disk is replaced")
     rollout = ("choria=alice", "Start a rollout", "site/tags/r2 →", "and 1 more", "requests")
     operator.reads("tbody tr", *rollout)
     clicks(operator, 1)
+    operator.follow("db01.example.com")
+    operator.follow("accepted and refused")
+    operator.reads("tbody tr", f"local={user()}", "Put on hold", "checked by hand")
+    clicks(operator, 2)
 
 
 def test_what_happened_on_a_node_on_a_day_takes_two_clicks(operator: Operator) -> None:
@@ -60,6 +65,12 @@ def test_what_happened_on_a_node_on_a_day_takes_two_clicks(operator: Operator) -
     operator.reads("h1", "Runs", DB)
     operator.reads("#list", "failed Exec[", "changed File[", "/rollout/", "site/tags/r1")
     clicks(operator, 2)
+    operator.follow("Nodes")
+    operator.follow("web02.example.com")
+    operator.follow("changed only")
+    operator.reads("h1", "Runs", "changed", "web02.example.com")
+    operator.reads("#list tbody tr", "corrected File[", "web.conf", "trigger from alice")
+    clicks(operator, 3)
 
 
 def test_which_nodes_changed_a_file_takes_one_search(operator: Operator, site: SmallSite) -> None:
@@ -93,24 +104,74 @@ def test_what_a_release_does_to_the_balancers_takes_two_clicks(operator: Operato
     clicks(operator, 2)
 
 
-def test_a_hold_with_a_reason_takes_four_clicks_and_its_end_two(
+def test_nodes_on_an_old_release_take_one_click(operator: Operator) -> None:
+    operator.follow("older than site/tags/r2")
+    operator.reads("h1", "older than site/tags/r2")
+    assert operator.clicks == 1
+    operator.reads("#list", "1 to 2 of 2", "mon01.example.com", "site/tags/r1")
+    operator.begins()
+    operator.follow("Nodes")
+    operator.types("input[name='older']", "r2")
+    operator.follow("Show")
+    operator.reads("h1", "older than r2")
+    operator.reads("#list", "1 to 2 of 2", "mon01.example.com", "site/tags/r1")
+
+
+def test_the_result_of_a_rollout_on_each_node_takes_two_clicks(operator: Operator) -> None:
+    operator.follow("Rollouts")
+    operator.click("tbody a")
+    operator.reads("#rollout", "done", "2 nodes may fail", "choria=alice")
+    for name in ("web01", "web02"):
+        operator.reads(f"[id='run-1-{name}.example.com']", "done", "changed")
+    operator.reads("[id='run-1-db01.example.com']", "failed", "1 resource failed")
+    operator.reads("[id='run-1-lb01.example.com']", "failed", "Could not find class")
+    assert operator.clicks == 2
+
+
+def test_runs_and_changes_take_one_click_and_drift_and_the_map_two(operator: Operator) -> None:
+    operator.click("#strip rect.failed")
+    operator.reads("h1", "Runs")
+    operator.reads("#list", "lb01.example.com", "compile failed", "Could not find class")
+    operator.begins()
+    operator.follow("All runs")
+    operator.reads("tbody tr", "web02.example.com", "corrected File[", "web.conf", "web.pp:3")
+    operator.reads("tbody tr", "db01.example.com", "failed Exec[", "changed File[", "db.conf")
+    operator.begins()
+    operator.follow("Activity")
+    operator.follow("Drift")
+    operator.reads("tbody tr", "File[", "web.conf", "web02.example.com")
+    clicks(operator, 2)
+    operator.follow("Nodes")
+    operator.follow("Map")
+    operator.reads("section[aria-label='db']", "1 failed")
+    operator.click("a.cell.failed[title^='db01']")
+    operator.reads("h1", "db01")
+    assert operator.clicks == 3
+
+
+def test_two_nodes_are_put_on_hold_and_released_with_one_confirmation_each(
     operator: Operator, site: SmallSite
 ) -> None:
-    operator.click(f"#failed a[href='/nodes/{DB}']")
+    web = ("web01.example.com", "web02.example.com")
+    operator.follow("Nodes")
+    for name in web:
+        operator.click(f"input[value='{name}']")
     operator.follow("Put on hold")
-    operator.types("#message", "the database is migrated")
+    operator.reads("main", "These 2 nodes, and no others", *web)
+    operator.types("#message", "the rack moves")
     operator.click("button.do")
-    operator.reads("main table", DB, "accepted")
-    assert site.member("db01").holds() == ["the database is migrated"]
-    assert operator.clicks == 4
+    operator.reads("main table", *web)
+    assert operator.clicks == 6
+    holds = [site.member(name).holds() for name in ("web01", "web02")]
+    assert holds == [["the rack moves"]] * 2
     operator.follow("End these holds")
     operator.click("button.do")
-    operator.reads("main table", DB, "accepted")
-    assert site.member("db01").holds() == []
-    clicks(operator, 6)
+    operator.reads("main table", *web)
+    assert [site.member(name).holds() for name in ("web01", "web02")] == [[], []]
+    clicks(operator, 8)
     operator.click("main a[href='/audit']")
-    operator.reads("tbody tr", "choria=alice", "Put on hold", "the database is migrated", "db01")
-    operator.reads("tbody tr", "choria=alice", "End own hold", "db01")
+    operator.reads("tbody tr", "choria=alice", "Put on hold", "the rack moves", "web01")
+    operator.reads("tbody tr", "choria=alice", "End own hold", "web01")
 
 
 def test_a_noop_run_takes_three_clicks(operator: Operator, site: SmallSite) -> None:
@@ -124,36 +185,83 @@ def test_a_noop_run_takes_three_clicks(operator: Operator, site: SmallSite) -> N
     wait_until(lambda: len(member.node.runs()) > before, lambda: f"{member} has no new run")
 
 
-@pytest.fixture
-def waiting(site: SmallSite) -> Iterator[str]:
-    """Run a rollout from a terminal that waits for its check; return its id."""
-    gate = site.alice.node.write("gate", "")
-    check = f"/bin/sh -c 'while [ -e {gate} ]; do sleep 0.05; done'"
-    words = (f"{WEB},web02.example.com", "--order", "none", "--canary", "1", "--check", check)
-    controller = site.alice.node.start("rollout", "run", *words)
-    yield "rollout"
-    gate.unlink(missing_ok=True)
-    site.alice.node.finish(controller)
-
-
-@pytest.mark.usefixtures("waiting")
-def test_why_a_rollout_waits_and_who_stopped_it_take_one_click_each(
+def test_why_a_rollout_waits_takes_one_click_and_a_command_two(
     operator: Operator, site: SmallSite
 ) -> None:
-    operator.click("#rollouts a")
-    operator.reads("#rollout", "running")
-    operator.reads("main", "being checked")
-    clicks(operator, 1)
-    site.alice.does("rollout", "pause")
-    operator.click("#rollouts a")
-    operator.reads("main", "paused by choria=alice")
-    clicks(operator, 1)
-    site.alice.does("rollout", "stop")
+    """A rollout of a terminal waits for its check; the tests from here on add runs and rollouts."""
+    gate = site.alice.node.write("gate", "")
+    names = "web01.example.com,web02.example.com"
+    check = f"/bin/sh -c 'while [ -e {gate} ]; do sleep 0.05; done'"
+    options = ("--order", "none", "--canary", "1", "--check", check)
+    controller = site.alice.node.start("rollout", "run", names, *options)
+
+    def shows(*words: str) -> None:
+        operator.begins()
+        operator.click("#rollouts a")
+        operator.reads("main", *words)
+
+    def commands(label: str) -> None:
+        operator.follow(label)
+        assert operator.clicks == 2
+        operator.click("button.do")
+        operator.reads(*(("#rollout", "choria") if label == "Resume" else STATUS))
+
+    shows("running", "being checked")
+    controller.kill()
+    site.alice.node.finish(controller)
+    shows("interrupted", "to resume it")
+    commands("Resume")
+    shows("running", "being checked")
+    commands("Pause")
+    shows("Decisions", "paused by choria=alice")
+    gate.unlink()
+    shows("paused", "1 done")
+    commands("Stop")
+    operator.follow("Rollouts")
+    operator.reads("tbody tr", "2 nodes: stopped", "web01.example.com and 1 more", "1 not reached")
+    operator.begins()
     operator.click("main a[href='/audit']")
     operator.reads(
         "tbody tr", "Start a rollout", "paused by choria=alice", "stopped by choria=alice"
     )
     clicks(operator, 1)
+
+
+def test_nodes_that_match_a_query_run_after_one_confirmation(
+    operator: Operator, site: SmallSite
+) -> None:
+    members = [site.member("web01"), site.member("web02")]
+    before = [member.node.runs() for member in members]
+    operator.follow("Nodes")
+    operator.types("#q", "role=web")
+    operator.follow("Show")
+    operator.click("input[name='all']")
+    operator.follow("Trigger a run")
+    operator.reads("main", "These 2 nodes, and no others", "web01.example.com")
+    assert operator.clicks == 5
+    operator.click("button.do")
+    for member in members:
+        operator.reads("main table tr", str(member.name), "sent")
+    wait_until(
+        lambda: all(
+            len(member.node.runs()) > len(runs)
+            for member, runs in zip(members, before, strict=True)
+        ),
+        lambda: f"{members} have no new run",
+    )
+
+
+def test_starting_a_rollout_takes_one_click_and_a_confirmation(
+    operator: Operator, site: SmallSite
+) -> None:
+    site.returns("mon01", "bak01")
+    operator.follow("roll out to nodes behind")
+    operator.reads("main", "Group 1: bak01.example.com, mon01.example.com.", "1 canary in each")
+    assert operator.clicks == 1
+    operator.click("button.do")
+    operator.reads("#rollout", "done", "1 canary in each group", "choria=alice")
+    operator.reads("#rollout", "site/tags/r1 2 nodes, compare", "→ site/tags/r2")
+    operator.reads("#group-1", "2 done")
 
 
 def test_the_change_that_broke_a_node_takes_one_click_also_after_a_later_release(
@@ -191,3 +299,17 @@ def test_a_rollout_is_started_and_seen_with_three_clicks_and_typing(
     operator.click("button.do")
     operator.reads("#rollout", "done", "→ site/tags/r4", "choria=alice")
     clicks(operator, 4)
+
+
+@LONG
+def test_a_rollout_that_is_refused_is_seen_as_refused_with_its_reason(
+    operator: Operator, site: SmallSite
+) -> None:
+    site.member("mon01").kill()
+    operator.follow("Start a rollout")
+    operator.types("#query", "role=mon")
+    operator.follow("Show the plan")
+    operator.click("button.do")
+    operator.reads("#rollout", "not ready", "mon01.example.com")
+    operator.begins()
+    operator.reads("#rollouts", "not ready", "mon01.example.com")
