@@ -74,6 +74,7 @@ SECTIONS = {
         "keys": "fleet.cli.keys",
         "policy": "fleet.cli.joining",
         "units": "node.cli.node_setup",
+        "notify": "web.cli.notify",
         "web": "web.cli.web",
     },
 }
@@ -151,6 +152,10 @@ def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
         from localpuppet.web.web_settings import web_settings
 
         readers.append(web_settings)
+    if "notify" in keys:
+        from localpuppet.web.notify.routing import notify_settings
+
+        readers.append(notify_settings)
     return readers
 
 

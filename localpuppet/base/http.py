@@ -125,9 +125,10 @@ class HttpRoute(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request without a body.
+    """A request.
 
     Attributes:
+        body: Sent with its length; it allows no redirects.
         token: Sent as `Authorization: Bearer …`; empty for none.
         token_url: A URL of the only origin that receives the token.
         redirects: How many redirects to follow.
@@ -136,6 +137,7 @@ class HttpRequest:
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
     token_url: str = ""
     redirects: int = 0
@@ -233,7 +235,7 @@ class HttpClient:
                 headers |= request.headers
                 with _network_errors(deadline):
                     wire = self._connect(target, deadline, stack)
-                    answer = wire.ask(request.method, target.path, headers, stack)
+                    answer = wire.ask(request.method, target.path, headers, stack, request.body)
                 location = answer.headers.get("Location")
                 if not request.redirects or answer.status not in _REDIRECTS or not location:
                     answer.url = url
@@ -339,11 +341,18 @@ class _Wire(io.RawIOBase):
         self._line = line
         self._deadline = deadline
 
-    def ask(self, method: str, path: str, headers: dict[str, str], stack: ExitStack) -> HttpAnswer:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        stack: ExitStack,
+        body: bytes = b"",
+    ) -> HttpAnswer:
         """Return the answer to a request."""
         speaker = http.client.HTTPConnection(headers["Host"])
         speaker.sock = self
-        speaker.request(method, path, headers={**_HEADERS, **headers})
+        speaker.request(method, path, body or None, headers={**_HEADERS, **headers})
         return HttpAnswer(stack.enter_context(speaker.getresponse()), self._deadline)
 
     def sendall(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.kept_catalogs import NodeCatalog
+    from localpuppet.fleet.leases.lease import Leases
     from localpuppet.node.app import NodeApp
     from localpuppet.web.access.rules import AccessRule, Ends, Visitor
     from localpuppet.web.access.serving import ListenAddress
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.releases import StagedReleases
     from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
+    from localpuppet.web.dashboard.rollouts import Rollouts
+    from localpuppet.web.notify.notifier import Notifier
     from localpuppet.web.puppetdb.catalogs import CatalogSource
     from localpuppet.web.puppetdb.report_views import ReportViews
 
@@ -68,10 +71,12 @@ class WebOptions(Value):
         listen: Address and port of the dashboard; `None` for no dashboard.
         puppetdb: Address and port of the API; `None` for no API.
         actions: Whether the dashboard's actions are enabled, in the signer's name.
+        notify: Whether the channels of `notify:` get messages.
         site: The file of the site whose plan is shown; `None` for the inventory's.
     """
 
     listen: str | None
+    notify: bool = False
     puppetdb: str | None = None
     actions: bool = False
     site: "Path | None" = None
@@ -209,6 +214,77 @@ class WebApp:
             return log_reply(directory, status)
         return to_record(report_reply(directory, status))
 
+    @cached_property
+    def rollouts(self) -> "Rollouts":
+        """The rollouts that this machine knows."""
+        from localpuppet.rollout.app import RolloutApp
+        from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
+        from localpuppet.web.dashboard.rollouts import Rollouts
+
+        known = RolloutApp(self.node)
+        return Rollouts(known.journals, RemoteRollouts(known.checkpoints), self.memory)
+
+    def notifier(self) -> "Notifier":
+        """Return what tells channels what goes wrong.
+
+        Raises:
+            InvalidInputError: The settings name no channel.
+        """
+        from random import SystemRandom
+        from uuid import uuid4
+
+        from localpuppet.web.dashboard.inventory_questions import Inventory
+        from localpuppet.web.notify.notice_ledger import FILE as LEDGER
+        from localpuppet.web.notify.notice_ledger import NoticeLedger
+        from localpuppet.web.notify.notifier import Election, FleetSight, Notifier
+        from localpuppet.web.notify.routing import notify_settings
+
+        node, fleet = self.node, self.fleet
+        settings = node.section(notify_settings)
+        if not settings.channels:
+            raise InvalidInputError(
+                "names no channel", where=f"{node.settings.root / FILE}: notify.channels"
+            )
+        session = str(uuid4())
+
+        async def leases() -> "Leases":
+            kv = await self.feeder.store()
+            return fleet.leases(kv, holder=fleet.signer.name, session=session)
+
+        return Notifier(
+            settings,
+            FleetSight(
+                fleet=self.feeder.fleet,
+                memory=self.memory,
+                rollouts=self.rollouts.rows,
+                certificates=self._certificate_ends,
+                names=Inventory(self.view, fleet.entries.ask).names,
+            ),
+            NoticeLedger(
+                node.settings.state / LEDGER,
+                settings.fleet,
+                settings.dashboard,
+                SystemRandom().random,
+            ),
+            Election(leases) if fleet.settings.bus.named else None,
+            root=node.settings.root,
+            metrics=node.settings.metrics,
+            clock=node.clock,
+            log=self.log,
+        )
+
+    def _certificate_ends(self) -> "Mapping[str, float]":
+        """Return when the certificates of this machine end, by file."""
+        from localpuppet.fleet.trust.authority import read_certificate
+
+        identity, web = self.fleet.peers.identity, self.node.section(web_settings)
+        files = (identity.ca, identity.certificate, web.certificate)
+        ends = {}
+        for file in filter(None, files):
+            with suppress(InvalidInputError):  # other parts report it
+                ends[str(file)] = read_certificate(file).not_valid_after_utc.timestamp()
+        return ends
+
     def staged(self) -> "StagedReleases":
         """Return the staged releases of this machine."""
         from localpuppet.node.releases.staged_records import StagedRecords
@@ -268,6 +344,7 @@ class WebApp:
 
         share_heap()
         leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., Any]]]()
+        notifier = self.notifier() if options.notify else None
         # All settings are checked, and all ports are taken, before anything is served.
         if options.puppetdb is not None:
             place = ListenAddress.parse(options.puppetdb, option="--puppetdb")
@@ -290,6 +367,12 @@ class WebApp:
                 gc.freeze()
                 gc.enable()
                 group.create_task(self.feeder.run(leave))
+                if options.notify or options.listen is not None:
+                    stir, rollouts = self.feeder.fleet.stir, self.rollouts
+                    group.create_task(rollouts.watch(stir, leave))
+                    group.create_task(rollouts.elsewhere.follow(self.feeder.store, stir, leave))
+                if notifier is not None:
+                    group.create_task(notifier.run(leave))
                 opened(WebAddresses(**addresses))
 
     async def _serve_dashboard(
@@ -304,26 +387,22 @@ class WebApp:
     ) -> dict[str, str]:
         # The API, which is served already, answers meanwhile.
         await asyncio.to_thread(import_module, "localpuppet.web.dashboard.pages")
-        from localpuppet.rollout.app import RolloutApp
         from localpuppet.rollout.svg import draw_svg
         from localpuppet.web.access.serving import serve
         from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.live import Live
         from localpuppet.web.dashboard.pages import application
-        from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
-        from localpuppet.web.dashboard.rollouts import Rollouts
         from localpuppet.web.dashboard.signing_actor import SigningActor
         from localpuppet.web.dashboard.view_context import ViewContext
 
         way = way_in(listening[0].getsockname()[1])
-        heard, store, rollouts = self.feeder.fleet, self.feeder.store, RolloutApp(self.node)
-        journals, elsewhere = rollouts.journals, RemoteRollouts(rollouts.checkpoints)
+        heard, store = self.feeder.fleet, self.feeder.store
         parts = ViewContext(
             fleet=heard,
             memory=self.memory,
             inventory=Inventory(self.view, self.fleet.entries.ask, site=site),
             staged=self.staged(),
-            rollouts=Rollouts(journals, elsewhere, self.memory),
+            rollouts=self.rollouts,
             reports=self.reports,
             live=Live(heard.changes, leave),
             door=way.door,
@@ -332,11 +411,9 @@ class WebApp:
             draw=draw_svg,
             entrance=way.entrance,
             reads_code=way.reads_code,
-            actor=SigningActor(self.fleet, store, journals) if actions else None,
+            actor=SigningActor(self.fleet, store, self.rollouts.journals) if actions else None,
             previews=self.previews() if actions else None,
         )
-        group.create_task(parts.rollouts.watch(heard.stir, leave))
-        group.create_task(elsewhere.follow(store, heard.stir, leave))
         group.create_task(serve(application(parts), listening, leave, tls=way.tls))
         return {"dashboard": way.door.url, "link": way.link()}
 

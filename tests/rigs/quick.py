@@ -28,6 +28,7 @@ NEEDS = {
     "puppet": {"puppet_probe", "bench"},
     "server": {
         *("EtcdServer", "NatsServer", "etcd_cluster", "nats_cluster", "ServerEngine"),
+        "Alertmanager",
         *("engine=etcd", "engine=nats", "engine=nats-debian", "served", "driver"),
         *("lossy=etcd", "lossy=nats", "lossy=nats-debian"),
         *("browser/", "platforms/", "scenarios/"),

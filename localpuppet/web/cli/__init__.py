@@ -1,4 +1,4 @@
-"""The command that starts the dashboard.
+"""The commands of the dashboard and of notifications.
 
-verbs: `web`.
+verbs: `notify`, `web`.
 """

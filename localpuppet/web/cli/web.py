@@ -33,7 +33,8 @@ PUPPETDB = "127.0.0.1:8080"
     is_flag=False,
     flag_value=PUPPETDB,
 )
-@flag("--no-dashboard", "Serve only the API of --puppetdb.")
+@flag("--notify", "Tell the channels of 'notify:' what goes wrong in the fleet.")
+@flag("--no-dashboard", "Serve no dashboard: only --puppetdb and --notify.")
 @flag("--open opens", "Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
@@ -57,6 +58,8 @@ def web_command(
     On loopback, they need to be root, the user of this process, or one in web.puppetdb.users.
     Elsewhere they use TLS, with a certificate whose name is in web.puppetdb.names.
 
+    With --notify, it tells the channels of 'notify:' what goes wrong, and when it is over.
+
     Examples:
       localpuppet web                        print a link, valid once
       localpuppet web --open                 and open it in a browser
@@ -66,15 +69,18 @@ def web_command(
       localpuppet web --puppetdb             with PuppetDB's API at port 8080
       localpuppet web --puppetdb 0.0.0.0:8081 --no-dashboard
                                              only the API, over TLS
+      localpuppet web --notify --no-dashboard
+                                             only notifications
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.service_log import ServiceLog
     from localpuppet.fleet.app import FleetApp, run
     from localpuppet.web.app import WebAddresses, WebApp, WebOptions, opening
 
-    if no_dashboard and (options["puppetdb"] is None or opens or options["actions"]):
+    serves = options["notify"] or options["puppetdb"] is not None
+    if no_dashboard and (not serves or opens or options["actions"]):
         raise InvalidInputError(
-            "requires --puppetdb, and no --open or --actions", where="--no-dashboard"
+            "requires --puppetdb or --notify, and no --open or --actions", where="--no-dashboard"
         )
     fleet, log = FleetApp(node), ServiceLog(node.clock, debug=False)
     with opening(node) as open_:
@@ -90,6 +96,8 @@ def web_command(
                     f"dashboard at {addresses.dashboard}, for certificates of the people in"
                     " web.people"
                 )
+            if options["notify"]:
+                render.emit("notifications are on: 'localpuppet notify test --list' shows channels")
             if addresses.puppetdb:
                 render.emit(f"PuppetDB API at {addresses.puppetdb}")
             if opens and not open_(addresses.link or addresses.dashboard):

@@ -96,6 +96,7 @@ class Fleet:
         verified: Set as soon as the entries of a first listing are verified and written.
         missing_days: Of how many of the last days the history is not complete yet; `None` if the
             bus denies reading it.
+        failing_channels: Why channels of notifications do not take messages, by name.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Fleet:
         self.is_full = False
         self.missing_days: int | None = 0
         self.has_no_bus = False
+        self.failing_channels: Mapping[str, str] = {}
 
     def take(self, change: Change) -> None:
         """Apply a change."""

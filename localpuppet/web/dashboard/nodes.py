@@ -82,7 +82,7 @@ _ORDERS = {
     "failing_since": "ifnull(failing_since, 9e999)",
     "finished_at": "ifnull(finished_at, 0)",
 }
-_CONCERNS = {
+CONCERNS = {
     LATE: "late_from < :now",
     WRONG_RELEASE: "node IN (SELECT node FROM wrong)",
     ROLLED_BACK: "back",
@@ -92,10 +92,10 @@ _CONCERNS = {
 _ATTENTION = {
     UNRESPONSIVE: (f"state = '{UNRESPONSIVE}'", "node"),
     NOT_TRUSTED: (f"state = '{NOT_TRUSTED}'", "node"),
-    LATE: (_CONCERNS[LATE], "finished_at, node"),
+    LATE: (CONCERNS[LATE], "finished_at, node"),
     ON_HOLD: ("held AND by_person", "free_at, node"),
     ROLLED_BACK: ("back", "node"),
-    WRONG_RELEASE: (_CONCERNS[WRONG_RELEASE], "node"),
+    WRONG_RELEASE: (CONCERNS[WRONG_RELEASE], "node"),
 }
 # Each release once: without the limit, SQLite calls the function for each node.
 _OLDER = (
@@ -231,7 +231,7 @@ def selected(asked: ListQuery, names: Names, *, now: float) -> tuple[str, Values
         "release = :release": asked.release,
         f"finished_at IS NOT NULL AND release IN ({_OLDER})": asked.older,
         "failure_cause = :failure_cause": asked.failure_cause,
-        _CONCERNS.get(asked.is_, "state = :is_"): asked.is_,
+        CONCERNS.get(asked.is_, "state = :is_"): asked.is_,
     }
     values: Values = {key: getattr(asked, key) for key in ("name", "release", "older", "is_")}
     values |= {"failure_cause": asked.failure_cause, "outcome": asked.outcome, "now": now}

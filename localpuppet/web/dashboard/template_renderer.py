@@ -86,6 +86,7 @@ class TemplateRenderer:
             "missing_days": fleet.missing_days,
             "unnamed": fleet.has_no_bus,
             "unseen": self.unseen,
+            "failing_channels": fleet.failing_channels,
         }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)

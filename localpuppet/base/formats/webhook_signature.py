@@ -1,0 +1,39 @@
+"""Signatures of webhooks, as Standard Webhooks has them: HMAC-SHA256 over ID.TIMESTAMP.BODY.
+
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+from localpuppet.base.errors import InvalidInputError
+
+PREFIX = "whsec_"
+SHORTEST, LONGEST = 24, 64  # bytes of a secret
+
+
+def parse_webhook_secret(text: str, *, where: str) -> bytes:
+    """Return the bytes of a secret `whsec_BASE64`.
+
+    Raises:
+        InvalidInputError: It has another form or length; the text is not repeated.
+    """
+    try:
+        secret = base64.b64decode(text.strip().removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if not text.startswith(PREFIX) or not SHORTEST <= len(secret) <= LONGEST:
+        raise InvalidInputError(
+            f"is no secret {PREFIX}BASE64 of {SHORTEST} to {LONGEST} bytes",
+            where=where,
+            hint=f'echo "{PREFIX}$(openssl rand -base64 32)"',
+        ) from None
+    return secret
+
+
+def sign_webhook(secret: bytes, identifier: str, timestamp: int, body: bytes) -> str:
+    """Return the value of the header `webhook-signature`."""
+    text = f"{identifier}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(secret, text, hashlib.sha256)).decode()

@@ -1,0 +1,8 @@
+"""Notifications: what goes wrong in the fleet becomes incidents, which are sent to channels.
+
+    conditions (SQL) -> incidents (decides) -> notice_ledger (durable) -> notifier -> channels
+
+acts: `channels`, `notifier`, `notice_ledger`.
+decides: `routing`, `wording`.
+private: `conditions`, `incidents`.
+"""

@@ -1,0 +1,224 @@
+"""Channels: how a message, or what is open, gets to a webhook, a chat, Alertmanager or a mailbox.
+
+- URLs and tokens are secrets. They are read from private files for each message, so a new one needs
+  no restart, and no error repeats them.
+- No redirect is followed, and http leads to this machine only.
+- Each exchange has `DEADLINE` seconds, from the name lookup to the last byte.
+"""
+
+import json
+import smtplib
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import formatdate
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.converter import to_record
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
+from localpuppet.base.http import Deadline, HttpClient, HttpError, HttpRequest, HttpRoute
+from localpuppet.base.machine.anchors import tls_context
+from localpuppet.fleet.trust.key_files import read_private
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, is_loopback, secret_path
+from localpuppet.web.notify.wording import IncidentText, Notice, chat_text
+
+DEADLINE = 15.0
+# Seconds after which Alertmanager ends an alert that is not sent again.
+ALERT_LASTS = 300.0
+SMTPS = 465
+
+
+class ChannelError(Exception):
+    """A channel did not take a message; the text is one line without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel that takes messages.
+
+    Attributes:
+        root: The directory of the settings, from which paths start.
+    """
+
+    settings: ChannelSettings
+    root: Path
+
+    def send(self, notice: Notice, *, now: float) -> None:
+        """Send a message; it waits for the network, so it needs a thread.
+
+        Args:
+            now: Seconds since 1970, for the signature.
+
+        Raises:
+            ChannelError: The channel did not take it.
+        """
+        with _channel_errors():
+            self._send(notice, now)
+
+    def _send(self, notice: Notice, now: float) -> None:
+        kind = self.settings.type
+        if kind is ChannelType.WEBHOOK:
+            body = json.dumps(to_record(notice)).encode()
+            secret = parse_webhook_secret(self._secret("secret_file"), where="secret_file")
+            signature = sign_webhook(secret, notice.id, int(now), body)
+            headers = {"webhook-id": notice.id, "webhook-timestamp": str(int(now))}
+            self._post(body, {**headers, "webhook-signature": signature})
+        elif kind is ChannelType.SLACK:
+            self._post(json.dumps({"text": chat_text(notice)}).encode())
+        elif kind is ChannelType.MAIL:
+            self._mail(mail_of(notice, self.settings))
+        elif kind is ChannelType.ALERTMANAGER:
+            self.alert(notice.incidents, fleet=notice.fleet, now=now)
+        else:
+            self.beat()
+
+    def alert(self, incidents: Iterable[IncidentText], *, fleet: str, now: float) -> None:
+        """Tell Alertmanager what is open, and what was closed lately; see `send`."""
+        alerts = [_alert(one, fleet, now) for one in incidents]
+        if alerts:
+            token = self._secret("token_file") if self.settings.token_file else ""
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            self._post(json.dumps(alerts).encode(), headers, path="/api/v2/alerts")
+
+    def beat(self) -> None:
+        """Call the URL of a heartbeat; see `send`."""
+        self._post(b"")
+
+    def _secret(self, key: str) -> str:
+        file: Path = getattr(self.settings, key)
+        try:
+            text = read_private(secret_path(file, self.root)).decode("ascii").strip()
+        except UnicodeDecodeError:
+            text = ""
+        except InvalidInputError as error:
+            raise ChannelError(f"{key}: {error.what}") from None
+        if not text or not text.isprintable():
+            raise ChannelError(f"{key}: is no line of ASCII characters")
+        return text
+
+    def _post(
+        self, body: bytes, headers: Mapping[str, str] | None = None, *, path: str = ""
+    ) -> None:
+        with _channel_errors():
+            url = self._secret("url_file").removesuffix("/" if path else "") + path
+            plain = is_loopback(urlsplit(url).hostname or "")
+            client = HttpClient(HttpRoute(ca=self._ca, plain=plain))
+            request = HttpRequest(
+                url=url,
+                method="POST",
+                headers={"Content-Type": "application/json", **(headers or {})},
+                body=body,
+            )
+            with client.open(request, Deadline(DEADLINE)) as answer:
+                status = answer.status
+        if status // 100 == 3:
+            raise ChannelError(f"answered {status}: redirects are not followed")
+        if status // 100 != 2:
+            raise ChannelError(f"answered {status}")
+
+    @property
+    def _ca(self) -> Path | None:
+        return None if self.settings.ca is None else self.root / self.settings.ca
+
+    def _mail(self, message: EmailMessage) -> None:
+        host, _, port = self.settings.server.rpartition(":")
+        host, deadline = host.strip("[]"), Deadline(DEADLINE)
+        context = tls_context(self._ca)
+        timer = threading.Timer(DEADLINE, deadline.end)  # against one byte now and then
+        timer.daemon = True
+        with ExitStack() as stack:
+            timer.start()
+            stack.callback(timer.cancel)
+            server: _WatchedSmtp = _WatchedSmtp(timeout=DEADLINE)
+            if int(port) == SMTPS:
+                server = _WatchedSmtps(timeout=DEADLINE, context=context)
+            server.deadline = deadline
+            stack.callback(server.close)
+            server._host = host  # type: ignore[attr-defined]  # the name in TLS
+            server.connect(host, int(port))
+            if int(port) != SMTPS and not is_loopback(host):
+                server.starttls(context=context)
+            if self.settings.user:
+                server.login(self.settings.user, self._secret("password_file"))
+            server.send_message(message, self.settings.sender, self.settings.to)
+
+
+class _WatchedSmtp(smtplib.SMTP):
+    """A connection that a deadline can interrupt, also while it waits for the greeting."""
+
+    deadline: Deadline
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        line: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
+        self.deadline.watch(line)
+        return line
+
+
+class _WatchedSmtps(_WatchedSmtp, smtplib.SMTP_SSL):
+    """The same with TLS from the first byte."""
+
+
+@contextmanager
+def _channel_errors() -> Iterator[None]:
+    """Raise what goes wrong with a channel as `ChannelError`, without what a server answered."""
+    try:
+        yield
+    except smtplib.SMTPResponseException as error:
+        raise ChannelError(f"the mail server answered {error.smtp_code}") from None
+    except smtplib.SMTPRecipientsRefused:
+        raise ChannelError("the mail server refused all recipients") from None
+    except smtplib.SMTPException as error:
+        raise ChannelError(f"the mail server failed: {type(error).__name__}") from None
+    except ssl.SSLError as error:
+        raise ChannelError(f"TLS failed: {one_line(error.reason or 'unknown')}") from None
+    except HttpError as error:
+        raise ChannelError(str(error)) from None
+    except LocalpuppetError as error:
+        raise ChannelError(error.what) from None  # its place would be the URL
+    except OSError as error:
+        raise ChannelError(one_line(error.strerror or type(error).__name__)) from None
+
+
+def mail_of(notice: Notice, settings: ChannelSettings) -> EmailMessage:
+    """Return a message as mail; a header cannot have a line break.
+
+    The messages of an incident are one thread.
+    """
+    domain = settings.sender.rpartition("@")[2]
+    mail = EmailMessage()
+    mail["Subject"] = one_line(f"[{notice.fleet}] {notice.title}")
+    mail["From"] = settings.sender
+    mail["To"] = ", ".join(settings.to)
+    mail["Date"] = formatdate(notice.at)
+    mail["Message-ID"] = f"<{notice.id}@{domain}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    if len(notice.incidents) == 1:
+        mail["References"] = f"<incident.{notice.incidents[0].id}@{domain}>"
+    mail.set_content(notice.plain)
+    return mail
+
+
+def _alert(text: IncidentText, fleet: str, now: float) -> Mapping[str, object]:
+    """Return an incident as an alert of Alertmanager; its labels say which incident it is."""
+    end = now + ALERT_LASTS if text.closed_at is None else text.closed_at
+    annotations = {
+        "summary": text.title,
+        "description": text.detail,
+        "nodes": text.named,
+        "severity": text.severity,
+    }
+    alert = {
+        "labels": {"cause": text.cause, "release": text.release, "fleet": fleet},
+        "annotations": {key: value for key, value in annotations.items() if value},
+        "startsAt": show_epoch(text.opened_at),
+        "endsAt": show_epoch(end),
+    }
+    return {**alert, "generatorURL": text.url} if text.url else alert

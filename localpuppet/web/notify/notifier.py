@@ -1,0 +1,303 @@
+"""Looks at the fleet, decides what to tell, and tells it, for as long as the dashboard runs.
+
+- A lease elects one sender. Another process with the same settings decides the same, and sends
+  nothing; when it takes over, it sends what it decided since shortly before. If the bus is
+  unreachable, the last holder continues: it alone reports that.
+- A channel that fails delays no other one. What fails is in the log, on the dashboard, and in the
+  metrics.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableError
+from localpuppet.base.formats.prometheus import show_samples
+from localpuppet.base.machine.files import write_durably
+from localpuppet.base.machine.ports import Clock, Log
+from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.leases.lease import HeldLease, Leases
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.rollouts import RolloutRow
+from localpuppet.web.notify import conditions
+from localpuppet.web.notify.channels import Channel, ChannelError
+from localpuppet.web.notify.incidents import KEPT, Condition, Incident, decide, freeze
+from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger
+from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
+from localpuppet.web.notify.wording import IncidentText
+
+LEASE, TTL = "notify", 30.0
+_HELP = {
+    "localpuppet_notify_look_timestamp_seconds": "When the fleet was last looked at.",
+    "localpuppet_notify_sender": "Whether this process sends messages.",
+    "localpuppet_notify_incidents": "Open incidents by kind.",
+    "localpuppet_notify_channel_failing": "Whether the last attempt of a channel failed.",
+    "localpuppet_notify_channel_waiting": "Messages that a channel has not taken.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSight:
+    """How the notifier sees the fleet.
+
+    Attributes:
+        rollouts: Returns the rollouts; it reads files.
+        certificates: Returns when certificates end, by name: seconds since 1970.
+        names: Returns the nodes that an expression finds.
+    """
+
+    fleet: Fleet
+    memory: DashboardStore
+    rollouts: Callable[[], Sequence[RolloutRow]]
+    certificates: Callable[[], Mapping[str, float]]
+    names: Callable[[str], Awaitable[frozenset[str] | None]]
+
+    def blindness(self) -> Condition | None:
+        """Return why the fleet cannot be seen; `None` if it can."""
+        fleet = self.fleet
+        if fleet.has_no_bus:
+            return None
+        if not (fleet.away or fleet.unsaved or fleet.verified.is_set()):
+            return conditions.blindness("not read yet", is_full=False, unsaved="")
+        return conditions.blindness(fleet.away, is_full=fleet.is_full, unsaved=fleet.unsaved)
+
+    def conditions(self, now: float) -> dict[str, Condition]:
+        """Return what is wrong, by key; it reads files."""
+        return conditions.by_key(
+            [
+                *self.memory.read(conditions.of_nodes, now=now),
+                *conditions.of_rollouts(self.rollouts(), now=now),
+                *conditions.of_certificates(self.certificates(), now=now),
+            ]
+        )
+
+
+class Election:
+    """Keeps the lease that elects the sender.
+
+    Args:
+        leases: Returns the leases on the bus, which must be reachable.
+    """
+
+    def __init__(self, leases: Callable[[], Awaitable[Leases]]) -> None:
+        self._leases = leases
+        self._held: HeldLease | None = None
+        self._other = False
+
+    async def is_won(self) -> bool:
+        """Return whether this process is the sender; renew the lease, or take a free one.
+
+        While the bus is unreachable, the last holder remains; without a known one, it is this
+        process: an outage must be reported.
+        """
+        try:
+            async with asyncio.timeout(TTL / 3):
+                leases = await self._leases()
+                if self._held is not None:
+                    current = await leases.find(self._held)
+                    self._held = None if current is None else await leases.renew(current)
+                if self._held is None:
+                    self._held = await leases.take(LEASE, ttl=TTL)
+                self._other = self._held is None
+        except (UnavailableError, TimeoutError):
+            return not self._other
+        return self._held is not None
+
+    async def leave(self) -> None:
+        """Release the lease, so that another process need not wait."""
+        held, self._held = self._held, None
+        try:
+            if held is not None:
+                async with asyncio.timeout(TTL / 10):
+                    await (await self._leases()).give_back(held)
+        except (UnavailableError, TimeoutError):
+            pass  # it expires by itself
+
+
+@dataclass(slots=True, eq=False)
+class Notifier:
+    """The notifier.
+
+    Attributes:
+        election: Says whether this process sends messages; `None` without a bus: it does.
+        metrics: The file of the metrics.
+        every: Seconds between two looks.
+        again: Seconds between two reports of what is open, to channels that take states.
+    """
+
+    settings: NotifySettings
+    sight: FleetSight
+    ledger: NoticeLedger
+    election: Election | None
+    _: KW_ONLY
+    root: Path
+    metrics: Path
+    clock: Clock
+    log: Log
+    every: float = 10.0
+    again: float = 60.0
+    _stated_at: dict[str, float] = field(default_factory=dict, init=False)
+    _logged: dict[str, str] = field(default_factory=dict, init=False)
+    _sending: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _leaves: bool = field(default=False, init=False)
+
+    async def run(self, leave: asyncio.Event) -> None:
+        """Notify until `leave` is set."""
+        while not leave.is_set():
+            try:
+                await self.look()
+                self._note("notify", "")
+            except StateError as error:
+                self._note("notify", f"incidents cannot be stored: {error}")
+            await wait_first(leave, seconds=self.every)
+        self._leaves = True
+        await self.settled()
+        if self.election is not None:
+            await self.election.leave()
+
+    async def look(self) -> None:
+        """Look at the fleet once, and send what is due."""
+        now = self._now()
+        blind = self.sight.blindness()
+        routes = await self._routes()
+        sends = self.election is None or await self.election.is_won()
+        if blind is None:
+            seen = await asyncio.to_thread(self.sight.conditions, now)
+            step = partial(decide, seen=seen, now=now, timing=self.settings.timing)
+        else:
+            step = partial(freeze, blind=blind, now=now, timing=self.settings.timing)
+        incidents = await asyncio.to_thread(self.ledger.advance, step, routes, now=now)
+        if not sends:
+            await asyncio.to_thread(self.ledger.forget_before, now - 2 * TTL)
+        is_well = blind is None and not self.sight.fleet.failing_channels
+        for route in routes if sends else ():
+            before = self._sending.get(route.name)
+            if before is not None and not before.done():
+                continue
+            if not route.channel.type.takes_states:
+                work = self._deliver(route)
+            elif is_well or route.channel.type is ChannelType.ALERTMANAGER:
+                work = self._state(route, incidents)
+            else:
+                continue
+            self._sending[route.name] = asyncio.create_task(self._send(work))
+        await self._report(incidents, sends=sends, now=now)
+
+    async def _routes(self) -> list[Route]:
+        """Return the routes; one whose query cannot be answered is left out, and so stays as is."""
+        routes = []
+        for name, channel in self.settings.channels.items():
+            try:
+                nodes = await self.sight.names(channel.query)
+                self._note(f"query of {name}", "")
+            except LocalpuppetError as error:
+                self._note(f"query of {name}", f"the query of channel {name} failed: {error}")
+                continue
+            routes.append(Route(name=name, channel=channel, nodes=nodes))
+        return routes
+
+    async def _send(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except StateError as error:
+            self._note("notify", f"messages cannot be stored: {error}")
+
+    async def settled(self) -> None:
+        """Wait until the exchanges that are under way have ended."""
+        await asyncio.gather(*self._sending.values())
+
+    async def _deliver(self, route: Route) -> None:
+        channel = Channel(route.channel, self.root)
+        while not self._leaves:
+            now = self._now()
+            due = await asyncio.to_thread(self.ledger.next_notice, route.name, now=now)
+            if due is None:
+                return
+            try:
+                await asyncio.to_thread(channel.send, due.notice, now=now)
+            except ChannelError as error:
+                await self._settle(route, str(error))
+                return
+            await asyncio.to_thread(self.ledger.take_away, due.number)
+            await self._settle(route, "")
+
+    async def _state(self, route: Route, incidents: Mapping[str, Incident]) -> None:
+        """Tell a channel what is open: at once if that changed, else now and then."""
+        now, name = self._now(), route.name
+        texts = [
+            IncidentText.of(one, route, self.settings.dashboard)
+            for one in incidents.values()
+            if one.opened_at is not None and route.wants(one.condition)
+        ]
+        changed = any(max(one.opened_at, one.closed_at or 0) >= now - self.every for one in texts)
+        if not changed and 0 <= now - self._stated_at.get(name, -KEPT) < self.again:
+            return
+        channel = Channel(route.channel, self.root)
+        try:
+            if route.channel.type is ChannelType.HEARTBEAT:
+                await asyncio.to_thread(channel.beat)
+            else:
+                fleet = self.settings.fleet
+                await asyncio.to_thread(channel.alert, texts, fleet=fleet, now=now)
+        except ChannelError as error:
+            await self._settle(route, str(error))
+        else:
+            self._stated_at[name] = now
+            await self._settle(route, "")
+
+    async def _settle(self, route: Route, problem: str) -> None:
+        await asyncio.to_thread(self.ledger.note, route.name, problem, now=self._now())
+        text = f"channel {route.name} does not take messages: {problem}" if problem else ""
+        self._note(f"channel {route.name}", text)
+
+    async def _report(self, incidents: Mapping[str, Incident], *, sends: bool, now: float) -> None:
+        """Show failing channels on the dashboard, and write the metrics."""
+        states = await asyncio.to_thread(self.ledger.states, self.settings.channels)
+        failing = {name: state.problem for name, state in states.items() if state.problem}
+        failing |= {key: text for key, text in self._logged.items() if key.startswith("query of ")}
+        fleet = self.sight.fleet
+        if fleet.failing_channels != failing:
+            fleet.failing_channels = failing
+            fleet.stir()
+        samples = metrics_of(incidents.values(), states, sends=sends, now=now)
+        path = self.metrics.with_stem(f"{self.metrics.stem}-notify")
+        data = show_samples(samples, _HELP).encode()
+        try:
+            await asyncio.to_thread(write_durably, path, data, mode=0o644)
+            self._note("metrics", "")
+        except StateError as error:
+            self._note("metrics", f"the metrics of notifications cannot be written: {error}")
+
+    def _note(self, part: str, problem: str) -> None:
+        """Log a problem of a part once, and when it is over."""
+        if problem and self._logged.get(part) != problem:
+            self.log.warning(problem)
+        if problem:
+            self._logged[part] = problem
+        elif self._logged.pop(part, None) is not None:
+            self.log.info(f"{part}: works again")
+
+    def _now(self) -> float:
+        return self.clock.now().timestamp()
+
+
+def metrics_of(
+    incidents: Iterable[Incident], states: Mapping[str, ChannelState], *, sends: bool, now: float
+) -> dict[str, str]:
+    """Return the samples of incidents and channels."""
+    samples = {
+        "localpuppet_notify_look_timestamp_seconds": f"{now:.3f}",
+        "localpuppet_notify_sender": str(int(sends)),
+    }
+    kinds = [one.condition.kind for one in incidents if one.is_open]
+    for kind in sorted({*kinds}):
+        samples[f'localpuppet_notify_incidents{{kind="{kind}"}}'] = str(kinds.count(kind))
+    for name, state in states.items():
+        label = f'{{channel="{name}"}}'
+        failing = int(bool(state.problem))
+        samples[f"localpuppet_notify_channel_failing{label}"] = str(failing)
+        samples[f"localpuppet_notify_channel_waiting{label}"] = str(state.waiting)
+    return samples

@@ -1,0 +1,184 @@
+"""`notify:` in `localpuppet.yaml`: the channels, and which incidents each receives.
+
+notify:
+  fleet: production
+  dashboard: https://fleet.example.com
+  channels:
+    chat:
+      type: slack
+      url_file: secrets/chat-url
+      severity: warning
+      query: role=db
+"""
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping, Set
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import JsonRecord, Key
+from localpuppet.base.value import Value
+from localpuppet.node.settings import Seconds, SettingsFile
+from localpuppet.web.notify.incidents import Condition, IncidentKind, Severity, Timing
+
+_ADDRESS = re.compile(r"[^\s<>@,;:\"\\\x00-\x1f]+@[A-Za-z0-9.-]+\Z")
+_SERVER = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}\Z")
+
+
+class ChannelType(StrEnum):
+    """The protocol of a channel."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    ALERTMANAGER = "alertmanager"
+    MAIL = "mail"
+    HEARTBEAT = "heartbeat"
+
+    @property
+    def takes_states(self) -> bool:
+        """Whether it takes what is open, again and again, and not what opens and closes."""
+        return self in (ChannelType.ALERTMANAGER, ChannelType.HEARTBEAT)
+
+
+# Type → the keys that it needs, and those that it may have.
+_KEYS: Mapping[ChannelType, tuple[Set[str], Set[str]]] = {
+    ChannelType.WEBHOOK: ({"url_file", "secret_file"}, {"ca"}),
+    ChannelType.SLACK: ({"url_file"}, {"ca"}),
+    ChannelType.ALERTMANAGER: ({"url_file"}, {"ca", "token_file"}),
+    ChannelType.HEARTBEAT: ({"url_file"}, {"ca"}),
+    ChannelType.MAIL: ({"server", "from", "to"}, {"ca", "user", "password_file"}),
+}
+_ALL_KEYS = frozenset[str]().union(*(needs | may for needs, may in _KEYS.values()))
+
+
+class ChannelSettings(JsonRecord):
+    """One channel.
+
+    Attributes:
+        url_file: The private file with its URL, which is a secret.
+        secret_file: The private file with the key of a webhook's signatures.
+        token_file: The private file with a bearer token.
+        ca: PEM file with the authorities to trust; `None` for the system's.
+        query: The nodes whose incidents it receives; empty for all.
+        kinds: The kinds that it receives; empty for all.
+        severity: The lowest severity that it receives.
+        server: HOST:PORT of a mail server.
+    """
+
+    type: ChannelType
+    url_file: Path | None = None
+    secret_file: Path | None = None
+    token_file: Path | None = None
+    password_file: Path | None = None
+    ca: Path | None = None
+    query: str = ""
+    kinds: frozenset[IncidentKind] = frozenset()
+    severity: Severity = Severity.INFO
+    server: str = ""
+    sender: Annotated[str, Key("from")] = ""
+    to: tuple[str, ...] = ()
+    user: str = ""
+
+
+class NotifySettings(JsonRecord):
+    """The channels and the timing of notifications.
+
+    Attributes:
+        fleet: The name of the fleet in messages.
+        dashboard: The URL at which people reach the dashboard; empty for no links.
+        lasts: Seconds that something is wrong before its incident opens.
+        gone: Seconds that it is not before the incident closes.
+    """
+
+    fleet: str
+    dashboard: str = ""
+    lasts: Annotated[Seconds, Key("for")]
+    gone: Annotated[Seconds, Key("clear")]
+    channels: Mapping[str, ChannelSettings]
+
+    @property
+    def timing(self) -> Timing:
+        """Return how long conditions last before incidents open and close."""
+        return Timing(lasts=self.lasts, gone=self.gone)
+
+
+def notify_settings(file: SettingsFile) -> NotifySettings:
+    """Return the section `notify:`.
+
+    Raises:
+        InvalidInputError: A channel lacks a key of its type, or has another type's.
+    """
+    settings = file.section(NotifySettings, "notify")
+    for name, raw in file.full["notify"]["channels"].items():
+        where = f"{file.path}: notify.channels.{name}"
+        channel = settings.channels[name]
+        needs, may = _KEYS[channel.type]
+        for key in sorted(needs - raw.keys()):
+            raise InvalidInputError(
+                f"a channel of the type {channel.type} needs {key}", where=where
+            )
+        for key in sorted((_ALL_KEYS & raw.keys()) - needs - may):
+            raise InvalidInputError(
+                f"a channel of the type {channel.type} has no {key}", where=where
+            )
+        if channel.type is ChannelType.MAIL:
+            _check_mail(channel, where)
+    return settings
+
+
+def _check_mail(channel: ChannelSettings, where: str) -> None:
+    if not _SERVER.match(channel.server):
+        raise InvalidInputError(
+            "is not HOST:PORT", where=f"{where}.server", hint="mail.example.com:587"
+        )
+    for key, address in (("from", channel.sender), *(("to", one) for one in channel.to)):
+        if not _ADDRESS.match(address):
+            raise InvalidInputError("is not a mail address", where=f"{where}.{key}")
+    if bool(channel.user) != (channel.password_file is not None):
+        raise InvalidInputError("must have both user and password_file, or neither", where=where)
+
+
+def secret_path(file: Path, root: Path) -> Path:
+    """Return the file of a secret: systemd's credential of its name, if this process has one."""
+    handed = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), file.name)
+    return handed if handed.is_file() else root / file
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine by its name, which no server can change."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Route(Value):
+    """A channel, and the nodes of its query.
+
+    Attributes:
+        nodes: The nodes that its query finds; `None` for all.
+    """
+
+    name: str
+    channel: ChannelSettings
+    nodes: frozenset[str] | None = None
+
+    def wants(self, condition: Condition) -> bool:
+        """Return whether the channel receives a condition."""
+        kind, channel = condition.kind, self.channel
+        if channel.kinds and kind not in channel.kinds:
+            return False
+        if kind.severity.place < channel.severity.place:
+            return False
+        # An incident that is not about nodes concerns everybody.
+        return not condition.nodes or bool(self.of_nodes(condition))
+
+    def of_nodes(self, condition: Condition) -> tuple[str, ...]:
+        """Return the nodes of a condition that the channel receives."""
+        if self.nodes is None:
+            return condition.nodes
+        return tuple(node for node in condition.nodes if node in self.nodes)

@@ -1,0 +1,206 @@
+"""The words of messages: one vocabulary for all channels, and the escapes of each.
+
+A message has no values of resources: it has names, counts, and the failure cause, from which
+`node.puppet.fault` has taken what differs between nodes. Names and causes come from nodes, so each
+channel shows them as text that is no markup.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from localpuppet.base.formats.converter import JsonRecord
+from localpuppet.base.formats.text import one_line
+from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind, Severity
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, NotifySettings, Route
+
+SCHEMA = 1
+# Nodes that a message names, and incidents that a summary does.
+MOST_NAMED, MOST_LISTED = 5, 5
+_SENTENCES: Mapping[IncidentKind, tuple[str, str]] = {
+    IncidentKind.FAILED: ("1 node fails", "{} nodes fail"),
+    IncidentKind.LATE: ("1 node is late", "{} nodes are late"),
+    IncidentKind.UNRESPONSIVE: ("1 node is unresponsive", "{} nodes are unresponsive"),
+    IncidentKind.NOT_TRUSTED: ("1 node is not trusted", "{} nodes are not trusted"),
+    IncidentKind.WRONG_RELEASE: (
+        "1 node has other bytes of a release",
+        "{} nodes have other bytes of a release",
+    ),
+}
+
+
+class Event(StrEnum):
+    """What a message reports."""
+
+    OPENED = "opened"
+    CLOSED = "closed"
+    SUMMARY = "summary"
+    TEST = "test"
+
+
+class IncidentText(JsonRecord):
+    """An incident as a channel receives it; times are seconds since 1970.
+
+    Attributes:
+        title: The incident in a sentence without a full stop.
+        nodes: The first names of its nodes.
+        count: The number of its nodes; 0 if it is not about nodes.
+        url: The page of the dashboard; empty without one.
+    """
+
+    id: str
+    kind: IncidentKind
+    severity: Severity
+    cause: str
+    title: str
+    release: str
+    detail: str
+    nodes: tuple[str, ...]
+    count: int
+    opened_at: float
+    closed_at: float | None
+    url: str
+
+    @classmethod
+    def of(cls, incident: Incident, route: Route, dashboard: str) -> "IncidentText":
+        """Return the text of an incident that has opened."""
+        about = incident.condition
+        nodes = route.of_nodes(about)
+        return cls(
+            id=incident.id,
+            kind=about.kind,
+            severity=about.kind.severity,
+            cause=about.cause,
+            title=_title(incident, len(nodes)),
+            release=about.release,
+            detail=about.detail,
+            nodes=nodes[:MOST_NAMED],
+            count=len(nodes),
+            opened_at=incident.opened_at or incident.seen_at,
+            closed_at=incident.closed_at,
+            url=dashboard.rstrip("/") + about.page if dashboard else "",
+        )
+
+    @property
+    def named(self) -> str:
+        """Return the first names, and how many more nodes there are; empty without nodes."""
+        more = self.count - len(self.nodes)
+        return ", ".join(self.nodes) + (f" and {more} more" if more else "")
+
+
+def _title(incident: Incident, count: int) -> str:
+    about = incident.condition
+    if about.kind is IncidentKind.DRIFT:
+        return f"Puppet keeps correcting {about.subject}"
+    if about.kind is IncidentKind.EXPIRY:
+        return f"the certificate {about.subject} expires"
+    if about.kind is IncidentKind.ROLLOUT:
+        return f"the rollout {about.subject}"
+    if about.kind is IncidentKind.BUS:
+        return about.subject
+    one, several = _SENTENCES[about.kind]
+    return one if count == 1 else several.format(count)
+
+
+class Notice(JsonRecord):
+    """A message to a channel: the body of a webhook.
+
+    Attributes:
+        id: Equal in each attempt to send the message.
+        at: When it was decided on, seconds since 1970.
+        total: How many incidents it is about.
+        incidents: The first of them.
+    """
+
+    schema: int = SCHEMA
+    id: str
+    event: Event
+    fleet: str
+    at: float
+    total: int
+    incidents: tuple[IncidentText, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the message in a line."""
+        if self.event is Event.SUMMARY:
+            number = f"{self.total} incidents are" if self.total != 1 else "1 incident is"
+            return f"{number} open" if self.total else "No incident is open"
+        about = self.incidents[0]
+        release = f" on {about.release}" if about.release else ""
+        return f"{'Over: ' if self.event is Event.CLOSED else ''}{about.title}{release}"
+
+    @property
+    def lines(self) -> Sequence[tuple[str, str]]:
+        """Return what is below the title: labels, which may be empty, and texts."""
+        if self.event is Event.SUMMARY:
+            listed = [
+                ("", f"{one.title}{f' on {one.release}' if one.release else ''}")
+                for one in self.incidents
+            ]
+            more = self.total - len(listed)
+            return [*listed, ("", f"and {more} more")] if more else listed
+        found: list[tuple[str, str]] = []
+        for one in self.incidents:
+            found += [("Cause", one.detail), ("Nodes", one.named)]
+            found += [("Since", _minute(one.opened_at))]
+            if one.closed_at is not None:
+                found += [("Until", _minute(one.closed_at))]
+        return [(label, text) for label, text in found if text]
+
+    @property
+    def url(self) -> str:
+        """Return the page about it, or empty."""
+        return self.incidents[0].url if len(self.incidents) == 1 else ""
+
+    @property
+    def plain(self) -> str:
+        """Return the message as text without markup."""
+        lines = [f"{label}: {text}" if label else f"- {text}" for label, text in self.lines]
+        return "\n".join(map(one_line, filter(None, [f"{self.title}.", *lines, self.url]))) + "\n"
+
+
+def _minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def test_notice(identifier: str, settings: NotifySettings, now: float) -> Notice:
+    """Return a test message, with an incident that lasts no time."""
+    condition = Condition(key="test", kind=IncidentKind.DRIFT, subject="Notify[test]")
+    incident = Incident(condition=condition, seen_at=now, opened_at=now, closed_at=now)
+    route = Route(name="", channel=ChannelSettings(type=ChannelType.WEBHOOK))
+    text = IncidentText.of(incident, route, settings.dashboard)
+    return Notice(
+        id=identifier,
+        event=Event.TEST,
+        fleet=settings.fleet,
+        at=now,
+        total=1,
+        incidents=(replace(text, title="this is a test message", detail=""),),
+    )
+
+
+def chat_text(notice: Notice) -> str:
+    """Return a message for Slack and those that take its form, such as Mattermost.
+
+    What comes from nodes is in code spans: neither program reads markup or mentions there.
+    """
+    fleet, mark = _code(notice.fleet), ":white_check_mark:"
+    if notice.event is Event.OPENED:
+        urgent = notice.incidents[0].severity is Severity.CRITICAL
+        mark = ":red_circle:" if urgent else ":large_orange_circle:"
+    elif notice.event is Event.SUMMARY:
+        mark = ":information_source:"
+    lines = [f"{mark} {fleet} {_code(notice.title)}"]
+    lines += [
+        f"{label}: {_code(text)}" if label else f"• {_code(text)}" for label, text in notice.lines
+    ]
+    if notice.url:
+        lines.append(f"<{notice.url}|Dashboard>")
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    line = one_line(text).replace("`", "'")
+    return "`" + line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") + "`"

@@ -1,0 +1,262 @@
+"""How messages get to each channel: real servers, and servers that fail on purpose."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_bytes
+from email.message import Message
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from localpuppet.web.notify import channels
+from localpuppet.web.notify.channels import Channel, ChannelError
+from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
+from localpuppet.web.notify.wording import Event, IncidentText, Notice, chat_text
+from tests.rigs.servers import free_port
+from tests.web.notify.make import a_webhook
+from tests.web.notify.receivers import Alertmanager, Receiver, secret_file
+
+NOW = 1_795_000_000.0
+EVIL = "<!channel> @channel <https://x|y> *b* `\u202e x`"
+
+
+def a_notice(event: Event = Event.OPENED, detail: str = EVIL, **more: Any) -> Notice:
+    condition = Condition(
+        key="failed:1:web/tags/r7",
+        kind=IncidentKind.FAILED,
+        release="web/tags/r7",
+        detail=detail,
+        nodes=tuple(f"node{number}.example.com" for number in range(7)),
+        page="/nodes?failure_cause=1",
+    )
+    closed = NOW + 600 if event is Event.CLOSED else None
+    incident = Incident(condition=condition, seen_at=NOW, opened_at=NOW, closed_at=closed)
+    route = Route(name="x", channel=ChannelSettings(type=ChannelType.WEBHOOK))
+    text = IncidentText.of(incident, route, "https://fleet.example.com/")
+    return Notice(
+        id=f"msg_{event}",
+        event=event,
+        fleet="production",
+        at=NOW,
+        total=1,
+        incidents=(text,),
+        **more,
+    )
+
+
+def refusal(channel: Channel) -> str:
+    with pytest.raises(ChannelError) as caught:
+        channel.send(a_notice(), now=NOW)
+    return str(caught.value)
+
+
+def a_chat(directory: Path, url: str) -> Channel:
+    file = secret_file(directory, "chat", url)
+    return Channel(ChannelSettings(type=ChannelType.SLACK, url_file=file), directory)
+
+
+def test_redirects_are_not_followed(tmp_path: Path) -> None:
+    with Receiver() as other:
+        with Receiver(lambda _: (307, {"Location": other.url})) as receiver:
+            problem = refusal(a_chat(tmp_path, receiver.url))
+        assert "redirects are not followed" in problem
+        assert other.received == []
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://hooks.example.com/SECRET", "is not an https URL"),
+        ("http://127.0.0.1.example.com/SECRET", "is not an https URL"),
+        ("https://user:SECRET@hooks.example.com/", "must not hold credentials"),
+        ("ftp://hooks.example.com/SECRET", "is not an https URL"),
+        ("SECRET", ""),
+        ("http://127.0.0.1:1/SECRET", "Connection refused"),
+        ("", "url_file: is no line"),
+    ],
+)
+def test_a_refused_url_is_not_repeated(tmp_path: Path, url: str, problem: str) -> None:
+    said = refusal(a_chat(tmp_path, url))
+    assert problem in said
+    assert "SECRET" not in said
+
+
+def test_secrets_are_private_files_or_credentials_of_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver() as receiver:
+        chat = a_chat(tmp_path, "http://127.0.0.1:1/")
+        (tmp_path / "chat").chmod(0o644)
+        assert "others can read" in refusal(chat)
+        (tmp_path / "chat").unlink()
+        assert refusal(chat)
+        handed = tmp_path / "credentials"
+        handed.mkdir()
+        secret_file(handed, "chat", receiver.url)
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(handed))
+        chat.send(a_notice(), now=NOW)
+        assert len(receiver.received) == 1
+
+
+def test_a_server_that_sends_now_and_then_a_byte_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "DEADLINE", 0.5)
+    with dripping() as port:
+        assert "timed out" in refusal(a_chat(tmp_path, f"http://127.0.0.1:{port}/"))
+        assert refusal(a_mailbox(tmp_path, port))
+
+
+@contextmanager
+def dripping() -> Iterator[int]:
+    """A server that sends a byte ten times a second, for ever."""
+    ended = threading.Event()
+
+    def drip(line: socket.socket) -> None:
+        with line:
+            while not ended.wait(0.1):
+                try:
+                    line.sendall(b"2")
+                except OSError:
+                    return
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                line, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=drip, args=(line,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield listener.getsockname()[1]
+        ended.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_markup_and_mentions_from_nodes_are_text_in_a_chat(tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        a_chat(tmp_path, receiver.url).send(a_notice(), now=NOW)
+    (one,) = receiver.received
+    text = one.json["text"]
+    assert text == chat_text(a_notice())
+    outside = "".join(text.split("`")[::2])  # all that is in no code span
+    assert "@" not in outside
+    assert "<https://fleet.example.com/nodes?failure_cause=1|Dashboard>" in outside
+    assert "<!" not in text
+    assert text.count("`") % 2 == 0
+    assert "\u202e" not in text
+
+
+def test_an_unusable_secret_of_signatures_is_refused_unseen(tmp_path: Path) -> None:
+    hook = Channel(a_webhook(tmp_path, "http://127.0.0.1:1/"), tmp_path)
+    secret_file(tmp_path, "secret", "whsec_SHORT")
+    assert "SHORT" not in refusal(hook)
+
+
+class Mailbox:
+    """A real SMTP server; `refuses` is what it answers to a message."""
+
+    def __init__(self) -> None:
+        self.mails: list[Message] = []
+        self.recipients: list[list[str]] = []
+        self.refuses = ""
+
+    async def handle_DATA(  # noqa: N802 - the name that aiosmtpd calls
+        self, _: SMTP, __: Session, envelope: Envelope
+    ) -> str:
+        if self.refuses:
+            return self.refuses
+        content = envelope.content
+        assert isinstance(content, bytes)
+        self.mails.append(message_from_bytes(content, policy=default))
+        self.recipients.append([str(one) for one in envelope.rcpt_tos])
+        return "250 OK"
+
+
+@contextmanager
+def mail_server() -> Iterator[tuple[Mailbox, int]]:
+    box, port = Mailbox(), free_port()
+    controller = Controller(box, hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        yield box, port
+    finally:
+        controller.stop()
+
+
+def a_mailbox(directory: Path, port: int) -> Channel:
+    settings = ChannelSettings(
+        type=ChannelType.MAIL,
+        server=f"127.0.0.1:{port}",
+        sender="fleet@example.com",
+        to=("ops@example.com", "db@example.com"),
+    )
+    return Channel(settings, directory)
+
+
+def test_mails_of_an_incident_are_one_thread_and_have_no_foreign_headers(tmp_path: Path) -> None:
+    hostile = f"{EVIL}\r\nBcc: eve@example.com\r\n\r\nbody"
+    with mail_server() as (box, port):
+        mailbox = a_mailbox(tmp_path, port)
+        mailbox.send(a_notice(detail=hostile), now=NOW)
+        mailbox.send(a_notice(Event.CLOSED, detail=hostile), now=NOW)
+        box.refuses = "451 try again"
+        assert refusal(mailbox) == "the mail server answered 451"
+    opened, closed = box.mails
+    assert opened["Subject"] == "[production] 7 nodes fail on web/tags/r7"
+    assert closed["Subject"] == "[production] Over: 7 nodes fail on web/tags/r7"
+    assert opened["References"] == closed["References"]
+    assert opened["Message-ID"] != closed["Message-ID"]
+    assert {mail["Bcc"] for mail in box.mails} == {None}
+    assert box.recipients == [["ops@example.com", "db@example.com"]] * 2
+    body = opened.get_payload(decode=True)
+    assert isinstance(body, bytes)
+    assert "and 2 more" in body.decode()
+    assert "\nBcc" not in body.decode()
+
+
+@pytest.mark.server
+def test_alertmanager_has_an_incident_until_it_is_over(tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    now = datetime.now(UTC).timestamp()
+    with Alertmanager(tmp_path / "alertmanager") as server:
+        file = secret_file(tmp_path, "url", server.url)
+        channel = Channel(ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file), tmp_path)
+        open_ = a_notice().incidents
+        channel.alert(open_, fleet="production", now=now)
+        channel.alert(open_, fleet="production", now=now)
+        (alert,) = server.alerts()
+        assert alert["labels"] == {
+            "cause": open_[0].cause,
+            "release": "web/tags/r7",
+            "fleet": "production",
+        }
+        assert alert["annotations"]["summary"] == "7 nodes fail"
+        assert alert["annotations"]["nodes"].endswith("and 2 more")
+        assert alert["generatorURL"] == open_[0].url
+        channel.alert(a_notice(Event.CLOSED).incidents, fleet="production", now=now)
+        assert server.alerts() == []
+
+
+def test_an_alert_that_is_not_sent_again_ends_by_itself(tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        file = secret_file(tmp_path, "url", f"{receiver.url}/")
+        token = secret_file(tmp_path, "token", "TOKEN\n")
+        settings = ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file, token_file=token)
+        Channel(settings, tmp_path).alert(a_notice().incidents, fleet="f", now=NOW)
+    (one,) = receiver.received
+    assert one.path == "/api/v2/alerts"
+    assert one.headers["authorization"] == "Bearer TOKEN"
+    (alert,) = json.loads(one.body)
+    assert alert["endsAt"] > alert["startsAt"]

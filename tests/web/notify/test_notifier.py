@@ -1,0 +1,329 @@
+"""What channels receive about a fleet of played nodes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
+from localpuppet.base.machine.own_program import shared_file
+from localpuppet.fleet.leases.lease import Leases
+from localpuppet.node.runs.run import RefusalKind
+from localpuppet.web.dashboard.fleet import FleetLimits
+from localpuppet.web.dashboard.rollouts import RolloutRow
+from localpuppet.web.notify.incidents import IncidentKind, Severity
+from localpuppet.web.notify.notifier import TTL, Election
+from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
+from tests.fleet.inventory.entries import entry
+from tests.web.make import Site, names, status
+from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
+from tests.web.notify.receivers import SECRET, Received, Receiver
+
+OUTAGE = {
+    "outcome": None,
+    "refusal": str(RefusalKind.UNAVAILABLE),
+    "reason": "a server did not answer",
+    "failure_cause": {"error": "the git host does not answer", "resource": "", "place": ""},
+}
+OTHER = {
+    "outcome": "failed",
+    "category": "resources_failed",
+    "reason": "resources failed",
+    "failure_cause": {"error": "no space left", "resource": "File[/a]", "place": "a.pp:1"},
+}
+LASTS, GONE = (0.0, FOR + 1), (1.0, CLEAR + 1)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, limits=FleetLimits(together=2000))
+
+
+def run(site: Site, *nodes: str, **last_run: Any) -> None:
+    """Let nodes run, and publish how that ended; the bus lists them and no others."""
+    site.listing(*(status(node, site.now(), last_run=last_run) for node in nodes))
+
+
+def told(receiver: Receiver) -> list[str]:
+    """Return the messages: event and title."""
+    return [f"{one.json['event']}: {title(one)}" for one in receiver.received]
+
+
+def title(one: Received) -> str:
+    incidents = one.json["incidents"]
+    return ", ".join(f"{it['title']} {it['release']}".strip() for it in incidents)
+
+
+async def test_a_git_host_outage_of_1000_nodes_is_one_message_and_one_recovery(site: Site) -> None:
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, *names(1000))
+        await watch.look()
+        assert told(receiver) == ["summary: "]
+        receiver.received.clear()
+        for hundreds in range(1, 11):  # they fail one after the other
+            failed, good = names(1000)[: hundreds * 100], names(1000)[hundreds * 100 :]
+            site.listing(
+                *(status(node, site.now(), last_run=OUTAGE) for node in failed),
+                *(status(node, site.now()) for node in good),
+            )
+            await watch.look(after=30.0)
+        assert len(receiver.received) == 1
+        run(site, *names(1000))
+        for _ in range(8):
+            await watch.look(after=30.0)
+    assert told(receiver) == [
+        "opened: 300 nodes fail web/tags/r7",
+        "closed: 1000 nodes fail web/tags/r7",
+    ]
+    opened, closed = (one.json["incidents"][0] for one in receiver.received)
+    assert opened["id"] == closed["id"]
+    assert opened["detail"] == "the git host does not answer"
+    assert opened["nodes"] == [*names(5)]
+    assert opened["url"].startswith("https://fleet.example.com/nodes?failure_cause=")
+
+
+async def test_the_first_start_is_one_summary_and_later_starts_are_silent(site: Site) -> None:
+    with Receiver() as receiver:
+        channels = {"hook": a_webhook(site.directory, receiver.url)}
+        watch = Watch(site, channels)
+        run(site, "a", "b", **OUTAGE)
+        # Before the first message, what is wrong has lasted long enough to be in it.
+        await watch.look()
+        await watch.look(after=FOR + 1)
+        assert told(receiver) == ["summary: ", "opened: 2 nodes fail web/tags/r7"]
+        watch.ledger.close()
+        again = Watch(site, channels)
+        await again.look(after=10.0)
+        assert len(receiver.received) == 2
+        more = Watch(
+            site, {**channels, "new": a_webhook(site.directory, f"{receiver.url}/new", name="new")}
+        )
+        await more.look(after=10.0)
+    assert told(receiver)[2:] == ["summary: 2 nodes fail web/tags/r7"]
+
+
+async def test_messages_are_signed_and_fit_the_schema(site: Site) -> None:
+    schema = json.loads(shared_file("notification.schema.json").read_text("utf-8"))
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a")
+        await watch.look()
+        run(site, "a", "b", **OUTAGE)
+        for pause in (*LASTS,):
+            await watch.look(after=pause)
+    for one in receiver.received:
+        jsonschema.validate(one.json, schema)
+        identifier, at = one.headers["webhook-id"], int(one.headers["webhook-timestamp"])
+        secret = parse_webhook_secret(SECRET, where="")
+        assert one.headers["webhook-signature"] == sign_webhook(secret, identifier, at, one.body)
+        assert one.json["id"] == identifier
+    assert len(receiver.received) == 2
+
+
+def test_a_signature_is_that_of_standard_webhooks() -> None:
+    # The example of https://github.com/standard-webhooks/standard-webhooks.
+    secret = parse_webhook_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", where="")
+    signed = sign_webhook(
+        secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> None:
+    fails = True
+    with Receiver(lambda _: (503 if fails else 200, {})) as receiver, Receiver() as other:
+        channels = {
+            "hook": a_webhook(site.directory, receiver.url),
+            "well": a_webhook(site.directory, other.url, name="other"),
+        }
+        watch = Watch(site, channels)
+        run(site, "a")
+        await watch.look()
+        run(site, "a", **OUTAGE)
+        for pause in LASTS:
+            await watch.look(after=pause)
+        run(site, "a")
+        for pause in GONE:
+            await watch.look(after=pause)
+        kinds = [one.split(":")[0] for one in told(other)]
+        assert kinds == ["summary", "opened", "closed"]
+        assert {one.json["event"] for one in receiver.received} == {"summary"}
+        assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
+        assert site.fleet.failing_channels == {"hook": "answered 503"}
+        metrics = watch.metrics.with_name("metrics-notify.prom").read_text()
+        assert 'localpuppet_notify_channel_failing{channel="hook"} 1' in metrics
+        assert 'localpuppet_notify_channel_waiting{channel="hook"} 3' in metrics
+        with site.visitor() as client:
+            assert "answered 503" in client.get("/").text
+        fails = False
+        receiver.received.clear()
+        await watch.look(after=900.0)
+        await watch.look(after=1.0)
+        assert [one.split(":")[0] for one in told(receiver)] == kinds
+    assert site.fleet.failing_channels == {}
+
+
+async def test_an_unreachable_bus_is_the_one_incident(site: Site) -> None:
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a")
+        await watch.look()
+        run(site, "a", **OUTAGE)
+        for pause in LASTS:
+            await watch.look(after=pause)
+        receiver.received.clear()
+        site.fleet.lost("connection refused")
+        for pause in (*LASTS, 3600.0, 3600.0):  # meanwhile all nodes would be late
+            await watch.look(after=pause)
+        assert told(receiver) == ["opened: the bus is unreachable"]
+        run(site, "a")
+        for pause in GONE:
+            await watch.look(after=pause)
+        assert told(receiver)[1:] == [
+            "closed: 1 node fails web/tags/r7",
+            "closed: the bus is unreachable",
+        ]
+
+
+async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
+    with Receiver() as receiver:
+        settings: dict[str, dict[str, Any]] = {
+            "all": {},
+            "db": {"query": "role=db"},
+            "kinds": {"kinds": frozenset({IncidentKind.LATE})},
+            "severe": {"severity": Severity.CRITICAL},
+            "bad": {"query": "((("},
+        }
+        channels = {
+            name: a_webhook(site.directory, f"{receiver.url}/{name}", name=name, **more)
+            for name, more in settings.items()
+        }
+        watch = Watch(site, channels)
+        site.list_(entry("a", at=site.now()), entry("b", at=site.now(), roles=("db",)))
+        run(site, "a", "b")
+        await watch.look()
+        receiver.received.clear()
+        site.clock.advance(86400.0)  # both are late, and b fails
+        site.listing(
+            status("a", site.now() - 86400.0), status("b", site.now() - 86400, last_run=OTHER)
+        )
+        for pause in LASTS:
+            await watch.look(after=pause)
+        by_channel: dict[str, set[str]] = {}
+        for one in receiver.received:
+            by_channel.setdefault(one.path[1:], set()).add(title(one))
+    fails = "1 node fails web/tags/r7"
+    assert by_channel == {
+        "all": {fails, "2 nodes are late"},
+        "db": {fails, "1 node is late"},
+        "kinds": {"2 nodes are late"},
+        "severe": {fails},
+    }
+    assert [key for key in site.fleet.failing_channels if "bad" in key] == ["query of bad"]
+
+
+async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -> None:
+    hold = {"owner": "alice", "reason": "", "until": None, "since": None}
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a", "b", "c")
+        await watch.look()
+        site.clock.advance(86400.0)
+        site.listing(
+            status("a", site.now() - 86400.0, holds=[hold]),
+            {"node": "b", "state": "not trusted", "reason": "its key is unknown"},
+        )
+        now = site.now()
+        watch.rollouts = [
+            RolloutRow(id="20261121T140000Z-0a1b", state="paused", reason="waits for approval"),
+            RolloutRow(id="20261121T130000Z-0a1b", state="failed", finished_at=now - 10),
+            RolloutRow(id="20261121T120000Z-0a1b", state="done", finished_at=now - 10),
+        ]
+        watch.certificates = {"ssl/web.pem": now + 86400.0, "ssl/ca.pem": now + 86400.0 * 300}
+        for pause in LASTS:
+            await watch.look(after=pause)
+    assert sorted(title(one) for one in receiver.received[1:]) == [
+        "1 node is late",  # the unresponsive one
+        "1 node is not trusted",
+        "1 node is unresponsive",
+        "the certificate ssl/web.pem expires",
+        "the rollout 20261121T130000Z-0a1b is failed",
+        "the rollout 20261121T140000Z-0a1b is paused",
+    ]
+
+
+async def test_much_that_opens_together_is_one_message(site: Site) -> None:
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, *names(50))
+        await watch.look()
+        site.listing(
+            *(
+                status(node, site.now(), last_run=causes(number))
+                for number, node in enumerate(names(50))
+            )
+        )
+        for pause in LASTS:
+            await watch.look(after=pause)
+        assert [one.json["event"] for one in receiver.received] == ["summary", "summary"]
+        assert receiver.received[1].json["total"] == 50
+        assert len(receiver.received[1].json["incidents"]) == 5
+
+
+def causes(number: int) -> dict[str, Any]:
+    cause = {"error": f"cause {'x' * number}", "resource": "", "place": ""}
+    return {**OTHER, "failure_cause": cause}
+
+
+async def test_one_of_two_notifiers_sends_and_the_other_takes_over(
+    site: Site, tmp_path: Path
+) -> None:
+    clock = site.clock
+    store = MemoryStore(now=clock.monotonic)
+
+    def election(session: str) -> Election:
+        async def leases() -> Leases:
+            kv = MemoryKeyValue(store)
+            return Leases(kv, clock, holder=session, session=session, stores=FirstStore())
+
+        return Election(leases)
+
+    with Receiver() as receiver:
+        watches = []
+        for name in ("first", "second"):
+            channel = a_webhook(tmp_path, f"{receiver.url}/{name}", name=f"url-{name}")
+            watches.append(
+                Watch(
+                    site,
+                    {"hook": channel},
+                    election=election(name),
+                    directory=tmp_path / name,
+                )
+            )
+        run(site, "a")
+        clock.advance(90.0)  # a new store gives no lease at first
+        for watch in (*watches, *watches):
+            await watch.look(after=3.0)
+        run(site, "a", **OUTAGE)
+        for pause in LASTS:
+            for watch in watches:
+                await watch.look(after=pause / 4)
+        for _ in range(4):
+            for watch in watches:
+                await watch.look(after=FOR / 4)
+        senders = {one.path for one in receiver.received}
+        assert len(senders) == 1
+        assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
+        first = watches[0] if senders == {"/first"} else watches[1]
+        second = watches[1] if first is watches[0] else watches[0]
+        assert first.notifier.election is not None
+        await first.notifier.election.leave()
+        receiver.received.clear()
+        run(site, "a")
+        for pause in (1.0, CLEAR + 1):
+            await second.look(after=pause)
+        assert [one.json["event"] for one in receiver.received] == ["closed"]
+        assert TTL < CLEAR
