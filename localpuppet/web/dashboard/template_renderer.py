@@ -86,7 +86,8 @@ class TemplateRenderer:
             "missing_days": fleet.missing_days,
             "unnamed": fleet.has_no_bus,
             "unseen": self.unseen,
-            "failing_channels": fleet.failing_channels,
+            # A page with an error may be for a visitor without access.
+            "failing_channels": fleet.failing_channels if code == 200 else {},
         }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)

@@ -257,7 +257,11 @@ class Notifier:
         """Show failing channels on the dashboard, and write the metrics."""
         states = await asyncio.to_thread(self.ledger.states, self.settings.channels)
         failing = {name: state.problem for name, state in states.items() if state.problem}
-        failing |= {key: text for key, text in self._logged.items() if key.startswith("query of ")}
+        failing |= {
+            name: self._logged[f"query of {name}"]
+            for name in self.settings.channels
+            if f"query of {name}" in self._logged
+        }
         fleet = self.sight.fleet
         if fleet.failing_channels != failing:
             fleet.failing_channels = failing

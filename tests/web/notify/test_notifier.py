@@ -222,7 +222,11 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         "kinds": {"2 nodes are late"},
         "severe": {fails},
     }
-    assert [key for key in site.fleet.failing_channels if "bad" in key] == ["query of bad"]
+    assert [*site.fleet.failing_channels] == ["bad"]
+    with site.visitor(enters=False) as client:
+        assert "channel bad" not in client.get("/").text
+    with site.visitor() as client:
+        assert "channel bad" in client.get("/").text
 
 
 async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -> None:
