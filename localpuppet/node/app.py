@@ -1018,9 +1018,8 @@ class NodeApp:
         source = repository.source(self.settings.sources)
         last = repository.last_release(source)
         released = None if last is None else repository.tree_of(last.commit)
-        past = repository.past("groups", since="" if last is None else last.commit)
-        known = () if released is None else released.paths()
-        if {*tree.paths()} - {*known}:
+        past = repository.past(since="" if last is None else last.commit)
+        if released is not None and {*tree.paths()} - {*released.paths()}:
             past = replace(past, values=repository.past("values").values)
         return check_sealed(
             tree,
@@ -1040,6 +1039,7 @@ class NodeApp:
 
     def sealed_trust(self, directory: Path) -> "SealedTrust":
         """Return what the newest verified release and this person say of groups."""
+        from localpuppet.node.sealed.tree import SealedTree
         from localpuppet.node.sealed.trust import ApprovedGroups, SealedTrust
 
         repository = self.sealed_repository(directory)
@@ -1049,7 +1049,7 @@ class NodeApp:
             repository.origin or str(directory.resolve()),
         )
         if last is None:
-            return SealedTrust(None, "", approved)
+            return SealedTrust(SealedTree.of_files({}), "", approved)
         return SealedTrust(repository.tree_of(last.commit), last.tag, approved)
 
     # Catalogs

@@ -36,9 +36,10 @@ from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
 from localpuppet.node.sealed.group_file import SealedGroup, parse_member_name, parse_rule
 from localpuppet.node.sealed.opening import SealedOpener
+from localpuppet.node.sealed.released import PastSealed
 from localpuppet.node.sealed.sealing_key import read_identities
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
-from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of
+from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of, refuse_step
 from localpuppet.node.sealed.value_file import (
     MAX_CONTENT,
     SealedValue,
@@ -138,11 +139,22 @@ class SealedClone:
 
     def last_number(self, path: str) -> int:
         """Return the highest number that a value had; 0 for a new one."""
-        value = self.tree.value(path)
-        if value is None:
-            return self.repository.past(f"values/{path}.yaml").numbers.get(path, 0)
-        self.trust.refuse_number(value)
-        return value.number
+        now, before = self.tree.number_of(path), self.trust.released.number_of(path)
+        if now:
+            refuse_step(now, before, what="number", where=f"{PREFIX}/values/{path}.yaml")
+        past = self._past(f"values/{path}.yaml", is_released=before > 0)
+        return max(now, before, past.numbers(lambda _: before).get(path, 0))
+
+    def last_serial(self, name: str) -> int:
+        """Return the highest serial that a group had; 0 for a new one."""
+        released = self.trust.released.serial_of
+        past = self._past(f"groups/{name}.yaml", is_released=released(name) > 0)
+        return max(self.trust.last_serial(name), past.serials(released).get(name, 0))
+
+    def _past(self, path: str, *, is_released: bool) -> PastSealed:
+        """Return the history of a file since the release, or the whole if it is not in that."""
+        since = f"refs/tags/{self.trust.tag}" if is_released else ""
+        return self.repository.past(path, since=since)
 
     def write(self, groups: Iterable[SealedGroup] = (), values: Iterable[SealedValue] = ()) -> None:
         """Write files; links below `sealed` are refused, because they could lead anywhere."""
@@ -324,6 +336,10 @@ def set_command(
         made = [group]
     else:
         _refuse_other_rule(group, rule)
+        if given["members"] or given["operators"]:
+            raise click.UsageError(
+                f"the group {name} exists: 'localpuppet sealed reseal' adds holders to it"
+            )
         require_trust(clone.trust, group, trusted)
     kind = ValueType(given_type or (before.type if before else ValueType.STRING))
     content = authoring.content_of(_read_value(), kind)
@@ -358,7 +374,9 @@ def _made(
     if not people:
         people = _known_operators(clone)
     nodes = named if wanted is None else wanted[rule]
-    group = authoring.new_group(rule, members=nodes, operators=people)
+    # Where a file is gone, a new group with an earlier serial would undo what was revoked.
+    last = clone.last_serial(parse_group_name(rule.replace(",", "+")))
+    group = authoring.new_group(rule, members=nodes, operators=people, after=last)
     if replace(group, members=()).opened_by(clone.identities) is None:
         raise InvalidInputError(
             "only an operator makes a group, and your identities open none of its operators' keys",

@@ -154,7 +154,9 @@ def remove_command(
     """
     groups = _groups_of(clone, name, names)
     if approve(f"remove {name} from {shown_names([group.name for group in groups])}"):
-        clone.write([group.without([name]) for group in groups])
+        for group in groups:
+            clone.write([group.without([name])])
+            clone.trust.approve(group.without([name]), ())  # forgets the holder
     if as_json:
         render.emit_json({"schema": 1, "groups": [group.name for group in groups]})
 
@@ -205,7 +207,9 @@ def revoke_command(
     present = [*clone.tree.values()]
     progress = render.observer(quiet=as_json, title="sealing")
     for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
-        renewed, values = authoring.revoke(present, group, [name], secret)
+        renewed, values = authoring.revoke(
+            present, group, [name], secret, after=clone.last_serial(group.name)
+        )
         clone.write([renewed], values)
         clone.trust.approve(renewed, [head_of(renewed), *holders_of(renewed)])
         sealed += len(values)

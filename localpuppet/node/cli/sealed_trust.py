@@ -52,4 +52,5 @@ def require_trust(
             )
         what = "this key" if len(asked) == 1 else "these keys"
         confirm(f"trust {what} of {group.name}", yes=False)
-    trust.approve(group, unknown)
+    if unknown:
+        trust.approve(group, unknown)

@@ -72,8 +72,11 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
     )
 
 
-def new_group(rule: str, *, members: Keys, operators: Keys) -> SealedGroup:
+def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> SealedGroup:
     """Return a new group, whose identity only its members and operators have.
+
+    Args:
+        after: The last serial of an earlier group with this name, whose file is gone.
 
     Raises:
         InvalidInputError: There is no operator, or a key is named twice.
@@ -89,7 +92,7 @@ def new_group(rule: str, *, members: Keys, operators: Keys) -> SealedGroup:
         name=parse_group_name(rule.replace(",", "+"), where="--for"),
         rule=parse_rule(rule, where="--for"),
         recipient=identity.recipient,
-        serial=1,
+        serial=after + 1,
         operators=(),
         members=(),
     )
@@ -174,6 +177,8 @@ def revoke(
     group: SealedGroup,
     names: Collection[str],
     identity: AgeIdentity,
+    *,
+    after: int = 0,
 ) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
     """Return a group with a new identity, without some members, and its values sealed to that.
 
@@ -181,13 +186,18 @@ def revoke(
 
     Args:
         values: Values of this group and of others.
+        after: A serial that the history had, if that is higher than the group's.
     """
     fresh = AgeIdentity.generate()
     kept = group.without(names)
     if not kept.operators:
         raise InvalidInputError("would have no operator", where=group.name)
     bare = replace(
-        kept, recipient=fresh.recipient, serial=group.serial + 1, operators=(), members=()
+        kept,
+        recipient=fresh.recipient,
+        serial=max(group.serial, after) + 1,
+        operators=(),
+        members=(),
     )
     renewed = bare.with_members(
         members=[bare.wrap(fresh, one.names, one.recipient) for one in kept.members],

@@ -1,5 +1,6 @@
 """What `sealed check`, `release check` and `release tag` find in the sealed values of a tree."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ def check_sealed(
 
     Args:
         released: The tree of the newest verified release; `None` without one.
-        past: Groups since that release, and all values that it does not have.
+        past: Groups and values since that release, and all values that it does not have.
         wanted: The nodes of each group's rule with their keys; `None` if the inventory is unknown.
         authors: `COMMIT AUTHOR` of the last change of a file.
         data: Hiera data by name.
@@ -75,8 +76,10 @@ def check_sealed(
         with check.noting():
             check.value(path, authors)
     check.problems += _plaintext({path.rpartition("/")[2] for path in tree.paths()}, data)
-    if check.resealed:
-        check.changed.append(f"resealed with the same numbers: {check.resealed} values")
+    check.changed += [
+        f"resealed with the same numbers: {count} values{by}"
+        for by, count in check.resealed.items()
+    ]
     if is_signed is False:
         check.problems.append(
             "sealed: the source accepts unsigned tags, so everybody who can push could seal values"
@@ -107,12 +110,14 @@ class _SealedCheck:
     def __init__(self, tree: SealedTree, released: SealedTree | None, past: PastSealed) -> None:
         self._tree = tree
         self._released = released
-        self._serials, self._numbers = past.serials, past.numbers
+        known = released or SealedTree.of_files({})
+        self._serials = past.serials(known.serial_of)
+        self._numbers = past.numbers(known.number_of)
         self._holders: dict[str, str] = {}
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.changed: list[str] = []
-        self.resealed = 0
+        self.resealed: Counter[str] = Counter()
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -154,6 +159,8 @@ class _SealedCheck:
                 f"serial {group.serial} is older than {self._serials[name]} in the history:"
                 " a revoked member may open its values",
                 where=where,
+                hint="merge the branch that has it; if that one is false, 'localpuppet sealed"
+                " revoke' skips its serial",
             )
         before = None if self._released is None else self._released.group(name)
         if before is not None:
@@ -195,27 +202,34 @@ class _SealedCheck:
         if self._released is None:
             return
         before = self._released.value(path)
+        if value == before:
+            return
         by = f" ({authors.get(where, 'not committed')})"
-        highest = self._numbers.get(path, 0) if before is None else before.number
-        refuse_step(value.number, highest, what="number", where=where)
-        if before is None:
+        past = self._numbers.get(path, 0)
+        refuse_step(value.number, before.number if before else past, what="number", where=where)
+        again = "seal it again with 'localpuppet sealed set'"
+        for highest, known_from in ((before.number if before else 0, "release"), (past, "history")):
             if value.number < highest:
                 raise InvalidInputError(
-                    f"number {value.number} is older than {highest} in the history",
+                    f"number {value.number} is older than {highest} in the {known_from}",
                     where=where,
-                    hint="seal it again with 'localpuppet sealed set'",
+                    hint=again,
                 )
+        if before is None:
             self.changed.append(f"new value {path} for {value.group}{by}")
-        elif value.number < before.number:
-            raise InvalidInputError(
-                f"number {value.number} is older than {before.number} of the release", where=where
-            )
         elif value.number > before.number:
             self.changed.append(f"value {path}: number {before.number} → {value.number}{by}")
         elif (value.group, value.type) != (before.group, before.type):
             raise InvalidInputError("has another group or type with the same number", where=where)
+        elif value.serial == before.serial:
+            # Only 'revoke' seals a value again under its number, and raises the serial.
+            raise InvalidInputError(
+                f"has other bytes than the release with the same number{by}",
+                where=where,
+                hint=again,
+            )
         else:
-            self.resealed += value.age != before.age
+            self.resealed[by] += 1
 
 
 def _plaintext(keys: set[str], data: Iterable[tuple[str, Path]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Sealed values in git: of the newest verified release, of both sides of a merge, of the past."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from localpuppet.node.releases.git.signatures import judged, people, pinned
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
+from localpuppet.node.sealed.trust import is_step
 from localpuppet.node.sealed.value_file import SealedValue
 
 # Signed tags that are looked at until one verifies.
@@ -40,15 +41,23 @@ class PastSealed(Value):
     values: tuple[SealedValue, ...] = ()
     is_cut: bool = False
 
-    @property
-    def serials(self) -> dict[str, int]:
-        """The highest serial that each group had."""
-        return _highest((group.name, group.serial) for group in self.groups)
+    def serials(self, released: Callable[[str], int]) -> dict[str, int]:
+        """Return the highest serial that each group had, without those that a release refuses.
 
-    @property
-    def numbers(self) -> dict[str, int]:
-        """The highest number that each value had, by path."""
-        return _highest((value.path, value.number) for value in self.values)
+        Args:
+            released: Returns the serial of a group in the newest release; 0 for a new one.
+        """
+        return _highest(
+            (one.name, one.serial) for one in self.groups if is_step(one.serial, released(one.name))
+        )
+
+    def numbers(self, released: Callable[[str], int]) -> dict[str, int]:
+        """Return the highest number that each value had, by path; see `serials`."""
+        return _highest(
+            (one.path, one.number)
+            for one in self.values
+            if is_step(one.number, released(one.path) or one.number)
+        )
 
 
 def _highest(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -68,6 +68,16 @@ class SealedTree:
         data = self._read(f"values/{parse_path(path)}{_SUFFIX}")
         return None if data is None else SealedValue.parse(data, path=path)
 
+    def serial_of(self, name: str) -> int:
+        """Return the serial of a group; 0 if it has no file."""
+        group = self.group(name)
+        return group.serial if group else 0
+
+    def number_of(self, path: str) -> int:
+        """Return the number of a value; 0 if it has no file."""
+        value = self.value(path)
+        return value.number if value else 0
+
     def group_of(self, value: SealedValue) -> SealedGroup:
         """Return the group of a value.
 

@@ -16,7 +16,6 @@ from localpuppet.base.machine.files import make_private, read_user_file, write_j
 from localpuppet.base.value import Value
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.value_file import SealedValue
 
 SCHEMA = 1
 MAX_APPROVALS = 32 * 1024 * 1024
@@ -72,11 +71,20 @@ def refuse_regress(group: SealedGroup, before: SealedGroup, known_from: str) -> 
     if group.serial == before.serial and group.recipient != before.recipient:
         raise InvalidInputError(f"has another recipient than {known_from}", where=where)
     refuse_step(group.serial, before.serial, what="serial", where=where)
+    if group.serial > before.serial and group.recipient == before.recipient:
+        raise InvalidInputError(
+            f"serial {group.serial} has the recipient of serial {before.serial}", where=where
+        )
+
+
+def is_step(now: int, before: int) -> bool:
+    """Return whether the commands can have reached a number since the release."""
+    return now <= before + MAX_STEP
 
 
 def refuse_step(now: int, before: int, *, what: str, where: str) -> None:
     """Reject a number that the commands cannot have reached: the last one blocks a file."""
-    if now > before + MAX_STEP:
+    if not is_step(now, before):
         raise InvalidInputError(
             f"{what} {now} follows {before}: the commands raise it by one",
             where=where,
@@ -102,10 +110,11 @@ class ApprovedGroups:
         return serial, claims
 
     def add(self, group: SealedGroup, claims: Collection[Claim]) -> None:
-        """Remember claims durably, beside earlier ones of the same identity."""
+        """Remember claims durably, beside earlier ones that the group still has."""
         document = self._read()
         serial, known = self._groups(document).get(group.name, (0, frozenset()))
-        kept = known if serial == group.serial else frozenset()
+        present = {claim.text for claim in (head_of(group), *holders_of(group))}
+        kept = known & present if serial == group.serial else frozenset()
         texts = sorted(kept | {claim.text for claim in claims})
         mine = dict(_mapping(document.get(self._repository)))
         mine[group.name] = {"serial": group.serial, "claims": list[Json](texts)}
@@ -141,21 +150,19 @@ class SealedTrust:
     """Decides which claims of groups in a work tree are known.
 
     Args:
-        released: The tree of the newest verified release; `None` without one.
-        tag: Its tag.
+        released: The tree of the newest verified release, empty without one.
+        tag: Its tag; empty without one.
         approved: What a person has approved since.
     """
 
-    def __init__(self, released: SealedTree | None, tag: str, approved: ApprovedGroups) -> None:
-        self._released = released
+    def __init__(self, released: SealedTree, tag: str, approved: ApprovedGroups) -> None:
+        self.released = released
         self.tag = tag
         self._approved = approved
 
-    def refuse_number(self, value: SealedValue) -> None:
-        """Reject a value whose number is far above that of the release."""
-        before = None if self._released is None else self._released.value(value.path)
-        where = f"sealed/values/{value.path}.yaml"
-        refuse_step(value.number, before.number if before else 0, what="number", where=where)
+    def last_serial(self, name: str) -> int:
+        """Return the highest serial that is known of a group; 0 for a new one."""
+        return max(self.released.serial_of(name), self._approved.of(name)[0])
 
     def unknown(self, group: SealedGroup, *, holders: bool) -> Sequence[Claim]:
         """Return what neither the release nor a person vouches for.
@@ -166,7 +173,7 @@ class SealedTrust:
         Raises:
             InvalidInputError: The group is older than what is known.
         """
-        before = None if self._released is None else self._released.group(group.name)
+        before = self.released.group(group.name)
         serial, approved = self._approved.of(group.name)
         # A holder of an earlier identity may have been revoked: only the same serial counts.
         known = approved if group.serial == serial else frozenset[str]()
@@ -184,6 +191,6 @@ class SealedTrust:
         return [claim for claim in claims if claim.text not in known]
 
     def approve(self, group: SealedGroup, claims: Collection[Claim]) -> None:
-        """Trust claims of a group from now on."""
-        if claims:
+        """Trust claims of a group from now on, and no earlier ones that it has lost."""
+        if claims or self._approved.of(group.name)[0] == group.serial:
             self._approved.add(group, claims)

@@ -198,6 +198,37 @@ def test_a_revocation_gives_a_planted_holder_nothing(author: Author) -> None:
     assert again.code == 0, again.err
 
 
+def test_a_planted_holder_gets_into_no_release_unseen(author: Author) -> None:
+    author.make("db01")
+    author.release("r1")
+    group = author.clone / "sealed" / "groups" / "role=db.yaml"
+    line = group.read_bytes().partition(b"members:\n")[2]
+    db01 = NODES["db01"].recipient.encode()
+    planted = line.replace(b"db01", b"db09").replace(db01, THIEF.recipient.encode())
+    group.write_bytes(group.read_bytes() + planted)
+    author.commit()
+    tagged = author.node.run("release", "tag", str(author.clone), "r2", "--no-push", "--sign")
+    text = f"? node db09.example.com {THIEF.recipient}"
+    assert (tagged.code, text in tagged.err, db01.decode() in tagged.err) == (2, True, False)
+
+
+def test_a_removed_holder_and_a_removed_group_do_not_come_back(author: Author) -> None:
+    author.make("db01", "db02")
+    author.commit()
+    author.run("remove", "db02.example.com", "--yes")
+    author.git("checkout", "-q", "--", "sealed")
+    refused = author.run("revoke", "db01.example.com", "--yes", mine=True)
+    assert (refused.code, "? node db02.example.com" in refused.err) == (2, True)
+    shutil.rmtree(author.clone / "sealed")
+    author.git("commit", "-q", "-a", "-m", "remove")
+    again = author.make("db01")
+    assert again.code == 0, again.err
+    listed = author.run("list", "--json").json
+    assert (listed["groups"][0]["serial"], listed["values"][0]["number"]) == (2, 2)
+    ignored = author.run("set", "x", "--for", "role=db", f"--operator=c={BOB.recipient}", given="x")
+    assert "'localpuppet sealed reseal' adds holders" in ignored.err
+
+
 def test_a_forged_group_names_no_operator_of_a_new_one(author: Author) -> None:
     author.make("db01")
     author.release("r1")

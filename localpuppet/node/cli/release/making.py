@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -333,7 +333,7 @@ def tag_command(
     If the push fails, the command removes the tag again.
 
     The tag's message names the source. A node that requires signatures rejects a tag of another
-    source. Each group of sealed values with a new rule, recipient or operator is shown, and asks.
+    source. Each group of sealed values with a new rule, recipient or holder is shown, and asks.
 
     Examples:
       localpuppet release tag r2               check, tag, push to origin
@@ -378,7 +378,10 @@ def tag_command(
 
 
 def _approve_groups(node: NodeApp, directory: Path, trusted: Sequence[str]) -> None:
-    """Ask about each group whose rule, recipient or operators are not in a verified release."""
+    """Ask about each group with a rule, recipient or holder that no verified release has.
+
+    A holder counts although its line may open nothing: the next 'revoke' trusts the release.
+    """
     from localpuppet.node.sealed.tree import SealedTree
 
     tree = SealedTree.on_disk(directory)
@@ -386,7 +389,7 @@ def _approve_groups(node: NodeApp, directory: Path, trusted: Sequence[str]) -> N
         return
     trust = node.sealed_trust(directory)
     for group in tree.groups():
-        require_trust(trust, replace(group, members=()), trusted, holders=True)
+        require_trust(trust, group, trusted, holders=True)
 
 
 @command("sign", exits={1: "", 3: "", 69: ""})
