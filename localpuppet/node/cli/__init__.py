@@ -2,5 +2,5 @@
 
 packages: `preview`, `release`.
 verbs: `apply`, `check`, `data`, `history`, `hold`, `node_setup`, `status`.
-shared by verbs: `command`, `progress_line`, `render`, `render_run`.
+shared by verbs: `command`, `progress_line`, `render`, `render_run`, `sealed_trust`.
 """
