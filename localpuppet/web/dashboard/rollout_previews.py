@@ -1,6 +1,6 @@
 """Previews of rollouts: what a release changes in the catalogs of exactly the chosen nodes.
 
-Each is a process `localpuppet preview --staged`, with its isolation, limits and cache. One runs at
+Each is a process `preview --staged`, with its isolation, limits and cache. One runs at
 a time, with low priority. It is killed with all that it started when it takes too long, and when
 the dashboard ends. A result is kept for the same releases and captures.
 """

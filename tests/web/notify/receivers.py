@@ -70,8 +70,9 @@ class Alertmanager(Server):
 
     health_path = "/-/ready"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clients: Path) -> None:
         super().__init__(directory, 0)
+        self.program = clients / "prometheus-alertmanager"
         self.health = self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -79,7 +80,7 @@ class Alertmanager(Server):
         config = self.directory / "alertmanager.yml"
         config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
         return [
-            "prometheus-alertmanager",
+            str(self.program),
             f"--config.file={config}",
             f"--storage.path={self.directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",

@@ -226,11 +226,11 @@ def test_mails_of_an_incident_are_one_thread_and_have_no_foreign_headers(tmp_pat
 
 
 @pytest.mark.server
-def test_alertmanager_has_an_incident_until_it_is_over(tmp_path: Path) -> None:
+def test_alertmanager_has_an_incident_until_it_is_over(tmp_path: Path, clients: Path) -> None:
     from datetime import UTC, datetime
 
     now = datetime.now(UTC).timestamp()
-    with Alertmanager(tmp_path / "alertmanager") as server:
+    with Alertmanager(tmp_path / "alertmanager", clients) as server:
         file = secret_file(tmp_path, "url", server.url)
         channel = Channel(ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file), tmp_path)
         open_ = a_notice().incidents
