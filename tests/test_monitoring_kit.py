@@ -10,6 +10,7 @@ import yaml
 
 from localpuppet.node.runs import metrics_file
 from localpuppet.rollout import rollout_report
+from localpuppet.web.notify import notifier
 
 KIT = Path(__file__).parents[1] / "docs" / "examples" / "prometheus"
 RULES, TESTS = KIT / "localpuppet.rules.yml", KIT / "localpuppet.rules.test.yml"
@@ -62,7 +63,7 @@ def test_each_rule_is_tested(promtool: Path, tmp_path: Path, change: str) -> Non
 
 
 def test_rules_and_board_ask_only_for_metrics_that_exist() -> None:
-    known = metrics_file._HELP.keys() | rollout_report._HELP.keys()
+    known = metrics_file._HELP.keys() | rollout_report._HELP.keys() | notifier._HELP.keys()
     asked = {name for text in expressions() for name in METRIC.findall(text)}
     assert asked - known == set()
     assert known - asked <= {
@@ -76,6 +77,10 @@ def test_rules_and_board_ask_only_for_metrics_that_exist() -> None:
         "localpuppet_last_run_outcome",
         "localpuppet_last_run_warm",
         "localpuppet_last_run_work_tree",
+        "localpuppet_notify_channel_waiting",
+        "localpuppet_notify_incidents",
+        "localpuppet_notify_look_timestamp_seconds",
+        "localpuppet_notify_sender",
     }
 
 

@@ -268,7 +268,9 @@ def nodes_of_rules(
 
 def group_line(group: SealedGroup) -> str:
     """Return the line that says who opens a group."""
-    names = [name.partition(".")[0] for one in group.members for name in one.names]
+    whole = [name for one in group.members for name in one.names]
+    short = [name.partition(".")[0] for name in whole]
+    names = short if len({*short}) == len(whole) else whole
     operators = ", ".join(one.label for one in group.operators)
     nodes = render.counted(len(names), "node")
     return f"group {group.name}: {nodes} ({shown_names(names)}), operators {operators}"

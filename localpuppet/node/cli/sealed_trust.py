@@ -36,12 +36,13 @@ def require_trust(
     """
     unknown = trust.unknown(group, holders=holders)
     asked = [claim for claim in unknown if claim.key not in given]
-    if asked:
+    if unknown:
         render.say(
             f"not in {trust.tag or 'a verified release'}, and not approved by you:", err=True
         )
-        for claim in asked:
-            render.say(f"  ? {claim.text}", err=True)
+    for claim in unknown:
+        render.say(f"  {'+' if claim.key in given else '?'} {claim.text}", err=True)
+    if asked:
         if not render.on_terminal(sys.stdin):
             keys = " ".join(f"--trust {claim.key}" for claim in asked[:MAX_SHOWN])
             raise InvalidInputError(

@@ -44,7 +44,8 @@ _NAMES = rb"[a-z0-9_][a-z0-9_.@-]*(?:,[a-z0-9_][a-z0-9_.@-]*)*"
 _LINES = rb"  (%b) (%b):\n   (%b)\n"
 _MEMBER = _LINES % (_NAMES, RECIPIENT.encode(), BASE64)
 _OPERATOR = _LINES % (_NAMES, rb"age1[a-z0-9.+_-]{58,480}", BASE64)
-_RULE = rb"[A-Za-z0-9_.:@=+-][ A-Za-z0-9_.:,@=+-]*"
+_TERM = rb"[A-Za-z0-9_.:@=+-]+(?: [A-Za-z0-9_.:@=+-]+)*"
+_RULE = rb"%b(?:,%b)*" % (_TERM, _TERM)
 _HEAD = rb"""schema: 1
 rule: "(%b)"
 recipient: (%b)

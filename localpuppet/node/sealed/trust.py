@@ -8,16 +8,16 @@ outside of the clone.
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import make_private, read_user_file, write_json
+from localpuppet.base.machine.files import is_file, make_private, read_secret_file, write_json
 from localpuppet.base.value import Value
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.tree import SealedTree
 
-SCHEMA = 1
 MAX_APPROVALS = 32 * 1024 * 1024
 # How much a serial or a number may rise from one release to the next.
 MAX_STEP = 1000
@@ -37,7 +37,7 @@ class Claim(Value):
 
 def head_of(group: SealedGroup) -> Claim:
     """Return what a group says of itself."""
-    text = f"group {group.name}, rule {group.rule}, serial {group.serial}: {group.recipient}"
+    text = f'group {group.name}, rule "{group.rule}", serial {group.serial}: {group.recipient}'
     return Claim(text=text, key=group.recipient)
 
 
@@ -106,44 +106,47 @@ class ApprovedGroups:
 
     def of(self, name: str) -> tuple[int, frozenset[str]]:
         """Return the serial of a group that was approved, and its claims."""
-        serial, claims = self._groups(self._read()).get(name, (0, frozenset()))
-        return serial, claims
+        group = self._read().repositories.get(self._repository, {}).get(name)
+        return (0, frozenset()) if group is None else (group.serial, frozenset(group.claims))
 
     def add(self, group: SealedGroup, claims: Collection[Claim]) -> None:
         """Remember claims durably, beside earlier ones that the group still has."""
-        document = self._read()
-        serial, known = self._groups(document).get(group.name, (0, frozenset()))
+        before = self._read().repositories
+        serial, known = self.of(group.name)
         present = {claim.text for claim in (head_of(group), *holders_of(group))}
         kept = known & present if serial == group.serial else frozenset()
-        texts = sorted(kept | {claim.text for claim in claims})
-        mine = dict(_mapping(document.get(self._repository)))
-        mine[group.name] = {"serial": group.serial, "claims": list[Json](texts)}
+        texts = tuple(sorted(kept | {claim.text for claim in claims}))
+        mine = {group.name: ApprovedGroup(serial=group.serial, claims=texts)}
+        mine = {**before.get(self._repository, {}), **mine}
         make_private(self._file.parent)
-        write_json(
-            self._file, {"schema": SCHEMA, "repositories": {**document, self._repository: mine}}
-        )
+        approvals = Approvals(repositories={**before, self._repository: mine})
+        write_json(self._file, approvals.to_dict())
 
-    def _read(self) -> Mapping[str, Json]:
-        """Return what was approved, by repository."""
-        if not self._file.exists():
-            return {}
+    def _read(self) -> "Approvals":
+        if not is_file(self._file):
+            return Approvals(repositories={})
         where = str(self._file)
-        data = read_user_file(self._file, limit=MAX_APPROVALS)
-        return _mapping(parse_object(data, where=where, limit=MAX_APPROVALS).get("repositories"))
-
-    def _groups(self, document: Mapping[str, Json]) -> dict[str, tuple[int, frozenset[str]]]:
-        groups = {}
-        with errors_at(str(self._file)):
-            for name, one in _mapping(document.get(self._repository)).items():
-                serial, claims = _mapping(one).get("serial"), _mapping(one).get("claims")
-                if not isinstance(serial, int) or not isinstance(claims, list):
-                    raise InvalidInputError("is not a record of approvals", hint="remove it")
-                groups[name] = (serial, frozenset(map(str, claims)))
-        return groups
+        data = read_secret_file(self._file, what="a record of approvals", limit=MAX_APPROVALS)
+        try:
+            return Approvals.from_dict(parse_object(data, where="", limit=MAX_APPROVALS))
+        except LocalpuppetError as error:
+            raise StateError(
+                str(error), where=where, hint="remove it: you are asked again"
+            ) from error
 
 
-def _mapping(value: Json | None) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}
+class ApprovedGroup(JsonRecord):
+    """What a person approved of one group."""
+
+    serial: Annotated[int, AllowedRange(minimum=1)]
+    claims: tuple[str, ...]
+
+
+class Approvals(JsonRecord):
+    """What a person approved: the groups of each repository by name."""
+
+    SCHEMA: ClassVar = 1
+    repositories: Mapping[str, Mapping[str, ApprovedGroup]]
 
 
 class SealedTrust:

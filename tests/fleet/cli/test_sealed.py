@@ -172,7 +172,7 @@ def test_a_pull_request_that_plants_a_recipient_gets_no_secret(
     plant(author, serial=serial, operators=PEOPLE)
     before = opened_by_thief(author), author.git("diff")
     done = author.run(*words, given="next", mine=True)
-    text = "has another recipient than r1" if serial == 1 else "? group role=db, rule role=db, s"
+    text = "has another recipient than r1" if serial == 1 else '? group role=db, rule "role=db", s'
     assert (done.code, text in done.err or "is in no group" in done.err) == (2, True)
     assert (opened_by_thief(author), author.git("diff")) == before
     author.commit()
@@ -254,6 +254,36 @@ def test_an_identity_that_was_revoked_is_not_sealed_to_again(author: Author) -> 
     author.commit()
     checked = author.run("check", "--json")
     assert "serial 1 is older than 2 in the history" in "".join(checked.json["problems"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"schema": 9, "repositories": {}}', '{"schema": 1, "repositories": []}']
+    + [
+        f'{{"schema": 1, "repositories": {{"x": {one}}}}}'
+        for one in ("[]", '{"g": {"serial": true}}')
+    ],
+)
+def test_a_damaged_record_of_approvals_is_not_taken_for_none(author: Author, text: str) -> None:
+    author.make("db01")
+    record = author.node.root / "person" / "localpuppet" / "approved-groups.json"
+    record.write_text(text)
+    refused = author.run("set", "db::password", given="x")
+    assert (refused.code, "remove it: you are asked again" in refused.err) == (1, True)
+    assert record.read_text() == text
+
+
+def test_what_is_trusted_by_its_key_is_shown(author: Author) -> None:
+    author.make("db01")
+    group = author.clone / "sealed" / "groups" / "role=db.yaml"
+    recipient = re.search("^recipient: (.*)$", group.read_text(), re.M)
+    assert recipient is not None
+    author.forget()
+    done = author.run("set", "db::password", f"--trust={recipient[1]}", given="x")
+    assert (done.code, '+ group role=db, rule "role=db", serial 1' in done.err) == (0, True)
+    record = author.node.root / "person" / "localpuppet" / "approved-groups.json"
+    record.chmod(0o644)
+    assert "others can read" in author.run("set", "db::password", given="x").err
 
 
 def test_tags_that_do_not_verify_hide_no_release(author: Author) -> None:

@@ -132,7 +132,7 @@ def preview_command(node: NodeApp, /, **given: Any) -> int:  # noqa: ANN401 - wh
       localpuppet preview main --captures nodes --ignore 'File[*]::mtime'
       localpuppet preview main --captures nodes --fail-on removed:Service
       localpuppet preview main --captures nodes --cache .cache --shard 2/8
-      localpuppet preview --staged shop/tags/r41..shop/tags/r42 --captures nodes --node web01
+      localpuppet preview --staged shop/tags/r1..shop/tags/r2 --captures nodes
     """
     files = [given[name] for name in ("markdown", "html", "fragment")]
     if files.count(STANDARD_OUTPUT) + given["as_json"] > 1:

@@ -4,7 +4,6 @@ To type into a field counts as one click. Tests that change the site come last.
 """
 
 from localpuppet.node.cli.command import user
-from tests.rigs.long import LONG
 from tests.rigs.waiting import wait_until
 from tests.web.dashboard.browser.tasks.small_site import Operator, SmallSite, code
 
@@ -299,17 +298,3 @@ def test_a_rollout_is_started_and_seen_with_three_clicks_and_typing(
     operator.click("button.do")
     operator.reads("#rollout", "done", "→ site/tags/r4", "choria=alice")
     clicks(operator, 4)
-
-
-@LONG
-def test_a_rollout_that_is_refused_is_seen_as_refused_with_its_reason(
-    operator: Operator, site: SmallSite
-) -> None:
-    site.member("mon01").kill()
-    operator.follow("Start a rollout")
-    operator.types("#query", "role=mon")
-    operator.follow("Show the plan")
-    operator.click("button.do")
-    operator.reads("#rollout", "not ready", "mon01.example.com")
-    operator.begins()
-    operator.reads("#rollouts", "not ready", "mon01.example.com")
