@@ -116,23 +116,20 @@ class ApprovedGroups:
         present = {claim.text for claim in (head_of(group), *holders_of(group))}
         kept = known & present if serial == group.serial else frozenset()
         texts = tuple(sorted(kept | {claim.text for claim in claims}))
-        mine = {group.name: ApprovedGroup(serial=group.serial, claims=texts)}
-        mine = {**before.get(self._repository, {}), **mine}
+        mine = dict(before.get(self._repository, {}))
+        mine[group.name] = ApprovedGroup(serial=group.serial, claims=texts)
         make_private(self._file.parent)
-        approvals = Approvals(repositories={**before, self._repository: mine})
-        write_json(self._file, approvals.to_dict())
+        write_json(self._file, Approvals(repositories={**before, self._repository: mine}).to_dict())
 
     def _read(self) -> "Approvals":
         if not is_file(self._file):
             return Approvals(repositories={})
-        where = str(self._file)
         data = read_secret_file(self._file, what="a record of approvals", limit=MAX_APPROVALS)
+        hint = "remove it: you are asked again"
         try:
             return Approvals.from_dict(parse_object(data, where="", limit=MAX_APPROVALS))
         except LocalpuppetError as error:
-            raise StateError(
-                str(error), where=where, hint="remove it: you are asked again"
-            ) from error
+            raise StateError(str(error), where=str(self._file), hint=hint) from error
 
 
 class ApprovedGroup(JsonRecord):
