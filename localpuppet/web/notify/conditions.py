@@ -73,10 +73,11 @@ def of_nodes(connection: Connection, *, now: float) -> list[Condition]:
             "SELECT release, json_group_array(node) FROM wrong GROUP BY release"
         )
     ]
-    return found + _drift(connection, now)
+    return found
 
 
-def _drift(connection: Connection, now: float) -> list[Condition]:
+def of_drift(connection: Connection, *, now: float) -> list[Condition]:
+    """Return the resources that Puppet keeps correcting; it reads the runs of a week."""
     by_resource: dict[str, set[str]] = {}
     for row in drifting(connection, since=day_of(now) - WEEK):
         if row.count >= CORRECTIONS and row.last > now - DAY:

@@ -30,6 +30,8 @@ from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
 from localpuppet.web.notify.wording import IncidentText
 
 LEASE, TTL = "notify", 30.0
+# Seconds between two looks at drift, which takes days and costs more than all other looks.
+DRIFT_EVERY = 600.0
 _HELP = {
     "localpuppet_notify_look_timestamp_seconds": "When the fleet was last looked at.",
     "localpuppet_notify_sender": "Whether this process sends messages.",
@@ -39,7 +41,7 @@ _HELP = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FleetSight:
     """How the notifier sees the fleet.
 
@@ -54,6 +56,7 @@ class FleetSight:
     rollouts: Callable[[], Sequence[RolloutRow]]
     certificates: Callable[[], Mapping[str, float]]
     names: Callable[[str], Awaitable[frozenset[str] | None]]
+    _drift: tuple[float, Sequence[Condition]] = field(default=(0.0, ()), init=False)
 
     def blindness(self) -> Condition | None:
         """Return why the fleet cannot be seen; `None` if it can."""
@@ -66,9 +69,12 @@ class FleetSight:
 
     def conditions(self, now: float) -> dict[str, Condition]:
         """Return what is wrong, by key; it reads files."""
+        if not 0 <= now - self._drift[0] < DRIFT_EVERY:
+            self._drift = now, self.memory.read(conditions.of_drift, now=now)
         return conditions.by_key(
             [
                 *self.memory.read(conditions.of_nodes, now=now),
+                *self._drift[1],
                 *conditions.of_rollouts(self.rollouts(), now=now),
                 *conditions.of_certificates(self.certificates(), now=now),
             ]

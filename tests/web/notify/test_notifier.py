@@ -1,6 +1,7 @@
 """What channels receive about a fleet of played nodes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,16 @@ import pytest
 
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.machine.own_program import shared_file
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.node.runs.run import RefusalKind
 from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.notify.incidents import IncidentKind, Severity
-from localpuppet.web.notify.notifier import TTL, Election
+from localpuppet.web.notify.notifier import DRIFT_EVERY, TTL, Election
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import entry
-from tests.web.make import Site, names, status
+from tests.web.make import MOTD, Site, names, status, summarise, summary
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import SECRET, Received, Receiver
 
@@ -331,3 +333,25 @@ async def test_one_of_two_notifiers_sends_and_the_other_takes_over(
             await second.look(after=pause)
         assert [one.json["event"] for one in receiver.received] == ["closed"]
         assert TTL < CLEAR
+
+
+async def test_a_resource_that_puppet_keeps_correcting_is_one_incident(site: Site) -> None:
+    resources = (replace(MOTD, corrective_change=True),)
+    with Receiver() as receiver:
+        channel = a_webhook(site.directory, receiver.url, severity=Severity.INFO)
+        watch = Watch(site, {"hook": channel})
+        run(site, "a", "b")
+        await watch.look()
+        for _ in range(3):
+            now, kind = site.now(), Kind.CHANGED
+            corrected = (summary(one, now, outcome=kind, resources=resources) for one in ("a", "b"))
+            summarise(site, *corrected)
+            site.clock.advance(60.0)
+        await watch.look(after=DRIFT_EVERY)
+        await watch.look(after=FOR + 1)
+        await watch.look(after=25 * 3600.0)
+        run(site, "a", "b")
+        await watch.look(after=CLEAR + 1)
+    about = [(one.json["event"], one.json["incidents"][0]) for one in receiver.received[1:]]
+    drift = [(event, it["kind"], it["nodes"]) for event, it in about if it["kind"] == "drift"]
+    assert drift == [("opened", "drift", ["a", "b"]), ("closed", "drift", ["a", "b"])]
