@@ -17,11 +17,12 @@ from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.notify.incidents import IncidentKind, Severity
 from localpuppet.web.notify.notifier import DRIFT_EVERY, TTL, Election
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import entry
 from tests.web.make import MOTD, Site, names, status, summarise, summary
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
-from tests.web.notify.receivers import SECRET, Received, Receiver
+from tests.web.notify.receivers import SECRET, Received, Receiver, secret_file
 
 OUTAGE = {
     "outcome": None,
@@ -355,3 +356,30 @@ async def test_a_resource_that_puppet_keeps_correcting_is_one_incident(site: Sit
     about = [(one.json["event"], one.json["incidents"][0]) for one in receiver.received[1:]]
     drift = [(event, it["kind"], it["nodes"]) for event, it in about if it["kind"] == "drift"]
     assert drift == [("opened", "drift", ["a", "b"]), ("closed", "drift", ["a", "b"])]
+
+
+async def test_a_heartbeat_stops_while_the_fleet_is_not_seen_or_a_channel_fails(site: Site) -> None:
+    with Receiver() as receiver, Receiver(answer=lambda _: (503, {})) as broken:
+        beat = ChannelSettings(
+            type=ChannelType.HEARTBEAT,
+            url_file=secret_file(site.directory, "beat", receiver.url),
+        )
+        watch = Watch(site, {"beat": beat})
+        run(site, "a")
+        for _ in range(3):
+            await watch.look(after=61.0)
+        assert len(receiver.received) == 3
+        await watch.look(after=10.0)  # not at each look
+        site.fleet.lost("connection refused")
+        await watch.look(after=61.0)
+        assert len(receiver.received) == 3
+        run(site, "a")
+        await watch.look(after=61.0)
+        assert len(receiver.received) == 4
+        watch.ledger.close()
+        hook = a_webhook(site.directory, broken.url)
+        both = Watch(site, {"beat": beat, "hook": hook})
+        for _ in range(4):  # the failure of the first look is known in the third one
+            await both.look(after=61.0)
+    assert len(broken.received) > 1
+    assert len(receiver.received) == 6
