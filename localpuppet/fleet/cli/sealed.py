@@ -401,8 +401,8 @@ def _known_operators(clone: SealedClone) -> authoring.Keys:
         unknown = {claim.text for claim in clone.trust.unknown(group, holders=True)}
         if head_of(group).text in unknown:
             continue
-        known = replace(group, members=())
-        for claim, one in zip(holders_of(known), known.operators, strict=True):
+        # Operators come first.
+        for claim, one in zip(holders_of(group), group.operators, strict=False):
             if claim.text in unknown:
                 continue
             if people.setdefault(one.label, (one.recipient,)) != (one.recipient,):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class SealedRepository:
             failure=lambda text: InvalidInputError(f"git {arguments[0]}: {text}", where=where),
         )
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """The URL of origin; empty without one."""
         try:
