@@ -234,6 +234,7 @@ class WebApp:
         from uuid import uuid4
 
         from localpuppet.web.dashboard.inventory_questions import Inventory
+        from localpuppet.web.notify.commit_status import verified_releases
         from localpuppet.web.notify.notice_ledger import FILE as LEDGER
         from localpuppet.web.notify.notice_ledger import NoticeLedger
         from localpuppet.web.notify.notifier import Election, FleetSight, Notifier
@@ -259,6 +260,9 @@ class WebApp:
                 rollouts=self.rollouts.rows,
                 certificates=self._certificate_ends,
                 names=Inventory(self.view, fleet.entries.ask).names,
+                releases=lambda source: verified_releases(
+                    node.settings.state, node.settings.sources, source=source
+                ),
             ),
             NoticeLedger(
                 node.settings.state / LEDGER,

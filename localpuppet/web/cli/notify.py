@@ -38,14 +38,16 @@ def notify_command() -> None:
 def test_command(node: NodeApp, name: str | None, lists: bool, as_json: bool) -> None:
     """Send a test message to a channel, or list the channels.
 
-    The message goes to the channel NAME of 'notify:' in localpuppet.yaml, once. --list shows each
-    channel, and whether the last message to it failed.
+    The message goes to the channel NAME of 'notify:' in localpuppet.yaml, once. GitHub, GitLab and
+    Gitea get a test status for the newest release that is staged and verified here; it stays there.
+    --list shows each channel, and whether the last message to it failed.
 
     Examples:
       localpuppet notify test --list
       localpuppet notify test chat
     """
     from localpuppet.web.notify.channels import Channel, ChannelError
+    from localpuppet.web.notify.commit_status import StatusSender, verified_releases
     from localpuppet.web.notify.routing import notify_settings
     from localpuppet.web.notify.wording import test_notice
 
@@ -59,9 +61,15 @@ def test_command(node: NodeApp, name: str | None, lists: bool, as_json: bool) ->
         hint = did_you_mean(name, list(settings.channels)) or "see 'localpuppet notify test --list'"
         raise InvalidInputError(f"no channel has the name {name}", where="notify", hint=hint)
     now = node.clock.now().timestamp()
-    channel = Channel(settings.channels[name], node.settings.root)
+    about = settings.channels[name]
+    channel, what = Channel(about, node.settings.root), "a test message"
     try:
-        channel.send(test_notice(f"msg_{uuid.uuid4().hex}", settings, now), now=now)
+        if about.type.is_forge:
+            state, sources = node.settings.state, node.settings.sources
+            sender = StatusSender(channel, settings.fleet, settings.dashboard)
+            what = sender.test(verified_releases(state, sources, source=about.source))
+        else:
+            channel.send(test_notice(f"msg_{uuid.uuid4().hex}", settings, now), now=now)
     except ChannelError as error:
         raise UnavailableError(
             f"did not take the message: {error}", where=f"channel {name}"
@@ -69,7 +77,7 @@ def test_command(node: NodeApp, name: str | None, lists: bool, as_json: bool) ->
     if as_json:
         render.emit_json({"schema": 1, "channel": name, "sent": True})
     else:
-        render.emit(f"channel {name} took a test message")
+        render.emit(f"channel {name} took {what}")
 
 
 def _states(node: NodeApp, settings: "NotifySettings") -> "Mapping[str, ChannelState]":

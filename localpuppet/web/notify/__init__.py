@@ -2,7 +2,7 @@
 
     conditions (SQL) -> incidents (decides) -> notice_ledger (durable) -> notifier -> channels
 
-acts: `channels`, `notifier`, `notice_ledger`.
+acts: `channels`, `commit_status`, `notifier`, `notice_ledger`.
 decides: `routing`, `wording`.
 private: `conditions`, `incidents`.
 """

@@ -34,6 +34,7 @@ DEADLINE = 15.0
 # Seconds after which Alertmanager ends an alert that is not sent again.
 ALERT_LASTS = 300.0
 SMTPS = 465
+MAX_ANSWER = 64 * 1024
 
 
 class ChannelError(Exception):
@@ -67,7 +68,7 @@ class Channel:
         kind = self.settings.type
         if kind is ChannelType.WEBHOOK:
             body = json.dumps(to_record(notice)).encode()
-            secret = parse_webhook_secret(self._secret("secret_file"), where="secret_file")
+            secret = parse_webhook_secret(self.secret("secret_file"), where="secret_file")
             signature = sign_webhook(secret, notice.id, int(now), body)
             headers = {"webhook-id": notice.id, "webhook-timestamp": str(int(now))}
             self._post(body, {**headers, "webhook-signature": signature})
@@ -84,7 +85,7 @@ class Channel:
         """Tell Alertmanager what is open, and what was closed lately; see `send`."""
         alerts = [_alert(one, fleet, now) for one in incidents]
         if alerts:
-            token = self._secret("token_file") if self.settings.token_file else ""
+            token = self.secret("token_file") if self.settings.token_file else ""
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             self._post(json.dumps(alerts).encode(), headers, path="/api/v2/alerts")
 
@@ -92,7 +93,12 @@ class Channel:
         """Call the URL of a heartbeat; see `send`."""
         self._post(b"")
 
-    def _secret(self, key: str) -> str:
+    def secret(self, key: str) -> str:
+        """Return the content of the private file that a setting names.
+
+        Raises:
+            ChannelError: The file cannot be read, or others can read it.
+        """
         file: Path = getattr(self.settings, key)
         try:
             text = read_private(secret_path(file, self.root)).decode("ascii").strip()
@@ -107,22 +113,26 @@ class Channel:
     def _post(
         self, body: bytes, headers: Mapping[str, str] | None = None, *, path: str = ""
     ) -> None:
+        url = self.secret("url_file").removesuffix("/" if path else "") + path
+        refuse_answer(self.exchange(url, body, headers or {})[0])
+
+    def exchange(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """POST JSON, and return the status of the answer, with its body if that explains a 400.
+
+        Raises:
+            ChannelError: The server did not answer in time, or is not trusted.
+        """
         with _channel_errors():
-            url = self._secret("url_file").removesuffix("/" if path else "") + path
             plain = is_loopback(urlsplit(url).hostname or "")
             client = HttpClient(HttpRoute(ca=self._ca, plain=plain))
             request = HttpRequest(
                 url=url,
                 method="POST",
-                headers={"Content-Type": "application/json", **(headers or {})},
+                headers={"Content-Type": "application/json", **headers},
                 body=body,
             )
             with client.open(request, Deadline(DEADLINE)) as answer:
-                status = answer.status
-        if status // 100 == 3:
-            raise ChannelError(f"answered {status}: redirects are not followed")
-        if status // 100 != 2:
-            raise ChannelError(f"answered {status}")
+                return answer.status, answer.body(MAX_ANSWER) if answer.status == 400 else b""
 
     @property
     def _ca(self) -> Path | None:
@@ -147,7 +157,7 @@ class Channel:
             if int(port) != SMTPS and not is_loopback(host):
                 server.starttls(context=context)
             if self.settings.user:
-                server.login(self.settings.user, self._secret("password_file"))
+                server.login(self.settings.user, self.secret("password_file"))
             server.send_message(message, self.settings.sender, self.settings.to)
 
 
@@ -164,6 +174,14 @@ class _WatchedSmtp(smtplib.SMTP):
 
 class _WatchedSmtps(_WatchedSmtp, smtplib.SMTP_SSL):
     """The same with TLS from the first byte."""
+
+
+def refuse_answer(status: int) -> None:
+    """Raise `ChannelError` unless a status says that a server took a message."""
+    if status // 100 == 3:
+        raise ChannelError(f"answered {status}: redirects are not followed")
+    if status // 100 != 2:
+        raise ChannelError(f"answered {status}")
 
 
 @contextmanager

@@ -46,6 +46,10 @@ CREATE TABLE IF NOT EXISTS channels (
     channel TEXT PRIMARY KEY, problem TEXT NOT NULL, attempts INTEGER NOT NULL,
     next_at REAL NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS statuses (
+    channel TEXT NOT NULL, hash TEXT NOT NULL, shown TEXT NOT NULL, problem TEXT NOT NULL,
+    at REAL NOT NULL, attempts INTEGER NOT NULL, PRIMARY KEY (channel, hash)
+) STRICT, WITHOUT ROWID;
 """
 
 
@@ -54,6 +58,21 @@ class WaitingNotice(Value):
 
     number: int
     notice: Notice
+
+
+class SentStatus(Value):
+    """The last attempt to send a commit's status.
+
+    Attributes:
+        shown: What the forge shows since an attempt that succeeded; may be empty.
+        problem: Why the last attempt failed; empty if it did not.
+        at: When that was, seconds since 1970.
+    """
+
+    shown: str
+    problem: str
+    at: float
+    attempts: int
 
 
 class ChannelState(Value):
@@ -219,6 +238,30 @@ class NoticeLedger:
             else:
                 return
             connection.execute("INSERT OR REPLACE INTO channels VALUES (?, ?, ?, ?)", values)
+
+    def sent_statuses(self, channel: str) -> dict[str, SentStatus]:
+        """Return the last statuses that were sent to a forge, by commit."""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT hash, shown, problem, at, attempts FROM statuses WHERE channel = ?",
+                (channel,),
+            ).fetchall()
+        return {
+            commit: SentStatus(shown=shown, problem=problem, at=at, attempts=attempts)
+            for commit, shown, problem, at, attempts in rows
+        }
+
+    def note_status(
+        self, channel: str, commit: str, shown: str, problem: str, *, now: float
+    ) -> None:
+        """Write how an attempt to send the status of a commit ended."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO statuses VALUES (?1, ?2, iif(?4 = '', ?3, ''), ?4, ?5, 1)"
+                " ON CONFLICT DO UPDATE SET shown = iif(?4 = '', ?3, shown), problem = ?4,"
+                " at = ?5, attempts = attempts + 1",
+                (channel, commit, shown, problem, now),
+            )
 
     def states(self, names: Iterable[str]) -> dict[str, ChannelState]:
         """Return how channels are, by name."""

@@ -19,11 +19,19 @@ from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.leases.lease import HeldLease, Leases
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.notify import conditions
 from localpuppet.web.notify.channels import Channel, ChannelError
+from localpuppet.web.notify.commit_status import (
+    CommitStatus,
+    StatusSender,
+    due,
+    nodes_of_source,
+    statuses_of,
+)
 from localpuppet.web.notify.incidents import KEPT, Condition, Incident, decide, freeze
 from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger
 from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
@@ -49,6 +57,7 @@ class FleetSight:
         rollouts: Returns the rollouts; it reads files.
         certificates: Returns when certificates end, by name: seconds since 1970.
         names: Returns the nodes that an expression finds.
+        releases: Returns the staged and verified releases of a source.
     """
 
     fleet: Fleet
@@ -56,6 +65,7 @@ class FleetSight:
     rollouts: Callable[[], Sequence[RolloutRow]]
     certificates: Callable[[], Mapping[str, float]]
     names: Callable[[str], Awaitable[frozenset[str] | None]]
+    releases: Callable[[str], Sequence[StagedRelease]] = lambda _: ()
     _drift: tuple[float, Sequence[Condition]] = field(default=(0.0, ()), init=False)
 
     def blindness(self) -> Condition | None:
@@ -79,6 +89,12 @@ class FleetSight:
                 *conditions.of_certificates(self.certificates(), now=now),
             ]
         )
+
+    def statuses(self, route: Route) -> list[CommitStatus]:
+        """Return the statuses of commits for a forge; it reads files."""
+        source = route.channel.source
+        nodes = self.memory.read(nodes_of_source, source)
+        return statuses_of(self.releases(source), nodes, route)
 
 
 class Election:
@@ -183,9 +199,12 @@ class Notifier:
             before = self._sending.get(route.name)
             if before is not None and not before.done():
                 continue
-            if not route.channel.type.takes_states:
+            kind = route.channel.type
+            if not kind.takes_states:
                 work = self._deliver(route)
-            elif is_well or route.channel.type is ChannelType.ALERTMANAGER:
+            elif kind.is_forge and blind is None:
+                work = self._show_commits(route)
+            elif kind is ChannelType.ALERTMANAGER or (kind is ChannelType.HEARTBEAT and is_well):
                 work = self._state(route, incidents)
             else:
                 continue
@@ -253,6 +272,31 @@ class Notifier:
         else:
             self._stated_at[name] = now
             await self._settle(route, "")
+
+    async def _show_commits(self, route: Route) -> None:
+        """Send a forge the statuses of commits that differ from those that it took."""
+        now, name, ledger = self._now(), route.name, self.ledger
+        channel = Channel(route.channel, self.root)
+        sender = StatusSender(channel, self.settings.fleet, self.settings.dashboard)
+        statuses = await asyncio.to_thread(self.sight.statuses, route)
+        sent = await asyncio.to_thread(ledger.sent_statuses, name)
+        problems = {commit: one.problem for commit, one in sent.items()}
+        waiting = due(statuses, sent, now=now)
+        for status in waiting:
+            if self._leaves:
+                return
+            problem = ""
+            try:
+                await asyncio.to_thread(sender.send, status)
+            except ChannelError as error:
+                problem = f"{status.release}: {error}"
+            await asyncio.to_thread(
+                ledger.note_status, name, status.commit, status.shown, problem, now=now
+            )
+            problems[status.commit] = problem
+        if waiting:
+            known = [problems.get(status.commit, "") for status in statuses]
+            await self._settle(route, next(filter(None, known), ""))
 
     async def _settle(self, route: Route, problem: str) -> None:
         await asyncio.to_thread(self.ledger.note, route.name, problem, now=self._now())

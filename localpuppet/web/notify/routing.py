@@ -21,6 +21,7 @@ from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord, Key
+from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.value import Value
 from localpuppet.node.settings import Seconds, SettingsFile
 from localpuppet.web.notify.incidents import Condition, IncidentKind, Severity, Timing
@@ -37,20 +38,33 @@ class ChannelType(StrEnum):
     ALERTMANAGER = "alertmanager"
     MAIL = "mail"
     HEARTBEAT = "heartbeat"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    GITEA = "gitea"
+
+    @property
+    def is_forge(self) -> bool:
+        """Whether it takes the statuses of commits."""
+        return self in (ChannelType.GITHUB, ChannelType.GITLAB, ChannelType.GITEA)
 
     @property
     def takes_states(self) -> bool:
-        """Whether it takes what is open, again and again, and not what opens and closes."""
-        return self in (ChannelType.ALERTMANAGER, ChannelType.HEARTBEAT)
+        """Whether it takes what is, again and again, and not what opens and closes."""
+        return self.is_forge or self in (ChannelType.ALERTMANAGER, ChannelType.HEARTBEAT)
 
 
+_SELECTS = {"ca", "query", "kinds", "severity"}
+_COMMITS = {"source", "repository", "token_file"}
 # Type → the keys that it needs, and those that it may have.
 _KEYS: Mapping[ChannelType, tuple[Set[str], Set[str]]] = {
-    ChannelType.WEBHOOK: ({"url_file", "secret_file"}, {"ca"}),
-    ChannelType.SLACK: ({"url_file"}, {"ca"}),
-    ChannelType.ALERTMANAGER: ({"url_file"}, {"ca", "token_file"}),
+    ChannelType.WEBHOOK: ({"url_file", "secret_file"}, _SELECTS),
+    ChannelType.SLACK: ({"url_file"}, _SELECTS),
+    ChannelType.ALERTMANAGER: ({"url_file"}, {*_SELECTS, "token_file"}),
     ChannelType.HEARTBEAT: ({"url_file"}, {"ca"}),
-    ChannelType.MAIL: ({"server", "from", "to"}, {"ca", "user", "password_file"}),
+    ChannelType.MAIL: ({"server", "from", "to"}, {*_SELECTS, "user", "password_file"}),
+    ChannelType.GITHUB: (_COMMITS, {"ca", "query", "api_url"}),
+    ChannelType.GITLAB: (_COMMITS, {"ca", "query", "api_url"}),
+    ChannelType.GITEA: ({*_COMMITS, "api_url"}, {"ca", "query"}),
 }
 _ALL_KEYS = frozenset[str]().union(*(needs | may for needs, may in _KEYS.values()))
 
@@ -61,12 +75,15 @@ class ChannelSettings(JsonRecord):
     Attributes:
         url_file: The private file with its URL, which is a secret.
         secret_file: The private file with the key of a webhook's signatures.
-        token_file: The private file with a bearer token.
+        token_file: The private file with a token.
         ca: PEM file with the authorities to trust; `None` for the system's.
         query: The nodes whose incidents it receives; empty for all.
         kinds: The kinds that it receives; empty for all.
         severity: The lowest severity that it receives.
         server: HOST:PORT of a mail server.
+        source: The source whose releases a forge shows.
+        repository: Its name on the forge, OWNER/NAME; on GitLab also a number.
+        api_url: The URL of the forge's API; empty for the forge's own.
     """
 
     type: ChannelType
@@ -82,6 +99,9 @@ class ChannelSettings(JsonRecord):
     sender: Annotated[str, Key("from")] = ""
     to: tuple[str, ...] = ()
     user: str = ""
+    source: str = ""
+    repository: str = ""
+    api_url: str = ""
 
 
 class NotifySettings(JsonRecord):
@@ -127,6 +147,12 @@ def notify_settings(file: SettingsFile) -> NotifySettings:
             )
         if channel.type is ChannelType.MAIL:
             _check_mail(channel, where)
+        if channel.type.is_forge and channel.source not in file.full["sources"]:
+            raise InvalidInputError(
+                f"{channel.source!r} is not a source",
+                where=f"{where}.source",
+                hint=did_you_mean(channel.source, list(file.full["sources"])),
+            )
     return settings
 
 

@@ -1,10 +1,11 @@
 """Builders: a notifier over a site of played nodes."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import Election, FleetSight, Notifier
@@ -45,6 +46,7 @@ class Watch:
         *,
         election: Election | None = None,
         directory: Path | None = None,
+        releases: Sequence[StagedRelease] = (),
     ) -> None:
         self.site = site
         self.settings = settings_of(**channels)
@@ -63,6 +65,7 @@ class Watch:
                 rollouts=lambda: self.rollouts,
                 certificates=lambda: self.certificates,
                 names=Inventory(site.view, site.ask).names,
+                releases=lambda _: releases,
             ),
             self.ledger,
             election,

@@ -27,10 +27,11 @@ class Received:
 
 @dataclass
 class Receiver:
-    """An HTTP server on loopback; `answer` says how it answers a request."""
+    """An HTTP server on loopback; `answer` says how it answers a request, always with `body`."""
 
     answer: Callable[[Received], tuple[int, Mapping[str, str]]] = lambda _: (204, {})
     received: list[Received] = field(default_factory=list)
+    body: bytes = b""
 
     def __enter__(self) -> Self:
         receiver = self
@@ -47,8 +48,9 @@ class Receiver:
                 self.send_response(status)
                 for key, value in more.items():
                     self.send_header(key, value)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(receiver.body)))
                 self.end_headers()
+                self.wfile.write(receiver.body)
 
             def log_message(self, *_: object) -> None:
                 pass

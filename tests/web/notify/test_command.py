@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from localpuppet.node.releases.staged_records import StagedRecords
 from tests.rigs.node import Node
+from tests.web.make import staged
 from tests.web.notify.receivers import Receiver, secret_file
 
+SOURCES = "sources: {web: {git: 'https://git.example.com/web.git'}}\n"
 CHAT = "notify:\n  channels:\n    chat: {type: slack, url_file: chat-url, query: role=db}\n"
 
 
@@ -34,11 +37,46 @@ def test_a_test_message_reaches_its_channel(node: Node) -> None:
         ("{type: mail, server: mail.example.com, from: 'a@b', to: ['x@y']}", "HOST:PORT"),
         ("{type: pager, url_file: a}", "type"),
         ("{type: slack, url: 'https://hooks.example.com/1'}", "url"),
+        ("{type: heartbeat, url_file: a, kinds: [late]}", "has no kinds"),
+        ("{type: github, source: web, token_file: t}", "needs repository"),
+        ("{type: gitea, source: web, repository: a/b, token_file: t}", "needs api_url"),
+        ("{type: github, source: wbe, repository: a/b, token_file: t}", "'wbe' is not a source"),
+        ("{type: github, source: web, repository: a/../b, token_file: t}", "repository"),
+        ("{type: github, source: web, repository: a/b, token_file: t, kinds: [late]}", "has no"),
     ],
 )
 def test_a_channel_that_cannot_work_is_refused(node: Node, channel: str, problem: str) -> None:
-    text = f"notify:\n  channels:\n    one: {channel}\n"
+    text = f"{SOURCES}notify:\n  channels:\n    one: {channel}\n"
     (node.root / "localpuppet.yaml").write_text(text)
     done = node.run("notify", "test", "--list")
     assert done.code == 2
     assert problem in done.err
+
+
+def test_a_test_status_goes_to_the_newest_verified_release_only(node: Node) -> None:
+    signed = SOURCES.replace("web.git'", "web.git', require_signed: true, signers: signers")
+    with Receiver(lambda _: (201, {})) as forge:
+        settings = f"""notify:
+  channels:
+    ci:
+      type: gitea
+      source: web
+      repository: ops/web
+      api_url: {forge.url}
+      token_file: token
+"""
+        secret_file(node.root, "token", "TOKEN")
+        (node.root / "signers").write_text("alice ssh-ed25519 AAAA\n")
+        (node.root / "localpuppet.yaml").write_text(SOURCES + settings)
+        none = node.run("notify", "test", "ci")
+        assert none.code == 69
+        assert "no verified release of web is staged" in none.err
+        for tag in ("r9", "r10"):
+            StagedRecords(node.state).write(staged(f"web/tags/{tag}", "d"))
+        done = node.run("notify", "test", "ci")
+        (node.root / "localpuppet.yaml").write_text(signed + settings)
+        assert node.run("notify", "test", "ci").code == 69  # no tag is verified
+    assert "a test status localpuppet/fleet/test for web/tags/r10, commit bbbb" in done.out
+    (one,) = forge.received
+    assert one.path == f"/repos/ops/web/statuses/{'b' * 40}"
+    assert one.json["context"] == "localpuppet/fleet/test"
