@@ -178,9 +178,9 @@ def meaning(sent: SentCommand, state: RolloutState) -> Event:
         return RolloutContinued(caller=sent.caller, machine=sent.machine)
     if sent.command is RolloutCommand.PAUSE:
         return RolloutPaused(reason=f"paused by {sent.who}", requested_by=sent.who)
-    if sent.command is RolloutCommand.ROLLBACK:
-        return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {sent.who}")
-    return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {sent.who}")
+    back = sent.command is RolloutCommand.ROLLBACK
+    ending = RolloutEnding.ROLLED_BACK if back else RolloutEnding.STOPPED
+    return RolloutStopped(ending=ending, reason=f"{ending} by {sent.who}", requested_by=sent.who)
 
 
 _KNOWN = {str(command): command for command in RolloutCommand}

@@ -258,10 +258,15 @@ class RolloutContinued(Value):
 
 
 class RolloutStopped(Value):
-    """No further nodes start: an operator or failures stopped the rollout."""
+    """No further nodes start: an operator or failures stopped the rollout.
+
+    Attributes:
+        requested_by: The operator who sent a command for that; otherwise empty.
+    """
 
     ending: RolloutEnding
     reason: str
+    requested_by: str = ""
 
 
 class RolloutTakenOver(Value):

@@ -72,6 +72,7 @@ class RolloutReport(Value):
         ended_at: Node run → when its result arrived.
         checked_at: Node run → when its checks ended.
         decisions: Decisions about the whole rollout: times and texts with their authors.
+        commands: Those of them that operators sent: time, command, operator and machine.
     """
 
     state: RolloutState
@@ -82,6 +83,7 @@ class RolloutReport(Value):
     ended_at: dict[NodeRun, str]
     checked_at: dict[NodeRun, str]
     decisions: tuple[tuple[str, str], ...]
+    commands: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def of(cls, events: Sequence[TimedEvent], *, taken: bool) -> "RolloutReport":
@@ -127,6 +129,7 @@ class RolloutReport(Value):
             ended_at=ended_at,
             checked_at=checked_at,
             decisions=tuple(decisions),
+            commands=tuple((at, *sent) for at, event in events if (sent := _command(event))[1]),
         )
 
     @property
@@ -327,6 +330,20 @@ def _decision(event: Event) -> str:
     if isinstance(event, RolloutResumed):
         return f"resumed by {event.who}" if event.who else "resumed"
     return ""
+
+
+def _command(event: Event) -> tuple[str, str]:
+    """Return the command that led to an event, and its operator; the latter may be empty."""
+    if isinstance(event, RolloutPaused):
+        return "pause", event.requested_by
+    if isinstance(event, RolloutContinued):
+        return "continue", event.who
+    if isinstance(event, ChangesApproved):
+        return "approve", event.approved_by
+    if isinstance(event, RolloutStopped):
+        goes_back = event.ending is RolloutEnding.ROLLED_BACK
+        return "rollback" if goes_back else "stop", event.requested_by
+    return "resume", event.who if isinstance(event, RolloutResumed) else ""
 
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"

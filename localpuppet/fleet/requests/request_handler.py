@@ -372,8 +372,6 @@ def _subject(args: Arguments) -> str:
         parts = [f"{args.action} {args.release}"]
     elif isinstance(args, Compile):
         parts = [str(args.release)]
-    elif isinstance(args, ChunkArguments):
-        parts = [f"chunk {args.chunk}"]
     elif isinstance(args, RunArguments):
         parts = [f"run {args.run or 'newest'}"]
     elif isinstance(args, RunOnce):

@@ -1,13 +1,16 @@
 """The table of audit records in the dashboard's memory, and the intents behind the records.
 
-- An intent is what a caller did at once: all requests of a rollout, or equal requests to nodes with
-  less than `GAP` seconds between two of them, and what the dashboard recorded when it sent them.
+- An intent is what a caller did at once: all requests of a rollout, a command to it, or equal
+  requests to nodes with less than `GAP` seconds between two of them, and what the dashboard
+  recorded when it sent them.
+- The commands to rollouts are not in the table: journals and checkpoints have them.
 - The newest records of each node are kept, and of all nodes together, so a node that publishes
   ever new records displaces only its own.
 - A record with a known identity replaces the earlier one.
 - Every function takes a connection in a transaction.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,6 +23,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.web.dashboard.actions import NEEDS, SENT, Action
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
+from localpuppet.web.dashboard.rollout_actions import RolloutAction
 
 # Seconds between two requests of an intent, and requests of it that a page has, the newest.
 GAP, MOST_SHOWN = 60.0, 60
@@ -36,11 +40,15 @@ CREATE INDEX IF NOT EXISTS audit_by_caller ON audit (caller, at);
 """
 
 _COLUMNS = "node, at, request, caller, action, subject, decision, reason, times"
+_CELLS = ", ".join(f"value ->> {number}" for number in range(len(_COLUMNS.split(", "))))
 _Row = tuple[Any, ...]
-_TEXTS = ("caller", "node", "action", "decision", "text")
+Commands = Iterable[tuple[str, AuditRecord]]
+_FIELDS = ("caller", "node", "action", "decision", "since", "until", "name")
 _ROLLOUT = re.compile(r"rollout (\d{8}T\d{6}Z-[0-9a-f]{4})\b")
 # The words of the buttons by the action of a policy; the others have no button.
-LABELS = {NEEDS[action]: action.label for action in Action} | {
+LABELS = {
+    **{NEEDS[action]: action.label for action in Action},
+    **{str(action): action.label for action in RolloutAction},
     "capture": "Send the capture",
     "catalog": "Send the catalog",
     "compile": "Compile a catalog",
@@ -49,6 +57,7 @@ LABELS = {NEEDS[action]: action.label for action in Action} | {
     "report": "Send a report",
     "runonce": "Run once",
 }
+_COMMANDS = frozenset(RolloutAction)
 # Subjects of requests that are part of a rollout: they begin with its id.
 _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 
@@ -83,7 +92,8 @@ class Intent:
         decisions: Numbers of requests by decision.
         records: The newest requests.
         state: The state of its rollout, if this machine knows it; else empty.
-        course: Decisions about its rollout: times, and texts with their authors.
+        course: The decisions of its rollout: times and texts.
+        machine: For a command to a rollout, the machine of the caller, or empty; else `None`.
     """
 
     at: float
@@ -96,6 +106,7 @@ class Intent:
     records: Sequence[NodeAuditRecord]
     state: str = ""
     course: Sequence[tuple[float, str]] = ()
+    machine: str | None = None
 
     @property
     def total(self) -> int:
@@ -110,47 +121,27 @@ class Intent:
         caller, action, subject = told[3:6]
         action, rollout = _key(action, subject)
         label = LABELS.get(action, action)
+        is_command = bool(action and rollout)
         if action == NEEDS[Action.NOOP] and subject.startswith("noop"):
             label, subject = Action.NOOP.label, subject.removeprefix("noop").lstrip(", ")
         return cls(
             at=rows[-1][1],
             caller=caller,
-            label="Start a rollout" if rollout else label,
+            label="Start a rollout" if rollout and not is_command else label,
             subject="" if rollout else subject,
             rollout=rollout,
-            nodes=sorted({row[0] for row in rows if row[4] != SENT}),
+            nodes=[] if is_command else sorted({row[0] for row in rows if row[4] != SENT}),
             decisions=sorted(Counter(row[6] for row in rows).items()),
             records=records,
+            machine=told[0] if is_command else None,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFilter:
-    """Which records; an empty text matches all.
-
-    Attributes:
-        is_single: Only those that are not part of a rollout.
-    """
-
-    caller: str = ""
-    node: str = ""
-    action: str = ""
-    decision: str = ""
-    text: str = ""
-    is_single: bool = False
 
 
 def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> None:
     """Write records of a node."""
     connection.executemany(
         "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                *(node, record.at, record.request, record.caller, record.action, record.subject),
-                *(str(record.decision), record.reason, record.times),
-            )
-            for record in records
-        ],
+        [_row(node, record) for record in records],
     )
     connection.execute(
         "DELETE FROM audit WHERE node = ?1 AND at <="
@@ -160,29 +151,30 @@ def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> 
 
 
 def listed(
-    connection: Connection, asked: ListQuery, wanted: AuditFilter, *, limit: int
+    connection: Connection, asked: ListQuery, commands: Commands = (), *, limit: int
 ) -> ListPage[NodeAuditRecord]:
     """Return a page of records, the newest or the oldest first.
 
     Args:
+        commands: The commands to rollouts, each after the machine of its caller.
         limit: Maximum number of all pages, the newest.
     """
     order = "at DESC, node" if asked.down else "at, node DESC"
-    found, values = _newest(wanted, limit)
+    found, values = _newest(asked, commands, limit)
     select = f"SELECT *, count(*) OVER () FROM ({found}) ORDER BY {order}"  # noqa: S608
     return ListPage.read(connection, select, values, asked, _record)
 
 
 def intents(
-    connection: Connection, asked: ListQuery, wanted: AuditFilter, *, limit: int
+    connection: Connection, asked: ListQuery, commands: Commands = (), *, limit: int
 ) -> ListPage[Intent]:
     """Return a page of intents, the newest or the oldest first; see `listed`."""
     latest: dict[tuple[str, str, str], list[_Row]] = {}
     groups: list[list[_Row]] = []
-    for row in connection.execute(*_newest(wanted, limit)):
+    for row in connection.execute(*_newest(asked, commands, limit)):
         key = row[3], *_key(*row[4:6])
         group = latest.get(key)
-        if group is None or not (key[2] or _is_same(group, row)):
+        if group is None or not ((key[2] and not key[1]) or _is_same(group, row)):
             group = latest[key] = []
             groups.append(group)
         group.append(row)
@@ -200,29 +192,46 @@ def _is_same(group: "list[_Row]", row: "_Row") -> bool:
 
 
 def _key(action: str, subject: str) -> tuple[str, str]:
-    """Return the action of a policy and the rollout of a record; both may be empty."""
+    """Return the action and the rollout of a record; a rollout's own requests have no action."""
     in_rollout = _ROLLOUT.search(subject) if action == SENT else _ROLLOUT.match(subject)
     if in_rollout is not None:
-        return "", in_rollout[1]
+        return action if action in _COMMANDS else "", in_rollout[1]
     if action == SENT:
         word = subject.partition(":")[0].partition(" ")[0]
         return next((NEEDS[one] for one in Action if one == word), SENT), ""
     return action, ""
 
 
-def _newest(wanted: AuditFilter, limit: int) -> tuple[str, dict[str, Any]]:
+def _newest(asked: ListQuery, commands: Commands, limit: int) -> tuple[str, dict[str, Any]]:
     """Return the SELECT of the newest records that match, with its values."""
     filters = {
-        "caller = :caller": wanted.caller,
-        "node = :node": wanted.node,
-        "action = :action": wanted.action,
-        "decision = :decision": wanted.decision,
-        "instr(lower(subject || ' ' || reason), :text)": wanted.text,
-        f"subject NOT GLOB '{_OF_ROLLOUT}'": wanted.is_single,
+        "caller = :caller": asked.caller,
+        "node = :node": asked.node,
+        "action = :action": asked.action,
+        "decision = :decision": asked.decision,
+        "at >= :since": asked.since is not None,
+        "at < :until": asked.until is not None,
+        "instr(lower(subject || ' ' || reason), :name)": asked.name,
+        f"subject NOT GLOB '{_OF_ROLLOUT}'": asked.rollouts,
     }
     some = " AND ".join(text for text, value in filters.items() if value) or "1"
-    select = f"SELECT {_COLUMNS} FROM audit WHERE {some} ORDER BY at DESC, node LIMIT :limit"  # noqa: S608
-    return select, {"limit": limit, **{key: getattr(wanted, key) for key in _TEXTS}}
+    matching = f"SELECT {_COLUMNS} FROM {{}} WHERE {some}"  # noqa: S608
+    select = (
+        f"WITH commands({_COLUMNS}) AS (SELECT {_CELLS} FROM json_each(:commands))"  # noqa: S608
+        f" {matching.format('audit')} UNION ALL {matching.format('commands')}"
+        " ORDER BY at DESC, node LIMIT :limit"
+    )
+    sent = json.dumps([_row(*command) for command in commands])
+    texts = {key: getattr(asked, key) for key in _FIELDS}
+    return select, {"limit": limit, "commands": sent, **texts}
+
+
+def _row(node: str, record: AuditRecord) -> "_Row":
+    """Return the cells of a record, in the order of the columns."""
+    return (
+        *(node, record.at, record.request, record.caller, record.action, record.subject),
+        *(str(record.decision), record.reason, record.times),
+    )
 
 
 def _record(node: str, *values: Any) -> NodeAuditRecord:  # noqa: ANN401 - of the columns

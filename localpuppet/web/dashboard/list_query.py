@@ -25,6 +25,7 @@ from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kin
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_PAGE
 from localpuppet.web.dashboard.actions import SENT
+from localpuppet.web.dashboard.rollout_actions import RolloutAction
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)
@@ -89,7 +90,7 @@ FILTERS: Mapping[str, Filter] = {
     "to": Filter(label="to 2026-11-22T15:00Z", field="until", read=_time),
     "range": Filter(field="range_"),
     "caller": Filter(label="caller, such as choria=alice"),
-    "action": Filter(label="any action", choices=(*REQUESTS, "trigger", SENT)),
+    "action": Filter(label="any action", choices=(*REQUESTS, "trigger", SENT, *RolloutAction)),
     "decision": Filter(label="any decision", choices=tuple(AuditDecision)),
     "rollouts": Filter(label="with rollouts", choices=(WITHOUT_ROLLOUTS,)),
     "by": Filter(field="by_"),
@@ -165,7 +166,7 @@ AUDIT = Form(
     path="/audit",
     orders=("at",),
     usual="-at",
-    fields=("name", "caller", "node", "action", "decision", "rollouts"),
+    fields=("name", "caller", "node", "action", "decision", "rollouts", "from", "to"),
     is_past=True,
     most=10_000,
 )

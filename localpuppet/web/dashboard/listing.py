@@ -24,7 +24,7 @@ from localpuppet.fleet.history.history_records import day_of
 from localpuppet.fleet.inventory.node_row import NODE_COLUMNS, NodeRow
 from localpuppet.web.dashboard import activity, audit_table, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
-from localpuppet.web.dashboard.audit_table import AuditFilter, Intent, NodeAuditRecord
+from localpuppet.web.dashboard.audit_table import Intent, NodeAuditRecord
 from localpuppet.web.dashboard.list_query import Form, ListPage, ListQuery
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
@@ -237,6 +237,8 @@ def _with_rollout(intent: Intent, known: RolloutRow | None) -> Intent:
     if known is None:
         return intent
     subject = " → ".join(filter(None, (known.release, known.title)))
+    if intent.machine is not None:
+        return replace(intent, subject=subject)
     return replace(intent, subject=subject, state=known.state, course=known.decisions)
 
 
@@ -329,22 +331,13 @@ class NodeLists:
         return self._kept.memory.read(run_queries.listed, asked, names, now=self._now())
 
     def _audit(self, asked: ListQuery, _: Names) -> ListPage[Any]:
-        wanted = AuditFilter(
-            caller=asked.caller,
-            node=asked.node,
-            action=asked.action,
-            decision=asked.decision,
-            is_single=bool(asked.rollouts),
-            text=asked.name,
-        )
-        # A file has every record; a page has intents, and for each rollout what is known of it.
-        read = self._kept.memory.read
-        if asked.page is None:
-            return read(audit_table.listed, asked, wanted, limit=asked.form.most)
-        page = read(audit_table.intents, asked, wanted, limit=asked.form.most)
-        if not any(intent.rollout for intent in page.rows):
-            return page
         known = {row.id: row for row in self._kept.rollouts.rows()}
+        commands = [command for row in known.values() for command in row.commands]
+        # A file has every record; a page has intents, and for each rollout what is known of it.
+        read, most = self._kept.memory.read, asked.form.most
+        if asked.page is None:
+            return read(audit_table.listed, asked, commands, limit=most)
+        page = read(audit_table.intents, asked, commands, limit=most)
         return replace(page, rows=[_with_rollout(row, known.get(row.rollout)) for row in page.rows])
 
     def _drift(self, asked: ListQuery, names: Names) -> ListPage[Any]:

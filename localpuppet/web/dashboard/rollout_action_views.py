@@ -17,8 +17,10 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateEr
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
-from localpuppet.rollout.commands import RolloutCommand, identify_pause
+from localpuppet.rollout import commands
+from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport
+from localpuppet.rollout.state import RolloutState
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
@@ -92,7 +94,7 @@ class RolloutActionViews:
                     str(course),
                     lambda: self._course(report, course, form.get("about", "")),
                 ),
-                about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
+                about=_about(report.state, course),
             ),
         )
 
@@ -282,6 +284,14 @@ class RolloutActionViews:
             text = await self._actor.resume(rollout)
             return ActionOutcome(text=text, page=f"/rollouts/{rollout}")
         return await self._actor.say(rollout, RolloutCommand(course), about)
+
+
+def _about(state: RolloutState, course: RolloutAction) -> str:
+    """Return what a command refers to: the pause that it ends, or the changes that it approves."""
+    if course is RolloutAction.APPROVE and state.differing:
+        turn = min(state.differing)
+        return commands.about(turn.node, state.differing[turn])
+    return commands.identify_pause(state) if course is RolloutAction.CONTINUE else ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

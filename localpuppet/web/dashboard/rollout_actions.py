@@ -36,6 +36,7 @@ class RolloutAction(ActionWord):
     STOP = "stop"
     ROLLBACK = "rollback"
     RESUME = "resume"
+    APPROVE = "approve"
 
     @property
     def label(self) -> str:
@@ -43,12 +44,15 @@ class RolloutAction(ActionWord):
         return "Roll back" if self is RolloutAction.ROLLBACK else self.capitalize()
 
 
+# Changes that a confirmation lists.
+MOST_CHANGES = 50
 _COURSE_WILL = {
     RolloutAction.PAUSE: (
         "No further node starts. Started runs end, and all nodes stay on hold until you continue or"
         " stop the rollout."
     ),
     RolloutAction.CONTINUE: "It continues with its next nodes.",
+    RolloutAction.APPROVE: "The node compares again, and runs if it would change nothing else.",
     RolloutAction.STOP: (
         "No further node starts. Started runs end first. Then the rollout releases its nodes."
     ),
@@ -71,8 +75,11 @@ def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
         if report.state.stopped is not None:
             return ()  # it ends as soon as its running nodes have ended
         gives = report.state.began.options.delivery is not None and not report.state.goes_back
+        paused = report.state.paused
+        is_of_changes = paused is not None and paused.needs_approval and report.state.differing
+        waits = RolloutAction.APPROVE if is_of_changes else RolloutAction.CONTINUE
         return (
-            RolloutAction.CONTINUE if report.word == PAUSED else RolloutAction.PAUSE,
+            waits if report.word == PAUSED else RolloutAction.PAUSE,
             RolloutAction.STOP,
             *((RolloutAction.ROLLBACK,) if gives else ()),
         )
@@ -125,6 +132,19 @@ def _of_command(course: RolloutAction, report: RolloutReport) -> Iterator[str]:
     state, why = report.state, report.why.removeprefix("paused ")
     if course is RolloutAction.ROLLBACK:
         yield from _goes_back(state)
+    elif course is RolloutAction.APPROVE:
+        if not state.differing:
+            yield "No node waits for an approval."
+            return
+        turn = min(state.differing)
+        difference = state.differing[turn]
+        yield f"{turn.node} {difference.reason}."
+        yield from (
+            f"{one.type}[{one.title}] {one.property}".rstrip()
+            for one in difference.others[:MOST_CHANGES]
+        )
+        if more := difference.others[MOST_CHANGES:]:
+            yield f"and {len(more)} more"
     elif course is RolloutAction.CONTINUE and report.word != PAUSED:
         yield "It does not wait for a command."
     elif course is RolloutAction.CONTINUE:

@@ -18,9 +18,11 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
+from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.events import RolloutEnded, RolloutEnding
@@ -78,7 +80,8 @@ class RolloutRow:
         headline: The rollout in a line, see `RolloutView.headline`.
         release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
-        decisions: Decisions about it, see `decisions_of`; those of a journal here.
+        decisions: Its own decisions, see `decisions_of`.
+        commands: Those of operators: audit records by the name of the operator's machine.
         source: `NODES` if only nodes report it; else empty.
     """
 
@@ -95,6 +98,7 @@ class RolloutRow:
     epoch: int = 0
     release: str = ""
     decisions: Sequence[tuple[float, str]] = ()
+    commands: Sequence[tuple[str, AuditRecord]] = ()
     source: str = ""
     reported: tuple[float, float] | None = None
 
@@ -122,7 +126,10 @@ class RolloutRow:
         """Return the row of a rollout of which the report is known."""
         view = RolloutView.of(report, parse_time(report.began))  # no time is in its headline
         row = cls.of(report.summary())
-        return replace(row, headline=view.headline, decisions=decisions_of(report))
+        commands = [_recorded(report, *command) for command in report.commands]
+        sent = {record.at for _, record in commands}
+        decisions = [one for one in decisions_of(report) if one[0] not in sent]
+        return replace(row, headline=view.headline, decisions=decisions, commands=commands)
 
     @classmethod
     def of_nodes(cls, reported: ReportedRollout) -> "RolloutRow":
@@ -252,6 +259,21 @@ def reported_runs(
 def decisions_of(report: RolloutReport) -> list[tuple[float, str]]:
     """Return the decisions about a whole rollout, each with its time, seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
+
+
+def _recorded(report: RolloutReport, at: str, command: str, who: str) -> tuple[str, AuditRecord]:
+    """Return a command to a rollout as a record, after the name of its machine, or empty."""
+    caller, _, machine = who.partition(" on ")
+    record = AuditRecord(
+        at=parse_time(at).timestamp(),
+        caller=shortened(caller, MAX_RUN_TEXT),
+        action=command,
+        subject=f"rollout {report.state.began.id}",
+        decision=AuditDecision.ACCEPTED,
+        reason="",
+        request="",
+    )
+    return machine, record
 
 
 def _nodes(number: int) -> str:

@@ -13,6 +13,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import AuditRecord
 from localpuppet.fleet.history.node_history import Auditor
 from localpuppet.fleet.requests.arguments import (
+    ChunkArguments,
     Deploy,
     DeployAction,
     RolloutReference,
@@ -364,6 +365,8 @@ async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
     await site.ask("deploy", args)
     for _ in range(2):  # a rollout asks until the step is over
         await site.ask("runonce", RunOnce(rollout=rollout))
+    for chunk, digest in ((0, ""), (1, "5a" * 32)):
+        await site.ask("capture", ChunkArguments(chunk=chunk, digest=digest))
     await site.ask("report", RunArguments(run=GONE))
     await site.desk.serve(b"rubbish")
     found = [
@@ -375,6 +378,8 @@ async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
         ("choria=alice", "deploy", "apply foo/tags/r2", "refused", 1),  # no right to values
         ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 1),
         ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 2),
+        ("choria=alice", "capture", "", "refused", 1),
+        ("choria=alice", "capture", "", "refused", 2),  # replaces the one before
         ("choria=alice", "report", f"run {GONE}", "refused", 1),
         ("", "", "", "refused", 1),
     ]

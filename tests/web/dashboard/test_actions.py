@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
+from localpuppet.node.puppet.changes import PropertyChange
 from localpuppet.rollout.events import (
+    ChangesPredicted,
     Event,
     NodeRun,
     RolloutContinued,
@@ -20,7 +22,7 @@ from localpuppet.rollout.events import (
     RolloutPaused,
 )
 from localpuppet.rollout.journal import Journals
-from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
+from localpuppet.rollout.rollout_options import Delivery, RolloutOptions, UnapprovedChange
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES, MAX_TOKENS
 from localpuppet.web.access.loopback import TOKEN_LIFE, Tokens
@@ -93,11 +95,18 @@ def test_commands_are_offered_for_a_rollout_with_a_running_process() -> None:
     paused = told(RolloutPaused(reason="canaries"), taken=True)
     assert courses(paused) == (RolloutAction.CONTINUE, RolloutAction.STOP)
     assert "accepts its failures" in rollout_consequences(RolloutAction.CONTINUE, paused)[-1]
+    change = PropertyChange(type="File", title="/etc/motd", property="content", mark="5a" * 8)
+    difference = UnapprovedChange(release="shop/tags/r7", approved="", others=(change,))
+    differs = ChangesPredicted(node_run=NodeRun(1, NODE), difference=difference)
+    for_approval = RolloutPaused(reason="differs", needs_approval=True)
+    waiting = told(runs_started(NodeRun(1, NODE)), differs, for_approval, taken=True)
+    assert courses(waiting) == (RolloutAction.APPROVE, RolloutAction.STOP)
+    assert rollout_consequences(RolloutAction.APPROVE, waiting)[-1] == "File[/etc/motd] content"
     requested = told(RolloutPaused(reason="paused by bob", requested_by="bob"), taken=True)
     assert rollout_consequences(RolloutAction.CONTINUE, requested)[-1] == "It is paused: by bob."
     assert "does not wait" not in " ".join(rollout_consequences(RolloutAction.CONTINUE, paused))
     with pytest.raises(
-        InvalidInputError, match="is not one of pause, continue, stop, rollback, resume"
+        InvalidInputError, match="is not one of pause, continue, stop, rollback, resume, approve"
     ):
         RolloutAction.parse("reboot")
 

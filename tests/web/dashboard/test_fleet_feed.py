@@ -32,7 +32,7 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.web.dashboard.audit_table import AuditFilter, listed
+from localpuppet.web.dashboard.audit_table import listed
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
 from localpuppet.web.dashboard.inventory_questions import Inventory
@@ -156,7 +156,7 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
         await put(RUNS, run)
         audit = await put(AUDIT, a_decision(at))
         asked = ListQuery()
-        while not hearing.memory.read(listed, asked, AuditFilter(), limit=9).rows:
+        while not hearing.memory.read(listed, asked, limit=9).rows:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         (known,) = hearing.memory.runs(str(node), limit=9)
         assert known == RunRow.of_summary(str(node), run)

@@ -22,7 +22,7 @@ from localpuppet.fleet.history.history_records import (
 from localpuppet.fleet.inventory.run_end import BAD, GOOD, Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import activity, audit_table, run_queries, run_table
-from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord
+from localpuppet.web.dashboard.audit_table import NodeAuditRecord
 from localpuppet.web.dashboard.list_query import AUDIT, DRIFT, ListQuery
 from localpuppet.web.dashboard.list_query import runs as runs_query
 from localpuppet.web.dashboard.run_row import RunRow
@@ -423,9 +423,6 @@ def test_resources_go_with_their_runs(table: sqlite3.Connection) -> None:
     assert table.execute("SELECT count(*) FROM texts").fetchone() == (0,)
 
 
-ALL = AuditFilter()
-
-
 def record(at: float, caller: str = "alice", **more: object) -> AuditRecord:
     one = AuditRecord(
         at=at,
@@ -447,28 +444,29 @@ def log() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def audit(log: sqlite3.Connection, wanted: AuditFilter, *, limit: int) -> Sequence[NodeAuditRecord]:
-    asked = ListQuery(form=AUDIT).whole
-    return audit_table.listed(log, asked, wanted, limit=limit).rows
+def audit(log: sqlite3.Connection, *, limit: int = 9, **fields: Any) -> Sequence[NodeAuditRecord]:
+    asked = ListQuery(form=AUDIT, **fields).whole
+    return audit_table.listed(log, asked, limit=limit).rows
 
 
 def test_requests_come_newest_first_and_by_caller_or_node(log: sqlite3.Connection) -> None:
     audit_table.write(log, "web01", [record(NOW), record(NOW - 20, "bob")])
     audit_table.write(log, "web02", [record(NOW - 10, decision=AuditDecision.REFUSED)])
-    found = audit(log, ALL, limit=9)
+    found = audit(log)
     assert [(one.node, one.record.caller) for one in found] == [
         ("web01", "alice"),
         ("web02", "alice"),
         ("web01", "bob"),
     ]
     assert found[1].record == record(NOW - 10, decision=AuditDecision.REFUSED)
-    assert audit(log, AuditFilter(caller="bob"), limit=9) == found[2:]
-    assert audit(log, AuditFilter(node="web02"), limit=9) == found[1:2]
-    assert audit(log, AuditFilter(decision="refused"), limit=9) == found[1:2]
-    assert audit(log, AuditFilter(action="run", node="web02"), limit=9) == found[1:2]
-    assert audit(log, AuditFilter(action="deploy"), limit=9) == []
-    assert audit(log, AuditFilter(text="tags/r1"), limit=1) == found[:1]
-    assert audit(log, AuditFilter(text="tags/_1"), limit=1) == []
+    assert audit(log, caller="bob") == found[2:]
+    assert audit(log, node="web02") == found[1:2]
+    assert audit(log, decision="refused") == found[1:2]
+    assert audit(log, action="run", node="web02") == found[1:2]
+    assert audit(log, action="deploy") == []
+    assert audit(log, since=NOW - 10, until=NOW) == found[1:2]
+    assert audit(log, name="tags/r1", limit=1) == found[:1]
+    assert audit(log, name="tags/_1", limit=1) == []
 
 
 def test_requests_of_one_intent_are_one_row(log: sqlite3.Connection) -> None:
@@ -489,7 +487,7 @@ def test_requests_of_one_intent_are_one_row(log: sqlite3.Connection) -> None:
     asks("web01", 6000, "noop, tag nginx", action="runonce")
     asks("web02", 10, f"{rollout} step 1", caller="choria=eve")
     asked = ListQuery.parse({}, AUDIT)
-    page = audit_table.intents(log, asked, ALL, limit=999)
+    page = audit_table.intents(log, asked, limit=999)
     found = [(one.caller, one.label, one.subject, len(one.nodes), one.total) for one in page.rows]
     mine = "choria=alice"
     assert found == [
@@ -502,7 +500,7 @@ def test_requests_of_one_intent_are_one_row(log: sqlite3.Connection) -> None:
     ]
     assert dict(page.rows[3].decisions) == {"accepted": 16, "refused": 1}
     assert (page.total, page.rows[3].at) == (6, NOW - 400)
-    oldest_first = audit_table.intents(log, asked.by("at"), ALL, limit=999)
+    oldest_first = audit_table.intents(log, asked.by("at"), limit=999)
     assert [one.at for one in oldest_first.rows] == sorted(one.at for one in page.rows)
 
 
@@ -519,24 +517,24 @@ def test_a_record_names_the_rollout_of_its_request(log: sqlite3.Connection) -> N
 def test_a_repeated_record_replaces_the_earlier_record(log: sqlite3.Connection) -> None:
     for times in (1, 7):
         audit_table.write(log, "web01", [record(NOW, times=times)])
-    assert [one.record.times for one in audit(log, ALL, limit=9)] == [7]
+    assert [one.record.times for one in audit(log)] == [7]
 
 
 def test_old_records_and_those_beyond_a_number_are_deleted(log: sqlite3.Connection) -> None:
     audit_table.write(log, "web01", [record(NOW - second) for second in range(9)])
     audit_table.take_away(log, oldest=NOW - 6, most=9)
-    assert len(audit(log, ALL, limit=9)) == 7
+    assert len(audit(log)) == 7
     audit_table.take_away(log, oldest=NOW - 6, most=3)
-    assert [one.record.at for one in audit(log, ALL, limit=9)] == [
+    assert [one.record.at for one in audit(log)] == [
         NOW,
         NOW - 1,
         NOW - 2,
     ]
     some = [record(NOW - second) for second in range(audit_table.MOST_OF_ONE + 50)]
     audit_table.write(log, "web02", some)
-    kept = audit(log, AuditFilter(node="web02"), limit=2 * len(some))
+    kept = audit(log, node="web02", limit=2 * len(some))
     assert [one.record for one in kept] == some[: audit_table.MOST_OF_ONE]
-    assert len(audit(log, AuditFilter(node="web01"), limit=9)) == 3
+    assert len(audit(log, node="web01")) == 3
 
 
 _ids = st.builds(

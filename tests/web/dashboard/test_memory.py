@@ -14,7 +14,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.audit_table import AuditFilter, NodeAuditRecord, listed
+from localpuppet.web.dashboard.audit_table import NodeAuditRecord, listed
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_queries import between, of_id
@@ -32,7 +32,7 @@ def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunRow:
 
 
 def audited(memory: DashboardStore) -> Sequence[NodeAuditRecord]:
-    return memory.read(listed, ListQuery().whole, AuditFilter(), limit=99).rows
+    return memory.read(listed, ListQuery().whole, limit=99).rows
 
 
 class Clock:

@@ -220,9 +220,8 @@ def test_why_a_rollout_waits_takes_one_click_and_a_command_two(
     operator.reads("tbody tr", "2 nodes: stopped", "web01.example.com and 1 more", "1 not reached")
     operator.begins()
     operator.click("main a[href='/audit']")
-    operator.reads(
-        "tbody tr", "Start a rollout", "paused by choria=alice", "stopped by choria=alice"
-    )
+    for label in ("Start a rollout", "Resume", "Pause", "Stop"):
+        operator.reads("tbody tr", "choria=alice", label, "web01.example.com and 1 more")
     clicks(operator, 1)
 
 
