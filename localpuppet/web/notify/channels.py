@@ -11,7 +11,7 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -147,10 +147,11 @@ class Channel:
         with ExitStack() as stack:
             timer.start()
             stack.callback(timer.cancel)
-            server: _WatchedSmtp = _WatchedSmtp(timeout=DEADLINE)
             if int(port) == SMTPS:
-                server = _WatchedSmtps(timeout=DEADLINE, context=context)
-            server.deadline = deadline
+                server: _WatchedSmtp = _WatchedSmtps(timeout=DEADLINE, context=context)
+            else:
+                server = _WatchedSmtp(timeout=DEADLINE)
+            server.watched = lambda line: deadline.watch(stack.enter_context(line))
             stack.callback(server.close)
             server._host = host  # type: ignore[attr-defined]  # the name in TLS
             server.connect(host, int(port))
@@ -162,17 +163,18 @@ class Channel:
 
 
 class _WatchedSmtp(smtplib.SMTP):
-    """A connection that a deadline can interrupt, also while it waits for the greeting."""
+    """A connection that a deadline can interrupt, also in the greeting and in TLS's handshake."""
 
-    deadline: Deadline
+    watched: Callable[[socket.socket], None]
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         line: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
-        self.deadline.watch(line)
+        # TLS takes the file of this object away, and leaves that of a copy.
+        self.watched(line.dup())
         return line
 
 
-class _WatchedSmtps(_WatchedSmtp, smtplib.SMTP_SSL):
+class _WatchedSmtps(smtplib.SMTP_SSL, _WatchedSmtp):
     """The same with TLS from the first byte."""
 
 
@@ -193,6 +195,8 @@ def _channel_errors() -> Iterator[None]:
         raise ChannelError(f"the mail server answered {error.smtp_code}") from None
     except smtplib.SMTPRecipientsRefused:
         raise ChannelError("the mail server refused all recipients") from None
+    except smtplib.SMTPNotSupportedError as error:  # Python's own words
+        raise ChannelError(f"the mail server: {one_line(str(error))}") from None
     except smtplib.SMTPException as error:
         raise ChannelError(f"the mail server failed: {type(error).__name__}") from None
     except ssl.SSLError as error:

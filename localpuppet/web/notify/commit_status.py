@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from localpuppet.web.notify.notice_ledger import SentStatus
     from localpuppet.web.notify.routing import Route
 
-# Seconds between two statuses of a commit; the pause doubles after so many, LONGEST at most.
+# Seconds between two statuses of a commit at first, and at most. Each hundred doubles them.
 PAUSE, DOUBLES_AFTER, LONGEST = 60.0, 100, 86400.0
 # What GitLab answers if the state stays what it is.
 _SAME_STATE = b"Cannot transition status"

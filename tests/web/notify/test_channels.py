@@ -2,9 +2,10 @@
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email import message_from_bytes
 from email.message import Message
 from email.policy import default
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import SMTP, Envelope, Session
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel, ChannelError
@@ -21,10 +22,13 @@ from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
 from localpuppet.web.notify.wording import Event, IncidentText, Notice, chat_text
 from tests.rigs.servers import free_port
+from tests.rigs.tls import Authority, Identity
 from tests.web.notify.make import a_webhook
 from tests.web.notify.receivers import Alertmanager, Receiver, secret_file
 
 NOW = 1_795_000_000.0
+# Linux connects to this machine, but it is no name of loopback.
+ELSEWHERE = "0.0.0.0"  # noqa: S104 - nothing listens on it
 EVIL = "<!channel> @channel <https://x|y> *b* `\u202e x`"
 
 
@@ -106,6 +110,9 @@ def test_secrets_are_private_files_or_credentials_of_systemd(
         assert len(receiver.received) == 1
 
 
+UPGRADES = (b"220 hello\r\n", b"250-hello\r\n250 STARTTLS\r\n", b"220 go\r\n")
+
+
 def test_a_server_that_sends_now_and_then_a_byte_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,20 +120,32 @@ def test_a_server_that_sends_now_and_then_a_byte_ends_in_time(
     with dripping() as port:
         assert "timed out" in refusal(a_chat(tmp_path, f"http://127.0.0.1:{port}/"))
         assert refusal(a_mailbox(tmp_path, port))
+    authority = Authority(tmp_path)
+    tls = tls_of(authority.node(ELSEWHERE))
+    with dripping(*UPGRADES, tls=tls) as port:
+        assert refusal(a_mailbox(tmp_path, port, host=ELSEWHERE, ca=authority.path))
+    with dripping(tls=tls) as port:
+        monkeypatch.setattr(channels, "SMTPS", port)
+        assert refusal(a_mailbox(tmp_path, port, host=ELSEWHERE, ca=authority.path))
 
 
 @contextmanager
-def dripping() -> Iterator[int]:
-    """A server that sends a byte ten times a second, for ever."""
+def dripping(*answers: bytes, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server that answers each line, and then sends a byte ten times a second, for ever.
+
+    With `tls`, these bytes are in TLS.
+    """
     ended = threading.Event()
 
     def drip(line: socket.socket) -> None:
-        with line:
-            while not ended.wait(0.1):
-                try:
-                    line.sendall(b"2")
-                except OSError:
-                    return
+        with line, line.makefile("rb") as lines, suppress(OSError):
+            for number, answer in enumerate(answers):
+                if number:
+                    lines.readline()
+                line.sendall(answer)
+            with line if tls is None else tls.wrap_socket(line, server_side=True) as end:
+                while not ended.wait(0.1):
+                    end.sendall(b"2")
 
     def serve(listener: socket.socket) -> None:
         while True:
@@ -184,9 +203,10 @@ class Mailbox:
 
 
 @contextmanager
-def mail_server() -> Iterator[tuple[Mailbox, int]]:
-    box, port = Mailbox(), free_port()
-    controller = Controller(box, hostname="127.0.0.1", port=port)
+def mail_server(*, port: int = 0, **options: Any) -> Iterator[tuple[Mailbox, int]]:
+    """Serve mail; `options` are those of aiosmtpd."""
+    box, port = Mailbox(), port or free_port()
+    controller = Controller(box, hostname="127.0.0.1", port=port, **options)
     controller.start()
     try:
         yield box, port
@@ -194,14 +214,85 @@ def mail_server() -> Iterator[tuple[Mailbox, int]]:
         controller.stop()
 
 
-def a_mailbox(directory: Path, port: int) -> Channel:
+def a_mailbox(directory: Path, port: int, *, host: str = "127.0.0.1", **more: Any) -> Channel:
     settings = ChannelSettings(
         type=ChannelType.MAIL,
-        server=f"127.0.0.1:{port}",
+        server=f"{host}:{port}",
         sender="fleet@example.com",
         to=("ops@example.com", "db@example.com"),
+        **more,
     )
     return Channel(settings, directory)
+
+
+def tls_of(identity: Identity) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+class Accounts:
+    """Authenticates mail clients; a refusal repeats the password, as careless servers do."""
+
+    def __init__(self) -> None:
+        self.tried: list[tuple[bytes, bytes]] = []
+
+    def __call__(self, _: SMTP, __: Session, ___: Envelope, ____: str, data: Any) -> AuthResult:
+        self.tried.append((data.login, data.password))
+        if data.password == b"PASSWORD":
+            return AuthResult(success=True)
+        said = f"535 wrong: {data.password.decode()}"
+        return AuthResult(success=False, handled=False, message=said)
+
+
+@pytest.mark.parametrize("implicit", [False, True], ids=["starttls", "smtps"])
+def test_mail_goes_to_trusted_servers_over_tls_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, implicit: bool
+) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    port, accounts = free_port(), Accounts()
+    if implicit:
+        monkeypatch.setattr(channels, "SMTPS", port)
+
+    def serving(context: ssl.SSLContext) -> Any:
+        kind = {"ssl_context": context} if implicit else {"tls_context": context}
+        more = {"auth_require_tls": False} if implicit else {"require_starttls": True}
+        return mail_server(port=port, authenticator=accounts, **kind, **more)
+
+    def mailbox(**more: Any) -> Channel:
+        password = secret_file(tmp_path, "password", "PASSWORD\n")
+        login = {"user": "fleet", "password_file": password, "ca": authority.path}
+        return a_mailbox(tmp_path, port, host=ELSEWHERE, **{**login, **more})
+
+    with serving(tls_of(authority.node(ELSEWHERE))) as (box, _):
+        mailbox().send(a_notice(), now=NOW)
+        assert len(box.mails) == 1
+        assert accounts.tried == [(b"fleet", b"PASSWORD")]
+        accounts.tried.clear()
+        assert "CERTIFICATE_VERIFY_FAILED" in refusal(mailbox(ca=None))
+        assert "CERTIFICATE_VERIFY_FAILED" in refusal(mailbox(ca=other.path))
+        assert accounts.tried == []
+        wrong = secret_file(tmp_path, "wrong", "SECRET")
+        assert refusal(mailbox(password_file=wrong)) == "the mail server answered 535"
+    accounts.tried.clear()
+    with serving(tls_of(authority.node("mail.example.com"))) as (box, _):
+        assert "CERTIFICATE_VERIFY_FAILED" in refusal(mailbox())  # another server's name
+        assert (box.mails, accounts.tried) == ([], [])
+
+
+def test_a_server_without_starttls_or_login_gets_neither_password_nor_mail(tmp_path: Path) -> None:
+    accounts = Accounts()
+    password = secret_file(tmp_path, "password", "PASSWORD")
+    login: dict[str, Any] = {"user": "fleet", "password_file": password}
+    with mail_server(authenticator=accounts, auth_require_tls=False) as (box, port):
+        said = refusal(a_mailbox(tmp_path, port, host=ELSEWHERE, **login))
+        assert "STARTTLS extension not supported" in said
+        assert (box.mails, accounts.tried) == ([], [])
+    with mail_server() as (box, port):
+        assert "AUTH extension not supported" in refusal(a_mailbox(tmp_path, port, **login))
+        assert box.mails == []
 
 
 def test_mails_of_an_incident_are_one_thread_and_have_no_foreign_headers(tmp_path: Path) -> None:
