@@ -165,12 +165,16 @@ class WebApp:
     def feeder(self) -> "FleetFeeder":
         """Keeps memory and view current."""
         from localpuppet.fleet.inventory.presence import believe
+        from localpuppet.fleet.trust.signing import certificate_end
         from localpuppet.web.dashboard.fleet import Fleet
         from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
 
         fleet, log, verifier = self.fleet, self.log, self.fleet.verifier
         heard = Fleet(
-            self.memory, believe=lambda node, token: believe(verifier, node, token), now=self.now
+            self.memory,
+            believe=lambda node, token: believe(verifier, node, token),
+            certificate_end=certificate_end,
+            now=self.now,
         )
         heard.has_no_bus = not fleet.settings.bus.named
         feed = FleetFeed(
@@ -282,7 +286,10 @@ class WebApp:
         from localpuppet.fleet.trust.authority import read_certificate
 
         identity, web = self.fleet.peers.identity, self.node.section(web_settings)
-        files = (identity.ca, identity.certificate, web.certificate)
+        bus = self.fleet.settings.bus
+        server = bus.servers.get(bus.engine)
+        of_bus = () if server is None else (server.ca, server.certificate)
+        files = (identity.ca, identity.certificate, web.certificate, *of_bus)
         ends = {}
         for file in filter(None, files):
             with suppress(InvalidInputError):  # other parts report it

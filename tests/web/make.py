@@ -278,6 +278,7 @@ class Site:
         self.fleet = Fleet(
             self.memory,
             believe=lambda _, token: believed(json.loads(token)),
+            certificate_end=lambda token: json.loads(token).get("certificate_end"),
             now=self.now,
             limits=self.limits,
         )

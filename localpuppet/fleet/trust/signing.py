@@ -190,6 +190,19 @@ class Verifier:
         return self.own[1] if self.own and self.own[0] == name else self.trusted.get(name)
 
 
+def certificate_end(token: bytes) -> float | None:
+    """Return when the certificate in a verified message ends, seconds since 1970.
+
+    `None` for a message that a pinned key has signed.
+    """
+    from cryptography.x509 import load_der_x509_certificate
+
+    header = _header(token.partition(b".")[0])
+    if "x5c" not in header:
+        return None
+    return load_der_x509_certificate(_certificate(header)).not_valid_after_utc.timestamp()
+
+
 def claimed_payload(token: bytes) -> bytes:
     """Return the payload of a message without verifying it.
 

@@ -87,6 +87,7 @@ class Fleet:
 
     Args:
         believe: Verifies and returns a signed presence entry.
+        certificate_end: Returns when the certificate in a verified entry ends, if it has one.
         now: Seconds since 1970, UTC.
 
     Attributes:
@@ -105,11 +106,14 @@ class Fleet:
         *,
         believe: Believe,
         now: Callable[[], float],
+        certificate_end: Callable[[bytes], float | None] = lambda _: None,
         limits: FleetLimits = FleetLimits(),
     ) -> None:
         self._limits = limits
         self._memory = memory
         self._believe = believe
+        self._certificate_end = certificate_end
+        self.certificate_ends: dict[str, float | None] = {}
         self._now = now
         self._seen: dict[str, tuple[int, float]] = {}  # the revision and time of the last entries
         self._left: AbstractSet[str] = frozenset()
@@ -265,6 +269,7 @@ class Fleet:
         for name in written.gone:
             self._seen.pop(name, None)
             self._rollouts.pop(name, None)
+            self.certificate_ends.pop(name, None)
         for name in written.changed:
             self.changes.add(name)
         if written.reported:
@@ -284,6 +289,8 @@ class Fleet:
         now = self._now()
         row = NodeRow.of_presence(name, status, now=now)
         self._seen[name] = revision, now
+        if row.state != NOT_TRUSTED:
+            self.certificate_ends[name] = self._certificate_end(token)
         reports = rollout_reports_of(status, row.holds, now=now)
         changed = self._rollouts.get(name, ()) != reports
         self._rollouts[name] = reports

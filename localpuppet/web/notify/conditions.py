@@ -118,6 +118,19 @@ def of_certificates(ends: Mapping[str, float], *, now: float) -> Iterator[Condit
             yield _condition(IncidentKind.EXPIRY, f"{name}:{end}", subject=name, detail=detail)
 
 
+def of_node_certificates(ends: Mapping[str, float | None], *, now: float) -> Iterator[Condition]:
+    """Yield the nodes whose certificates end soon; `ends` are in seconds since 1970, by node."""
+    soon = {node: end for node, end in ends.items() if end is not None and end < now + EXPIRES_IN}
+    if soon:
+        yield _condition(
+            IncidentKind.EXPIRY,
+            "nodes",
+            detail=f"the first on {show_epoch(min(soon.values()))}",
+            nodes=tuple(sorted(soon)),
+            page="/nodes",
+        )
+
+
 def by_key(conditions: Iterable[Condition]) -> dict[str, Condition]:
     """Return conditions by key; of too many those of the most nodes."""
     most = sorted(conditions, key=lambda one: (-one.kind.severity.place, -len(one.nodes), one.key))

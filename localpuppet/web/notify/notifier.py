@@ -87,6 +87,7 @@ class FleetSight:
                 *self._drift[1],
                 *conditions.of_rollouts(self.rollouts(), now=now),
                 *conditions.of_certificates(self.certificates(), now=now),
+                *conditions.of_node_certificates({**self.fleet.certificate_ends}, now=now),
             ]
         )
 

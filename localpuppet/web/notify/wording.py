@@ -23,6 +23,10 @@ _SENTENCES: Mapping[IncidentKind, tuple[str, str]] = {
     IncidentKind.LATE: ("1 node is late", "{} nodes are late"),
     IncidentKind.UNRESPONSIVE: ("1 node is unresponsive", "{} nodes are unresponsive"),
     IncidentKind.NOT_TRUSTED: ("1 node is not trusted", "{} nodes are not trusted"),
+    IncidentKind.EXPIRY: (
+        "the certificate of 1 node expires",
+        "the certificates of {} nodes expire",
+    ),
     IncidentKind.WRONG_RELEASE: (
         "1 node has other bytes of a release",
         "{} nodes have other bytes of a release",
@@ -93,7 +97,7 @@ def _title(incident: Incident, count: int) -> str:
     about = incident.condition
     if about.kind is IncidentKind.DRIFT:
         return f"Puppet keeps correcting {about.subject}"
-    if about.kind is IncidentKind.EXPIRY:
+    if about.kind is IncidentKind.EXPIRY and about.subject:
         return f"the certificate {about.subject} expires"
     if about.kind is IncidentKind.ROLLOUT:
         return f"the rollout {about.subject}"

@@ -21,9 +21,10 @@ from localpuppet.fleet.trust.signing import (
     MessageSigner,
     Signed,
     Verifier,
+    certificate_end,
     claimed_payload,
 )
-from tests.doubles.certificates import Ca, pem, rsa_key
+from tests.doubles.certificates import DAY, NOW, Ca, pem, rsa_key
 from tests.doubles.identities import (
     ALICE,
     WEB01,
@@ -295,6 +296,14 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
     files = [tmp_path / name for name in ("key.pem", "signature", "body")]
     said = openssl("dgst", "-sha256", *padding, "-prverify", files[0], "-signature", *files[1:])
     assert "Verified OK" in said
+
+
+def test_a_message_tells_when_its_certificate_ends(alice: Person) -> None:
+    issued = Ca().issue("alice", until=NOW + 3 * DAY)
+    certified = MessageSigner(ALICE, issued.key, certificate=issued.der)
+    end = certificate_end(certified.sign(b"{}", MessageKind.PRESENCE))
+    assert end == (NOW + 3 * DAY).replace(microsecond=0).timestamp()
+    assert certificate_end(alice.signer.sign(b"{}", MessageKind.PRESENCE)) is None
 
 
 def test_joserfc_is_not_loaded_for_a_pinned_key() -> None:

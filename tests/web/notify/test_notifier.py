@@ -262,6 +262,32 @@ async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -
     ]
 
 
+async def test_certificates_of_nodes_that_end_soon_are_one_incident(site: Site) -> None:
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        now = site.now()
+
+        def signed(**ends: float | None) -> None:
+            site.listing(
+                *(status(node, site.now(), certificate_end=end) for node, end in ends.items())
+            )
+
+        signed(a=now + 13 * 86400.0, b=now + 86400.0, c=now + 15 * 86400.0, d=None)
+        await watch.look()
+        await watch.look(after=FOR + 1)
+        late = now + 90 * 86400.0
+        signed(a=late, b=now + 86400.0, c=late, d=None)  # a and c were renewed
+        await watch.look(after=1.0)
+        signed(a=late, b=late, c=late, d=None)
+        for pause in GONE:
+            await watch.look(after=pause)
+    assert told(receiver)[1:] == [
+        "opened: the certificates of 2 nodes expire",
+        "closed: the certificate of 1 node expires",
+    ]
+    assert receiver.received[1].json["incidents"][0]["nodes"] == ["a", "b"]
+
+
 async def test_much_that_opens_together_is_one_message(site: Site) -> None:
     with Receiver() as receiver:
         watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
