@@ -2,10 +2,16 @@
 
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from localpuppet.web.notify.notice_ledger import FILE
 from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.web.notify.one_notifier import EVENTS
+from tests.web.notify.one_write import WRITES, ledger_of, prepare
 from tests.web.notify.receivers import SECRET, Receiver, secret_file
 
 # What SQLite and sockets do; how many of each are tried with the tests.
@@ -58,3 +64,41 @@ def test_a_kill_at_any_write_neither_loses_nor_repeats_a_message(tmp_path: Path)
                 assert len(receiver.received) - len(both) <= 1
                 shutil.rmtree(directory)
         assert killed >= sum(CALLS.values()) - 1
+
+
+def content(directory: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return all rows of a ledger, by table."""
+    with closing(sqlite3.connect(directory / FILE)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in names}  # noqa: S608
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITES)
+def test_a_kill_leaves_the_ledger_as_before_or_after_each_write(tmp_path: Path, name: str) -> None:
+    start, whole = tmp_path / "start", tmp_path / "whole"
+    prepare(start)
+    before = content(start)
+    shutil.copytree(start, whole)
+    trace, module = tmp_path / "trace", "tests.web.notify.one_write"
+    calls = {"pwrite64": 2, "fdatasync": 1}
+
+    def write(directory: Path, *strace: str) -> int:
+        done = run_under_strace(trace, *strace, module=module, arguments=(str(directory), name))
+        return done.returncode
+
+    assert write(whole, "-e", f"trace={','.join(calls)}") == 0
+    text, after = trace.read_text(), content(whole)
+    assert after != before
+    for call, tries in calls.items():
+        for number in crash_points(len(re.findall(rf"\b{call}\(", text)), tries):
+            directory = tmp_path / f"{call}{number}"
+            shutil.copytree(start, directory)
+            assert write(directory, "-e", f"inject={call}:signal=KILL:when={number}") == -9
+            left = content(directory)
+            assert left in (before, after), (call, number)
+            if left == before:  # the next look does the same again
+                ledger = ledger_of(directory)
+                WRITES[name](ledger)
+                ledger.close()
+                assert content(directory) == after
