@@ -369,7 +369,8 @@ def _subject(args: Arguments) -> str:
         parts = [] if args.rollout is not None else [args.message]
         parts += [f"for {show_duration(seconds)}"] if seconds else []
     elif isinstance(args, Deploy):
-        parts = [f"{args.action} {args.release}"]
+        stage = "" if args.action is DeployAction.APPLY else f"{args.action} "
+        parts = [f"{stage}{args.release}"]
     elif isinstance(args, Compile):
         parts = [str(args.release)]
     elif isinstance(args, RunArguments):

@@ -89,7 +89,7 @@ FILTERS: Mapping[str, Filter] = {
     "from": Filter(label="from 2026-11-22T14:00Z", field="since", read=_time),
     "to": Filter(label="to 2026-11-22T15:00Z", field="until", read=_time),
     "range": Filter(field="range_"),
-    "caller": Filter(label="caller, such as choria=alice"),
+    "caller": Filter(label="a caller"),
     "action": Filter(label="any action", choices=(*REQUESTS, "trigger", SENT, *RolloutAction)),
     "decision": Filter(label="any decision", choices=tuple(AuditDecision)),
     "rollouts": Filter(label="with rollouts", choices=(WITHOUT_ROLLOUTS,)),
@@ -166,7 +166,8 @@ AUDIT = Form(
     path="/audit",
     orders=("at",),
     usual="-at",
-    fields=("name", "caller", "node", "action", "decision", "rollouts", "from", "to"),
+    fields=("name", "caller", "node", "action", "decision", "rollouts"),
+    others=("from", "to"),
     is_past=True,
     most=10_000,
 )

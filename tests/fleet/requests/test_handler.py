@@ -375,7 +375,7 @@ async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
     assert found == [
         ("choria=alice", "disable", "disk is full, for 2h", "accepted", 1),
         ("choria=bob", "runonce", "noop, tag web", "refused", 1),
-        ("choria=alice", "deploy", "apply foo/tags/r2", "refused", 1),  # no right to values
+        ("choria=alice", "deploy", "foo/tags/r2", "refused", 1),  # no right to values
         ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 1),
         ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 2),
         ("choria=alice", "capture", "", "refused", 1),
