@@ -133,6 +133,22 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
     )
 
 
+def read_secret(file: Path) -> str:
+    """Return the secret in a private file, one line of ASCII characters.
+
+    If this process has a credential of systemd with the name of the file, the secret is in that.
+
+    Raises:
+        InvalidInputError: The file is missing or no such line, or other users can read it.
+    """
+    handed = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), file.name)
+    data = read_private(handed if handed.is_file() else file).strip()
+    text = data.decode("ascii", "replace")
+    if not text or not text.isascii() or not text.isprintable():
+        raise InvalidInputError("is no line of ASCII characters", where=str(file))
+    return text
+
+
 def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
     """Return a private key; raise `InvalidInputError` if it is invalid or has a password."""
     from cryptography.exceptions import UnsupportedAlgorithm

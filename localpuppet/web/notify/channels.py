@@ -26,8 +26,8 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.http import Deadline, HttpClient, HttpError, HttpRequest, HttpRoute
 from localpuppet.base.machine.anchors import tls_context
-from localpuppet.fleet.trust.key_files import read_private
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, is_loopback, secret_path
+from localpuppet.fleet.trust.key_files import read_secret
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, is_loopback
 from localpuppet.web.notify.wording import IncidentText, Notice, chat_text
 
 DEADLINE = 15.0
@@ -101,14 +101,9 @@ class Channel:
         """
         file: Path = getattr(self.settings, key)
         try:
-            text = read_private(secret_path(file, self.root)).decode("ascii").strip()
-        except UnicodeDecodeError:
-            text = ""
+            return read_secret(self.root / file)
         except InvalidInputError as error:
             raise ChannelError(f"{key}: {error.what}") from None
-        if not text or not text.isprintable():
-            raise ChannelError(f"{key}: is no line of ASCII characters")
-        return text
 
     def _post(
         self, body: bytes, headers: Mapping[str, str] | None = None, *, path: str = ""

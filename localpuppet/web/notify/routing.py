@@ -12,7 +12,6 @@ notify:
 """
 
 import ipaddress
-import os
 import re
 from collections.abc import Mapping, Set
 from enum import StrEnum
@@ -166,12 +165,6 @@ def _check_mail(channel: ChannelSettings, where: str) -> None:
             raise InvalidInputError("is not a mail address", where=f"{where}.{key}")
     if bool(channel.user) != (channel.password_file is not None):
         raise InvalidInputError("must have both user and password_file, or neither", where=where)
-
-
-def secret_path(file: Path, root: Path) -> Path:
-    """Return the file of a secret: systemd's credential of its name, if this process has one."""
-    handed = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), file.name)
-    return handed if handed.is_file() else root / file
 
 
 def is_loopback(host: str) -> bool:
