@@ -74,6 +74,7 @@ SECTIONS = {
         "keys": "fleet.cli.keys",
         "policy": "fleet.cli.joining",
         "units": "node.cli.node_setup",
+        "hooks": "web.cli.hooks",
         "notify": "web.cli.notify",
         "web": "web.cli.web",
     },
@@ -156,6 +157,10 @@ def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
         from localpuppet.web.notify.routing import notify_settings
 
         readers.append(notify_settings)
+    if "hooks" in keys:
+        from localpuppet.web.hooks.hook_settings import hook_settings
+
+        readers.append(hook_settings)
     return readers
 
 

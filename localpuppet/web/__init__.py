@@ -3,7 +3,7 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses; one
 that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
-packages: `access`, `cli`, `dashboard`, `notify`, `puppetdb`.
+packages: `access`, `cli`, `dashboard`, `hooks`, `notify`, `puppetdb`.
 modules: `app`.
 acts: `web_settings`.
 """

@@ -14,7 +14,13 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+    errors_at,
+)
+from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.own_program import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
@@ -50,11 +56,14 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.releases import StagedReleases
     from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
     from localpuppet.web.dashboard.rollouts import Rollouts
+    from localpuppet.web.hooks.hook_worker import HookWorker
+    from localpuppet.web.hooks.receiver import HookReceiver
     from localpuppet.web.notify.notifier import Notifier
     from localpuppet.web.puppetdb.catalogs import CatalogSource
     from localpuppet.web.puppetdb.report_views import ReportViews
 
 LISTEN, PUPPETDB = "--listen 127.0.0.1:8141", "--puppetdb 127.0.0.1:8080"
+HOOKS = "--hooks 127.0.0.1:8142"
 # The file of the host name on loopback, in the state directory.
 NAME_FILE = "web/host-name"
 # Seconds that a node has to answer, and for the catalogs of a few nodes.
@@ -70,6 +79,7 @@ class WebOptions(Value):
     Attributes:
         listen: Address and port of the dashboard; `None` for no dashboard.
         puppetdb: Address and port of the API; `None` for no API.
+        hooks: Address and port for deliveries of git hosts; `None` for none.
         actions: Whether the dashboard's actions are enabled, in the signer's name.
         notify: Whether the channels of `notify:` get messages.
         site: The file of the site whose plan is shown; `None` for the inventory's.
@@ -78,6 +88,7 @@ class WebOptions(Value):
     listen: str | None
     notify: bool = False
     puppetdb: str | None = None
+    hooks: str | None = None
     actions: bool = False
     site: "Path | None" = None
 
@@ -89,11 +100,13 @@ class WebAddresses(Value):
         dashboard: The URL of the dashboard; empty without it.
         link: A one-time link to it; empty over TLS.
         puppetdb: The URL of the API; empty without it.
+        hooks: The URL of the receivers of deliveries; empty without them.
     """
 
     dashboard: str = ""
     link: str = ""
     puppetdb: str = ""
+    hooks: str = ""
 
 
 class DashboardAccess(Value):
@@ -281,6 +294,74 @@ class WebApp:
             log=self.log,
         )
 
+    def hooks(self) -> "tuple[HookReceiver, HookWorker]":
+        """Return the receiver of deliveries, and the worker for what they lead to.
+
+        Raises:
+            InvalidInputError: A setting is missing or invalid, or names another caller.
+        """
+        from localpuppet.web.dashboard.inventory_questions import Inventory
+        from localpuppet.web.dashboard.signing_actor import SigningActor
+        from localpuppet.web.hooks.hook_settings import hook_settings
+        from localpuppet.web.hooks.hook_worker import HookActor, HookWorker, rollout_of
+        from localpuppet.web.hooks.receiver import HookReceiver
+        from localpuppet.web.hooks.tag_search import TagSearch
+
+        node, fleet, log = self.node, self.fleet, self.log
+        hooks, file = node.section(hook_settings), node.settings.root / FILE
+        if not hooks:
+            raise InvalidInputError("names no hook", where=f"{file}: hooks")
+        fleet.require_bus()
+        me = fleet.signer.name
+        for name, hook in hooks.items():
+            hook.secret()
+            if hook.caller != me:
+                where = f"{file}: hooks.{name}.caller"
+                raise InvalidInputError(
+                    f"is {hook.caller}, and requests are signed by {me}", where=where
+                )
+            if hook.rollout:
+                with errors_at(f"{file}: hooks.{name}.rollout"):
+                    rollout_of(hook, ReleasePath(f"{hook.source}/tags/example"))
+        actor = HookActor(
+            SigningActor(fleet, self.feeder.store, self.rollouts.journals),
+            Inventory(self.view, fleet.entries.ask).names,
+            self.memory,
+            node.clock,
+            log,
+        )
+        worker = HookWorker(
+            hooks,
+            TagSearch(node.supply, node.git()).look,
+            actor.act,
+            state=node.settings.state,
+            metrics=node.settings.metrics,
+            clock=node.clock,
+            log=log,
+        )
+        receiver = HookReceiver(hooks, worker.deliver, node.clock, log)
+        worker.forget, worker.refused = receiver.forget, lambda: receiver.refused
+        return receiver, worker
+
+    async def _serve_hooks(
+        self,
+        receiver: "HookReceiver",
+        worker: "HookWorker",
+        tls: "Tls | None",
+        group: asyncio.TaskGroup,
+        listening: "Sequence[socket]",
+        leave: asyncio.Event,
+    ) -> dict[str, str]:
+        from localpuppet.web.access.serving import serve
+        from localpuppet.web.hooks.receiver import CONNECTIONS
+
+        app = receiver.application()
+        group.create_task(serve(app, listening, leave, tls=tls, patience=CONNECTIONS))
+        group.create_task(worker.run(leave))
+        host, port = listening[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return {"hooks": f"http{'s' if tls else ''}://{shown}:{port}/hooks/NAME"}
+
     def _certificate_ends(self) -> "Mapping[str, float]":
         """Return when the certificates of this machine end, by file."""
         from localpuppet.fleet.trust.authority import read_certificate
@@ -360,6 +441,10 @@ class WebApp:
         if options.puppetdb is not None:
             place = ListenAddress.parse(options.puppetdb, option="--puppetdb")
             starts.append((place, partial(self._serve_api, self.api_way_in(place))))
+        if options.hooks is not None:
+            place = ListenAddress.parse(options.hooks, option="--hooks")
+            tls = None if place.is_loopback else self._tls(None)
+            starts.append((place, partial(self._serve_hooks, *self.hooks(), tls)))
         if options.listen is not None:
             place = ListenAddress.parse(options.listen)
             site = None if options.site is None else self.site(options.site)
@@ -612,13 +697,11 @@ class WebApp:
         Args:
             setting: The key of the list of names in `localpuppet.yaml`.
         """
-        from localpuppet.base.machine.anchors import server_tls_context
         from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.fleet.trust.authority import read_certificate, server_names
-        from localpuppet.web.access.tls import ConnectionTable, Tls
 
         node, file = self.node, self.node.settings.root / FILE
-        web, identity = node.section(web_settings), self.fleet.peers.identity
+        web, ca = node.section(web_settings), self.fleet.peers.identity.ca
         if not listed(web):
             port = loopback.rpartition(":")[2]
             raise InvalidInputError(
@@ -627,19 +710,11 @@ class WebApp:
                 hint=f"{loopback} needs no certificates; from another machine, use"
                 f" ssh -L {port}:127.0.0.1:{port} HOST",
             )
-        ca, certificate, key = identity.ca, web.certificate, web.key
         if ca is None:
             raise InvalidInputError(
                 "must name the CA of the people's certificates", where=f"{file}: identity.ca"
             )
-        if certificate is None or key is None:
-            certificate, key = identity.certificate, identity.key
-        if certificate is None:
-            raise InvalidInputError(
-                "names no certificate for the dashboard",
-                where=f"{file}: web",
-                hint="set web.certificate and web.key, or identity.certificate and identity.key",
-            )
+        certificate, _ = self._server_certificate()
         names = server_names(read_certificate(certificate))
         if not names:
             raise InvalidInputError(
@@ -647,9 +722,6 @@ class WebApp:
                 where=str(certificate),
                 hint="set web.certificate and web.key to another certificate",
             )
-        files = ca, certificate, key
-        context = ReloadedFiles(files, lambda: server_tls_context(*files))
-        context()  # report errors of the files at once
         door = partial(
             PeopleDoor,
             names,
@@ -659,7 +731,38 @@ class WebApp:
             setting=setting,
             methods=methods,
         )
-        return door, Tls(context=context, crowd=ConnectionTable(), log=self.log)
+        return door, self._tls(ca)
+
+    def _tls(self, ca: "Path | None") -> "Tls":
+        """Return TLS with the dashboard's certificate.
+
+        Args:
+            ca: The CA of the clients' certificates; `None` if they need none.
+        """
+        from localpuppet.base.machine.anchors import server_tls_context
+        from localpuppet.base.machine.files import ReloadedFiles
+        from localpuppet.web.access.tls import ConnectionTable, Tls
+
+        certificate, key = self._server_certificate()
+        files = [file for file in (ca, certificate, key) if file is not None]
+        context = ReloadedFiles(files, lambda: server_tls_context(ca, certificate, key))
+        context()  # report errors of the files at once
+        crowd, named = ConnectionTable(), ca is not None
+        return Tls(context=context, crowd=crowd, log=self.log, names_clients=named)
+
+    def _server_certificate(self) -> "tuple[Path, Path | None]":
+        """Return the dashboard's certificate and its key."""
+        web, identity = self.node.section(web_settings), self.fleet.peers.identity
+        certificate, key = web.certificate, web.key
+        if certificate is None or key is None:
+            certificate, key = identity.certificate, identity.key
+        if certificate is None:
+            raise InvalidInputError(
+                "names no certificate for the dashboard",
+                where=f"{self.node.settings.root / FILE}: web",
+                hint="set web.certificate and web.key, or identity.certificate and identity.key",
+            )
+        return certificate, key
 
 
 @contextmanager

@@ -68,13 +68,14 @@ def tls_context(
     return _made(make)
 
 
-def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SSLContext":
+def server_tls_context(ca: Path | None, certificate: Path, key: Path | None) -> "ssl.SSLContext":
     """Return the TLS context of a server that requests client certificates of `ca`.
 
     Sessions are not resumed, so each connection presents its certificate again. A connection
     without a certificate is accepted: the caller must check. An untrusted certificate is rejected.
 
     Args:
+        ca: `None` to request no client certificates.
         key: Its key; `None` if the certificate's file has it.
     """
     import ssl
@@ -82,12 +83,13 @@ def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SS
     def make(checked: _Checked) -> "ssl.SSLContext":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_OPTIONAL
-        # An intermediate CA in the file is trusted by itself, as in `trust.authority`.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
-        context.load_verify_locations(cafile=checked(ca))
+        if ca is not None:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # An intermediate CA in the file is trusted by itself, as in `trust.authority`.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(cafile=checked(ca))
         _load_own(context, checked, certificate, key)
         return context
 

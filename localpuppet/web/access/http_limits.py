@@ -1,4 +1,4 @@
-"""Limits of HTTP: the one table for what browsers and clients of PuppetDB may send.
+"""Limits of HTTP: the one table for what browsers and other programs may send.
 
 Sizes are in bytes, lengths in characters.
 """
@@ -28,3 +28,9 @@ MAX_STREAMS = 300
 MAX_BODY = 512 * 1024
 MAX_BODIES = 32
 MAX_NAMED_CATALOGS = 16
+
+# -- deliveries of git hosts --
+# The body of one; one for a tag has some kilobytes, one for a thousand commits a megabyte.
+MAX_DELIVERY = 1024 * 1024
+# Those that are known again; one that was forgotten costs a look.
+MAX_DELIVERIES = 1024

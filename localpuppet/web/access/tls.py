@@ -89,12 +89,14 @@ class Tls(Value):
         context: Returns a server context with the current files, which requests a client
             certificate.
         log: Takes a message if the files are invalid.
+        names_clients: Whether a client needs a certificate.
         patience: Seconds for a handshake, and for the request of a client without a certificate.
     """
 
     context: Callable[[], ssl.SSLContext]
     crowd: ConnectionTable
     log: Log
+    names_clients: bool = True
     patience: float = PATIENCE
 
 
@@ -166,7 +168,8 @@ class Handshake(asyncio.Protocol):
         if secured is None or self._gone:
             self._leave()  # gone during the handshake: asyncio does not report the loss
             return
-        if not secured.get_extra_info("ssl_object").getpeercert(binary_form=True):
+        certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if self._tls.names_clients and not certificate:
             self._turn_away(secured)
             return
         self._inner = self._make()

@@ -1,4 +1,4 @@
-"""The commands of the dashboard and of notifications.
+"""The commands of the dashboard, of notifications and of hooks.
 
-verbs: `notify`, `web`.
+verbs: `hooks`, `notify`, `web`.
 """

@@ -12,6 +12,7 @@ from localpuppet.node.cli.command import command, flag, option
 
 LISTEN = "127.0.0.1:8141"
 PUPPETDB = "127.0.0.1:8080"
+HOOKS = "127.0.0.1:8142"
 
 
 @command("web", exits={0: "ended by ^C", 1: "", 69: ""})
@@ -34,7 +35,13 @@ PUPPETDB = "127.0.0.1:8080"
     flag_value=PUPPETDB,
 )
 @flag("--notify", "Tell the channels of 'notify:' what goes wrong in the fleet.")
-@flag("--no-dashboard", "Serve no dashboard: only --puppetdb and --notify.")
+@option(
+    "--hooks [ADDRESS:PORT]",
+    "Take deliveries of git hosts for 'hooks:', by default at 127.0.0.1:8142.",
+    is_flag=False,
+    flag_value=HOOKS,
+)
+@flag("--no-dashboard", "Serve no dashboard: only --puppetdb, --notify and --hooks.")
 @flag("--open opens", "Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
@@ -60,6 +67,9 @@ def web_command(
 
     With --notify, it tells the channels of 'notify:' what goes wrong, and when it is over.
 
+    With --hooks, git hosts report pushes. New releases are then staged on nodes, or rolled out, as
+    'hooks:' says, in your name. On other than loopback addresses it uses TLS.
+
     Examples:
       localpuppet web                        print a link, valid once
       localpuppet web --open                 and open it in a browser
@@ -71,16 +81,18 @@ def web_command(
                                              only the API, over TLS
       localpuppet web --notify --no-dashboard
                                              only notifications
+      localpuppet web --hooks --no-dashboard only deliveries, behind a proxy
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.service_log import ServiceLog
     from localpuppet.fleet.app import FleetApp, run
     from localpuppet.web.app import WebAddresses, WebApp, WebOptions, opening
 
-    serves = options["notify"] or options["puppetdb"] is not None
+    serves = options["notify"] or options["puppetdb"] or options["hooks"]
     if no_dashboard and (not serves or opens or options["actions"]):
         raise InvalidInputError(
-            "requires --puppetdb or --notify, and no --open or --actions", where="--no-dashboard"
+            "requires --puppetdb, --notify or --hooks, and no --open or --actions",
+            where="--no-dashboard",
         )
     fleet, log = FleetApp(node), ServiceLog(node.clock, debug=False)
     with opening(node) as open_:
@@ -98,6 +110,8 @@ def web_command(
                 )
             if options["notify"]:
                 render.emit("notifications are on: 'localpuppet notify test --list' shows channels")
+            if addresses.hooks:
+                render.emit(f"hooks at {addresses.hooks}: 'localpuppet hooks' lists them")
             if addresses.puppetdb:
                 render.emit(f"PuppetDB API at {addresses.puppetdb}")
             if opens and not open_(addresses.link or addresses.dashboard):

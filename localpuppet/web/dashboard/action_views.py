@@ -12,21 +12,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from urllib.parse import parse_qsl
-from uuid import uuid4
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import shortened, shown_names
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
-from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.dashboard.actions import SENT, Action, ActionOutcome, NodeAction, consequences
+from localpuppet.web.dashboard.actions import (
+    Action,
+    ActionOutcome,
+    NodeAction,
+    consequences,
+    sent_record,
+)
 from localpuppet.web.dashboard.list_query import NODES, ListQuery
 from localpuppet.web.dashboard.nodes import of_names
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -210,18 +213,11 @@ class ActionViews:
     async def record(
         self, asked: str, proposal: ActionProposal, came: ActionOutcome | None, refused: str
     ) -> None:
-        """Keep what the dashboard sent: a node that did not answer has no record of it."""
+        """Keep what the dashboard sent."""
         failed = came is None or came.failed
         end = refused if came is None else came.text
-        record = AuditRecord(
-            at=self.context.clock.now().timestamp(),
-            caller=self.actor.name,
-            action=SENT,
-            subject=shortened(f"{asked}: {end}; {proposal.named}", MAX_RUN_TEXT),
-            decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
-            reason="",
-            request=str(uuid4()),
-        )
+        at, caller = self.context.clock.now().timestamp(), self.actor.name
+        record = sent_record(caller, asked, end, proposal.named, at=at, failed=failed)
         written = [(self.actor.machine, [record])]
         try:
             await asyncio.to_thread(self.context.memory.write_history, (), written)

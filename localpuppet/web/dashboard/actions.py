@@ -6,15 +6,18 @@ The dashboard decides nothing: each node's own policy decides about a request.
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Self
+from uuid import uuid4
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import parse_line, shown_names
+from localpuppet.base.formats.text import parse_line, shortened, shown_names
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
+from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 
 # The action of an audit record that the dashboard makes.
@@ -175,14 +178,21 @@ class ActionOutcome:
     page: str = ""
 
     @classmethod
-    def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":
-        """Return the result of an action of nodes."""
+    def of_results(cls, results: Iterable[ActionResult]) -> "ActionOutcome":
+        """Return the result of a request to nodes."""
         order = list(NodeVerdict)
         in_order = sorted(results, key=lambda result: (order.index(result.verdict), result.node))
         counts = Counter(result.verdict for result in in_order)
         return cls(
             text=", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict]),
             results=tuple(in_order),
+        )
+
+    @classmethod
+    def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":
+        """Return the result of an action of nodes."""
+        return replace(
+            cls.of_results(results),
             follows=_FOLLOWS[deed.action],
             command=deed.command,
             opposite=Action.ENABLE if deed.action is Action.HOLD else Action.HOLD,
@@ -202,6 +212,28 @@ class ActionOutcome:
     def failed(self) -> bool:
         """Return whether the action takes effect on no node."""
         return bool(self.results) and not self.names(good=True)
+
+
+def sent_record(
+    caller: str, asked: str, end: str, about: str, *, at: float, failed: bool
+) -> AuditRecord:
+    """Return the audit record of what this machine sent: a silent node has no record of it.
+
+    Args:
+        asked: What was sent.
+        end: What came of it.
+        about: The nodes.
+        at: Seconds since 1970.
+    """
+    return AuditRecord(
+        at=at,
+        caller=caller,
+        action=SENT,
+        subject=shortened(f"{asked}: {end}; {about}", MAX_RUN_TEXT),
+        decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
+        reason="",
+        request=str(uuid4()),
+    )
 
 
 def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:

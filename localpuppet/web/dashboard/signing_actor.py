@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats import strict_json
-from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.own_program import own_words
 from localpuppet.fleet.app import FleetApp, machine_name
@@ -43,6 +43,8 @@ LOOK = 0.1
 # Seconds after which a process that has not begun its rollout is given up.
 STARTS = 600.0
 MAX_SAID = 8 * 1024
+# Seconds for a release to get to nodes.
+STAGES = 600.0
 # Seconds for the plan of a rollout.
 PLANNING = 60.0
 
@@ -86,6 +88,22 @@ class SigningActor:
         )
         return ActionOutcome.of_nodes(
             deed, (_result(NodeName(name), answer) for name, answer in answers.items())
+        )
+
+    async def stage(self, release: ReleasePath, nodes: Sequence[NodeName]) -> ActionOutcome:
+        """Ask nodes to fetch and verify a release; return the result of each.
+
+        Raises:
+            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
+        """
+        from localpuppet.fleet.requests.arguments import Deploy, DeployAction
+        from localpuppet.fleet.requests.request_client import deploy_to
+
+        client = self._fleet.requests(await self._store())
+        args = Deploy(release=release, action=DeployAction.STAGE, serial=1)
+        answers = await deploy_to(client, nodes, args, patience=STAGES)
+        return ActionOutcome.of_results(
+            _result(NodeName(name), answer) for name, answer in answers.items()
         )
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:

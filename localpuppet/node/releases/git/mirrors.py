@@ -212,9 +212,9 @@ class Git:
 
     def _refs(self, url: str) -> dict[str, str]:
         # The peeled line comes after the tag's own.
-        return {name.removesuffix("^{}"): commit for name, commit in self._listed(url)}
+        return {name.removesuffix("^{}"): commit for name, commit in self.listed(url)}
 
-    def _listed(self, url: str, *below: str) -> list[tuple[str, str]]:
+    def listed(self, url: str, *below: str) -> list[tuple[str, str]]:
         """Return the refs of a repository, or those below a prefix: name and object id."""
         output = self._program.ask(
             url,
@@ -409,7 +409,7 @@ class Git:
             IntegrityError: The tag has too many, or the server sent corrupt data.
         """
         if refresh:
-            refs = signatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
+            refs = signatures.refs_among(self.listed(url, countersignature_refs(tag)), tag)
             if refs:
                 self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
         tag_object = self.tag(url, tag)

@@ -1,0 +1,225 @@
+"""Looks at the sources of hooks, one after the other, and brings their new releases to nodes.
+
+- Deliveries that come during a look lead to one further look.
+- A git host may report a push before it serves it: if a delivery has led to nothing, there are two
+  more looks. Without deliveries there is one every `poll` seconds, because git hosts do not repeat
+  a delivery that failed.
+- A release is recorded as accepted before something is done with it, so that a kill never starts a
+  rollout twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.converter import from_record, to_record
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.prometheus import show_samples
+from localpuppet.base.formats.text import shortened
+from localpuppet.base.machine.files import make_private, write_durably, write_json
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import run_until, wait_first
+from localpuppet.web.dashboard.actions import sent_record
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.rollout_actions import RolloutStart
+from localpuppet.web.dashboard.signing_actor import SigningActor
+from localpuppet.web.hooks.hook_settings import HookSettings
+from localpuppet.web.hooks.tag_search import MOST_TEXT, LookRecord
+
+FILE = Path("web", "hooks.json")
+# Seconds between a look after a delivery that has found nothing and the next ones.
+AGAIN = (5.0, 30.0)
+INTERRUPTED = "interrupted: it is unknown whether nodes got it"
+_HELP = {
+    "localpuppet_hook_delivery_timestamp_seconds": "When a delivery was received last.",
+    "localpuppet_hook_look_timestamp_seconds": "When the source was last looked at.",
+    "localpuppet_hook_failing": "Whether the last look or the last release failed.",
+    "localpuppet_hook_refused": "Deliveries that were refused since the start, for all hooks.",
+}
+# Looks at a source; returns the record after it.
+Look = Callable[[str, LookRecord, float], LookRecord]
+
+
+def read_records(state: Path) -> dict[str, LookRecord]:
+    """Return the records of hooks by name.
+
+    Raises:
+        StateError: The file is damaged.
+    """
+    try:
+        raw = read_json(state / FILE)
+    except FileNotFoundError:
+        return {}
+    where = str(state / FILE)
+    return {n: from_record(LookRecord, one, where=where) for n, one in raw["hooks"].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class HookActor:
+    """Does what a new release leads to, and records it as other actions are.
+
+    Attributes:
+        names: Returns the nodes that an expression finds.
+    """
+
+    actor: SigningActor
+    names: Callable[[str], Awaitable[frozenset[str] | None]]
+    memory: DashboardStore
+    clock: Clock
+    log: Log
+
+    async def act(self, name: str, hook: HookSettings, release: ReleasePath) -> tuple[str, bool]:
+        """Return what came of a release in one line, and whether it failed.
+
+        Raises:
+            LocalpuppetError: No node was asked to stage it; a later look may try again.
+        """
+        asked, about = f"stage {release}", f"hook {name}, nodes {hook.query}"
+        failed, end, problem = True, INTERRUPTED, None
+        try:
+            if hook.rollout:
+                start = rollout_of(hook, release)
+                asked = str(start)
+                end, failed = f"rollout {await self.actor.start(start)}", False
+            else:
+                nodes = sorted(map(NodeName, await self.names(hook.query) or ()))
+                if not nodes:
+                    raise InvalidInputError("finds no node", where=f"hooks.{name}.stage")
+                outcome = await self.actor.stage(release, nodes)
+                end, failed = outcome.line, bool(outcome.names(good=False))
+        except LocalpuppetError as error:
+            end, problem = str(error), error
+        finally:
+            line = f"{self.actor.name}: {about}: {asked}: {end}"
+            self.log.info(line, kind=LineKind.REQUEST)
+        at = self.clock.now().timestamp()
+        record = sent_record(self.actor.name, asked, end, about, at=at, failed=failed)
+        written = [(self.actor.machine, [record])]
+        try:
+            await asyncio.to_thread(self.memory.write_history, (), written)
+        except LocalpuppetError as error:
+            self.log.warning(f"cannot record an action: {error}")
+        if problem is not None and not hook.rollout:
+            raise problem
+        return end, failed
+
+
+def rollout_of(hook: HookSettings, release: ReleasePath) -> RolloutStart:
+    """Return the rollout of a release; its nodes are selected when it starts.
+
+    Raises:
+        InvalidInputError: An option of the hook is invalid.
+    """
+    start = RolloutStart.read({**hook.options, "release": release}, ())
+    return replace(start, fields={"query": hook.query, **start.fields})
+
+
+@dataclass(slots=True, eq=False)
+class HookWorker:
+    """The worker.
+
+    Attributes:
+        forget: Called with a hook whose last delivery has led to a failure.
+        refused: Returns the number of refused deliveries.
+        again: See `AGAIN`.
+    """
+
+    hooks: Mapping[str, HookSettings]
+    look: Look
+    act: Callable[[str, HookSettings, ReleasePath], Awaitable[tuple[str, bool]]]
+    _: KW_ONLY
+    state: Path
+    metrics: Path
+    clock: Clock
+    log: Log
+    forget: Callable[[str], None] = lambda _name: None
+    refused: Callable[[], int] = lambda: 0
+    again: tuple[float, ...] = AGAIN
+    _records: dict[str, LookRecord] = field(init=False)
+    _due: dict[str, float] = field(init=False)
+    _again: dict[str, tuple[float, ...]] = field(default_factory=dict, init=False)
+    _delivered: dict[str, float] = field(default_factory=dict, init=False)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._records = read_records(self.state)
+        self._due = dict.fromkeys(self.hooks, self.clock.monotonic())
+
+    def deliver(self, name: str) -> None:
+        """Look at the source of a hook soon."""
+        self._due[name], self._again[name] = self.clock.monotonic(), self.again
+        self._delivered[name] = self.clock.now().timestamp()
+        self._stirred.set()
+
+    async def run(self, leave: asyncio.Event) -> None:
+        """Look until `leave` is set."""
+        await run_until(leave, self._run())
+
+    async def _run(self) -> None:
+        while True:
+            self._stirred.clear()
+            name = min(self._due, key=self._due.__getitem__)
+            left = self._due[name] - self.clock.monotonic()
+            if left > 0:
+                await wait_first(self._stirred, seconds=left)
+            else:
+                try:
+                    await self.step(name)
+                except StateError as error:
+                    self.log.warning(f"hook {name}: {error}")
+
+    async def step(self, name: str) -> None:
+        """Look at the source of a hook now, and bring a new release to its nodes."""
+        hook, now = self.hooks[name], self.clock.now().timestamp()
+        before, left = self._records.get(name, LookRecord()), self._again.pop(name, ())
+        before = replace(before, delivered_at=self._delivered.pop(name, before.delivered_at))
+        self._due[name] = self.clock.monotonic() + hook.poll
+        try:
+            after = await asyncio.to_thread(self.look, hook.source, before, now)
+            if after.release and after.tagged_at > before.tagged_at:
+                after, left = await self._bring(name, hook, after), ()
+        except LocalpuppetError as error:
+            self.log.warning(f"hook {name}: {error}")
+            after = replace(before, looked_at=now, problem=shortened(str(error), MOST_TEXT))
+        await self._keep(name, after)
+        if left and name not in self._again:
+            self._due[name], self._again[name] = self.clock.monotonic() + left[0], left[1:]
+        if after.problem or after.failed:
+            self.forget(name)
+
+    async def _bring(self, name: str, hook: HookSettings, record: LookRecord) -> LookRecord:
+        """Bring an accepted release to the nodes of a hook; return the record after it."""
+        await self._keep(name, replace(record, result=INTERRUPTED, failed=True))
+        end, failed = await self.act(name, hook, ReleasePath(record.release))
+        return replace(
+            record, result=shortened(f"{record.release}: {end}", MOST_TEXT), failed=failed
+        )
+
+    async def _keep(self, name: str, record: LookRecord) -> None:
+        """Write a record, and the metrics."""
+        records = {**self._records, name: record}
+        await asyncio.to_thread(self._write, records)
+        self._records = records
+        try:
+            await asyncio.to_thread(self._report, records)
+        except StateError as error:
+            self.log.warning(f"the metrics of hooks cannot be written: {error}")
+
+    def _write(self, records: Mapping[str, LookRecord]) -> None:
+        make_private((self.state / FILE).parent)
+        hooks = {name: to_record(one) for name, one in records.items() if name in self.hooks}
+        write_json(self.state / FILE, {"schema": 1, "hooks": hooks})
+
+    def _report(self, records: Mapping[str, LookRecord]) -> None:
+        samples = {"localpuppet_hook_refused": str(self.refused())}
+        for name, one in records.items():
+            label = f'{{hook="{name}"}}'
+            for key, at in (("delivery", one.delivered_at), ("look", one.looked_at)):
+                samples[f"localpuppet_hook_{key}_timestamp_seconds{label}"] = f"{at:.3f}"
+            failing = str(int(one.failed or bool(one.problem)))
+            samples[f"localpuppet_hook_failing{label}"] = failing
+        path = self.metrics.with_stem(f"{self.metrics.stem}-hooks")
+        write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)

@@ -1,0 +1,199 @@
+"""Looks at real repositories: which tags count, and what the worker makes of them."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import ReleasePath, SignerName
+from localpuppet.node.app import NodeApp
+from localpuppet.web.hooks.hook_settings import HookSettings, HookType
+from localpuppet.web.hooks.hook_worker import INTERRUPTED, HookWorker, read_records
+from localpuppet.web.hooks.tag_search import TagSearch
+from tests.doubles.ports import FakeClock, FakeLog
+from tests.rigs.forge import Forge, Repo
+from tests.rigs.node import Node
+from tests.rigs.signing import Signing, countersign, payload, put_tag
+
+HOUR = 3600
+
+
+@dataclass
+class Watch:
+    """A worker over a repository, which a test lets look."""
+
+    directory: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    signatures: int = 1
+    brought: list[str] = field(default_factory=list)
+    problem: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.signing = Signing(self.directory)
+        for name in ("ssh", "other"):
+            self.signing.ssh_key(name)
+        self.repo: Repo = Forge(self.directory / "forge").repo("web")
+        self.node = Node(self.directory / "node")
+        self.node.root.mkdir()
+        source = {
+            "git": self.repo.url,
+            "require_signed": True,
+            "signers": str(self.signing.ssh_signers("ssh", "other")),
+            "signatures": self.signatures,
+        }
+        self.node.settings(sources={"web": source, "web2": source}, allow_file_urls=True)
+        self.again()
+
+    def again(self, source: str = "web") -> None:
+        """Start the worker (again), as a process does."""
+        app, log = NodeApp(str(self.node.root)), FakeLog()
+        hook = HookSettings(
+            type=HookType.GITHUB,
+            secret_file=Path("secret"),
+            source=source,
+            caller=SignerName("alice"),
+            stage="role=web",
+        )
+        self.worker = HookWorker(
+            {"web": hook},
+            TagSearch(app.supply, app.git()).look,
+            self._act,
+            state=self.node.state,
+            metrics=self.node.state / "metrics.prom",
+            clock=self.clock,
+            log=log,
+        )
+
+    async def _act(self, name: str, hook: HookSettings, release: ReleasePath) -> tuple[str, bool]:
+        assert read_records(self.node.state)[name].result == INTERRUPTED
+        if self.problem is not None:
+            raise self.problem
+        self.brought.append(release)
+        return "done", False
+
+    def release(
+        self,
+        tag: str,
+        *,
+        at: float = 0.0,
+        files: bool = True,
+        source: str = "web",
+        sign: bool = True,
+    ) -> None:
+        """Push a release that was made `at` seconds from now."""
+        made = {
+            "manifest.yaml": "modulepath: []\n" if files else "modules: [",
+            "manifest.lock": "version: 1\nmodules: {}\nsources: {}\n",
+            "web/manifests/init.pp": f"class web {{ notify {{ '{tag}': }} }}\n",
+        }
+        self.repo.commit(made)
+        seconds = int(self.clock.now().timestamp() + at)
+        message = f"release {tag}\n\nLocalpuppet-Source: {source}"
+        text = payload(self.repo, tag, message, at=seconds)
+        put_tag(self.repo, tag, text + (self.signing.ssh_sign("ssh", text) if sign else b""))
+
+    def look(self, *, after: float = 60.0) -> str:
+        """Let the worker look; return the result or the problem."""
+        self.clock.advance(after)
+        self.worker.deliver("web")
+        asyncio.run(self.worker.step("web"))
+        record = read_records(self.node.state)["web"]
+        return record.problem or record.result
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(tmp_path)
+
+
+def test_only_a_newer_tag_that_passes_all_checks_is_brought_to_nodes(watch: Watch) -> None:
+    watch.release("r1")
+    assert (watch.look(), watch.brought) == ("", [])  # the first look only remembers
+    watch.release("r2")
+    assert watch.look() == "web/tags/r2: done"
+    watch.release("r0", at=-2 * HOUR)
+    assert watch.look() == "web/tags/r2: done"
+    watch.release("future", at=25 * HOUR)
+    assert "web/tags/future: refused: " in watch.look()
+    watch.release("unsigned", sign=False)
+    assert "web/tags/unsigned: refused: " in watch.look()
+    watch.release("other", source="shop")
+    assert "is for the source shop, not for web" in watch.look()
+    watch.release("broken", files=False)
+    assert "web/tags/broken: refused: " in watch.look()
+    watch.repo.git("tag", "light")
+    watch.repo.git("tag", "a/b")
+    watch.repo.git("branch", "r9")
+    assert "web/tags/light: refused: " in watch.look()
+    assert watch.brought == ["web/tags/r2"]
+    watch.release("unsigned")  # signed now
+    assert watch.look() == "web/tags/unsigned: done"
+
+
+def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: Watch) -> None:
+    watch.look()
+    for tag, at in (("a", 3), ("b", 9), ("c", 6)):
+        watch.release(tag, at=at)
+    watch.again()
+    assert watch.look() == "web/tags/b: done"
+    watch.again()
+    assert watch.look() == "web/tags/b: done"
+    assert watch.brought == ["web/tags/b"]
+    watch.again("web2")  # another source: what it has is old
+    assert (watch.look(), watch.brought) == ("", ["web/tags/b"])
+
+
+def test_a_tag_counts_when_its_last_signature_has_come(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, signatures=2)
+    watch.look()
+    watch.release("r1")
+    assert "1 more must sign" in watch.look()
+    countersign(watch.repo, "r1", watch.signing, "other")
+    assert watch.look() == "web/tags/r1: done"
+
+
+def test_an_outage_delays_a_release_and_a_failed_stage_is_tried_again(watch: Watch) -> None:
+    watch.look()
+    watch.release("r1")
+    away = watch.repo.path.rename(watch.repo.path.with_name("away"))
+    assert "did not answer" in watch.look()
+    away.rename(watch.repo.path)
+    watch.problem = UnavailableError("cannot be reached", where="bus")
+    assert watch.look() == "bus: cannot be reached"
+    watch.problem = None
+    assert watch.look() == "web/tags/r1: done"
+
+
+def test_a_kill_while_a_release_is_brought_does_not_repeat_it(watch: Watch) -> None:
+    watch.look()
+    watch.release("r1")
+    watch.problem = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        watch.look()
+    watch.problem = None
+    watch.again()
+    assert watch.look() == INTERRUPTED
+    assert watch.brought == []
+
+
+async def test_deliveries_during_a_look_lead_to_one_more(watch: Watch) -> None:
+    looks, leave = list[int](), asyncio.Event()
+    inner = watch.worker.look
+    loop = asyncio.get_running_loop()
+
+    def look(*args: object) -> object:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            for _ in range(1000):
+                loop.call_soon_threadsafe(watch.worker.deliver, "web")
+        else:
+            loop.call_soon_threadsafe(leave.set)
+        return inner(*args)  # type: ignore[arg-type]
+
+    watch.worker.look = look  # type: ignore[assignment]
+    await watch.worker.run(leave)
+    assert looks == [0, 1]
+    assert json.loads((watch.node.state / "web" / "hooks.json").read_text())["schema"] == 1
