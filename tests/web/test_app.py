@@ -1,6 +1,7 @@
 """From settings to access rules."""
 
 import re
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -137,6 +138,12 @@ def test_missing_settings_are_an_error_at_the_start(
     here.settings(**settings)
     with pytest.raises(InvalidInputError, match=what):
         here.way()
+
+
+def test_deliveries_over_tls_use_the_certificate_of_the_dashboard_and_need_none(here: Here) -> None:
+    fleet = FleetApp(NodeApp(str(here.node.root)))
+    tls = WebApp(fleet, FakeLog())._tls(None)
+    assert (tls.names_clients, tls.context().verify_mode) == (False, ssl.CERT_NONE)
 
 
 def test_actions_over_tls_are_refused(here: Here) -> None:

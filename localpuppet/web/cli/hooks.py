@@ -1,11 +1,14 @@
 """`localpuppet hooks`: what deliveries of git hosts have led to."""
 
+from typing import Any
+
 import click
 
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
+from localpuppet.node.cli.render_run import moment
 
 
 @command("hooks")
@@ -26,7 +29,7 @@ def hooks_command(node: NodeApp, as_json: bool) -> None:
 
     hooks = node.section(hook_settings)
     records = read_records(node.settings.state)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, hook in hooks.items():
         record = records.get(name, LookRecord())
         rows.append(
@@ -36,8 +39,8 @@ def hooks_command(node: NodeApp, as_json: bool) -> None:
                 "source": hook.source,
                 "action": "rollout" if hook.rollout else "stage",
                 "query": hook.query,
-                "delivered_at": show_epoch(record.delivered_at) if record.delivered_at else "",
-                "looked_at": show_epoch(record.looked_at) if record.looked_at else "",
+                "delivered_at": show_epoch(record.delivered_at) if record.delivered_at else None,
+                "looked_at": show_epoch(record.looked_at) if record.looked_at else None,
                 "release": record.release,
                 "result": record.problem or record.result,
                 "failed": bool(record.failed or record.problem),
@@ -46,7 +49,13 @@ def hooks_command(node: NodeApp, as_json: bool) -> None:
     if as_json:
         render.emit_json({"schema": 1, "hooks": rows})
         return
-    head = ("HOOK", "TYPE", "SOURCE", "ACTION", "QUERY", "DELIVERED", "LOOKED", "RESULT")
-    keys = [text.lower() for text in head[:5]] + ["delivered_at", "looked_at", "result"]
-    shown = [tuple(str(row[key]) for key in keys) for row in rows]
+    shown = [
+        (
+            *(row["hook"], row["source"], f"{row['action']} {row['query']}"),
+            *(moment(row[key]) for key in ("delivered_at", "looked_at")),
+            row["result"],
+        )
+        for row in rows
+    ]
+    head = ("HOOK", "SOURCE", "ACTION", "DELIVERED", "LOOKED", "RESULT")
     render.emit(render.table(head, shown) if shown else "no hook in 'hooks:'")

@@ -2,10 +2,11 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -144,6 +145,13 @@ def test_a_pushed_tag_is_staged_on_the_nodes_of_the_query(
         shop.release("r3", signed=False)
         assert hooks.deliver(b"{} ") == 202
         hooks.until("web/tags/r3: refused: ")
+    with closing(sqlite3.connect(shop.a.node.state / "web" / "fleet.sqlite")) as memory:
+        ((caller, subject),) = memory.execute(
+            "SELECT caller, subject FROM audit WHERE action = 'send' AND decision = 'accepted'"
+        ).fetchall()
+    assert caller == "choria=a.example.com"
+    assert subject == "stage web/tags/r2: 1 accepted; hook web, nodes role=web"
+    assert "web/tags/r3: refused: " in shop.a.run("hooks").out
     (row,) = shop.a.run("hooks", "--json").json["hooks"]
     assert (row["action"], row["release"], row["failed"]) == ("stage", "web/tags/r2", True)
     assert "evil" not in (shop.a.node.state / "web" / "hooks.json").read_text()
