@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -72,6 +73,15 @@ OPTIONS = RolloutOptions()
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
+CHANGE = PropertyChange(type="File", title="/etc/motd", property="content", mark="5a" * 16)
+DIFFERENCE = UnapprovedChange(release="shop/tags/r7", approved="", others=(CHANGE,))
+WAITS_FOR_APPROVAL = (
+    runs_started(NodeRun(1, NODE)),
+    ChangesPredicted(node_run=NodeRun(1, NODE), difference=DIFFERENCE),
+    RolloutPaused(reason="differs", needs_approval=True),
+)
+
+
 def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> RolloutReport:
     began = a_rollout(
         id=ROLLOUT, groups=((NODE, NodeName.parse("web02")),), options=options, title="shop"
@@ -95,11 +105,7 @@ def test_commands_are_offered_for_a_rollout_with_a_running_process() -> None:
     paused = told(RolloutPaused(reason="canaries"), taken=True)
     assert courses(paused) == (RolloutAction.CONTINUE, RolloutAction.STOP)
     assert "accepts its failures" in rollout_consequences(RolloutAction.CONTINUE, paused)[-1]
-    change = PropertyChange(type="File", title="/etc/motd", property="content", mark="5a" * 8)
-    difference = UnapprovedChange(release="shop/tags/r7", approved="", others=(change,))
-    differs = ChangesPredicted(node_run=NodeRun(1, NODE), difference=difference)
-    for_approval = RolloutPaused(reason="differs", needs_approval=True)
-    waiting = told(runs_started(NodeRun(1, NODE)), differs, for_approval, taken=True)
+    waiting = told(*WAITS_FOR_APPROVAL, taken=True)
     assert courses(waiting) == (RolloutAction.APPROVE, RolloutAction.STOP)
     assert rollout_consequences(RolloutAction.APPROVE, waiting)[-1] == "File[/etc/motd] content"
     requested = told(RolloutPaused(reason="paused by bob", requested_by="bob"), taken=True)
@@ -426,6 +432,22 @@ def test_a_confirmation_continues_only_the_pause_that_was_shown(
     assert first["about"].split()[0] == "1"
     assert second["about"].split()[0] == "2"
     journal.close()
+
+
+def test_an_approval_is_of_the_changes_that_were_shown(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/approve"
+    began = a_rollout(id=rollout, groups=((NODE,),))
+    with closing(Journals(site.directory / "rollouts").begin(began, at=at)) as journal:
+        journal.append(*WAITS_FOR_APPROVAL, at=at)
+        page = text(visitor, f"/rollouts/{rollout}")
+        assert f'href="{url}"' in page
+        assert "/do/continue" not in page
+        assert "File[/etc/motd] content" in text(visitor, url)
+        assert sent(visitor, url, **confirmation(visitor, url)).startswith("200")
+    assert actor.words == [f"{rollout} approve {NODE} {DIFFERENCE.digest}"]
 
 
 def test_without_the_option_no_actions_are_offered(site: Site) -> None:
