@@ -12,12 +12,14 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
+from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.access.serving import ListenAddress
 from localpuppet.web.app import DashboardAccess, WebApp
 from tests.doubles.certificates import Ca, pem, write
 from tests.doubles.ports import FakeLog
 from tests.rigs.node import Node
+from tests.web.make import staged
 
 ELSEWHERE = ListenAddress(address="192.0.2.1", port=8443)
 DAY = timedelta(days=1)
@@ -149,3 +151,25 @@ def test_deliveries_over_tls_use_the_certificate_of_the_dashboard_and_need_none(
 def test_actions_over_tls_are_refused(here: Here) -> None:
     with pytest.raises(InvalidInputError, match="--actions works on loopback only"):
         here.way(actions=True)
+
+
+async def test_the_notifier_sees_verified_releases_and_the_certificates_of_the_bus(
+    here: Here,
+) -> None:
+    server = {"servers": ["nats://127.0.0.1:4222"], "ca": "ca.pem"}
+    source = {"git": "https://git.example.com/web.git"}
+    signed = {**source, "require_signed": True, "signers": "signers"}
+    (here.node.root / "signers").write_text("alice ssh-ed25519 AAAA\n")
+    StagedRecords(here.node.state).write(staged("web/tags/r7", "d"))
+    for settings, releases in ((source, ["web/tags/r7"]), (signed, [])):
+        channel = {"type": "github", "source": "web", "repository": "a/b", "token_file": "t"}
+        here.settings(
+            bus="nats",
+            buses={"nats": server},
+            notify={"channels": {"ci": channel}},
+            sources={"web": settings},
+        )
+        sight = WebApp(FleetApp(NodeApp(str(here.node.root))), FakeLog()).notifier().sight
+        assert [one.release for one in sight.releases("web")] == releases
+        names = {Path(name).name for name in sight.certificates()}
+        assert names == {"ca.pem", "fleet.pem"}
