@@ -54,7 +54,7 @@ def read_records(state: Path) -> dict[str, LookRecord]:
     except FileNotFoundError:
         return {}
     where = str(state / FILE)
-    return {n: from_record(LookRecord, one, where=where) for n, one in raw["hooks"].items()}
+    return {n: from_record(LookRecord, one, where=where) for n, one in raw.get("hooks", {}).items()}
 
 
 @dataclass(frozen=True, slots=True)
