@@ -17,8 +17,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.web.dashboard.actions import NEEDS, SENT, Action
@@ -68,15 +66,6 @@ class NodeAuditRecord:
 
     node: str
     record: AuditRecord
-
-    @property
-    def rollout(self) -> str:
-        """Return the id of the rollout that the request is part of, or empty."""
-        words = self.record.subject.replace(",", " ").split()
-        try:
-            return str(RolloutId.parse(words[1])) if words[:1] == ["rollout"] else ""
-        except (IndexError, InvalidInputError):  # a node publishes any text
-            return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -504,16 +504,6 @@ def test_requests_of_one_intent_are_one_row(log: sqlite3.Connection) -> None:
     assert [one.at for one in oldest_first.rows] == sorted(one.at for one in page.rows)
 
 
-def test_a_record_names_the_rollout_of_its_request(log: sqlite3.Connection) -> None:
-    rollout = "20261122T110000Z-0a1b"
-    subjects = (f"rollout {rollout} step 3", f"rollout {rollout}, disk", "rollout x", "rollout", "")
-    shown = [
-        NodeAuditRecord(node="web01", record=record(NOW, subject=subject)).rollout
-        for subject in subjects
-    ]
-    assert shown == [rollout, rollout, "", "", ""]
-
-
 def test_a_repeated_record_replaces_the_earlier_record(log: sqlite3.Connection) -> None:
     for times in (1, 7):
         audit_table.write(log, "web01", [record(NOW, times=times)])
