@@ -243,7 +243,7 @@ def due(
             if status.on:
                 chosen.append(status)
             continue
-        pause = min(LONGEST, PAUSE * 2.0 ** min(last.attempts // DOUBLES_AFTER, 20))
+        pause = min(LONGEST, PAUSE * 2.0 ** min(last.taken // DOUBLES_AFTER, 20))
         if (last.shown != status.shown or last.problem) and not 0 <= now - last.at < pause:
             chosen.append(status)
     return chosen

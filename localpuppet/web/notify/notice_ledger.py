@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS channels (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS statuses (
     channel TEXT NOT NULL, hash TEXT NOT NULL, shown TEXT NOT NULL, problem TEXT NOT NULL,
-    at REAL NOT NULL, attempts INTEGER NOT NULL, PRIMARY KEY (channel, hash)
+    at REAL NOT NULL, taken INTEGER NOT NULL, PRIMARY KEY (channel, hash)
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -67,12 +67,13 @@ class SentStatus(Value):
         shown: What the forge shows since an attempt that succeeded; may be empty.
         problem: Why the last attempt failed; empty if it did not.
         at: When that was, seconds since 1970.
+        taken: How many statuses of the commit the forge took.
     """
 
     shown: str
     problem: str
     at: float
-    attempts: int
+    taken: int
 
 
 class ChannelState(Value):
@@ -243,12 +244,12 @@ class NoticeLedger:
         """Return the last statuses that were sent to a forge, by commit."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                "SELECT hash, shown, problem, at, attempts FROM statuses WHERE channel = ?",
+                "SELECT hash, shown, problem, at, taken FROM statuses WHERE channel = ?",
                 (channel,),
             ).fetchall()
         return {
-            commit: SentStatus(shown=shown, problem=problem, at=at, attempts=attempts)
-            for commit, shown, problem, at, attempts in rows
+            commit: SentStatus(shown=shown, problem=problem, at=at, taken=taken)
+            for commit, shown, problem, at, taken in rows
         }
 
     def note_status(
@@ -257,9 +258,9 @@ class NoticeLedger:
         """Write how an attempt to send the status of a commit ended."""
         with self._database.transaction() as connection:
             connection.execute(
-                "INSERT INTO statuses VALUES (?1, ?2, iif(?4 = '', ?3, ''), ?4, ?5, 1)"
+                "INSERT INTO statuses VALUES (?1, ?2, iif(?4 = '', ?3, ''), ?4, ?5, ?4 = '')"
                 " ON CONFLICT DO UPDATE SET shown = iif(?4 = '', ?3, shown), problem = ?4,"
-                " at = ?5, attempts = attempts + 1",
+                " at = ?5, taken = taken + (?4 = '')",
                 (channel, commit, shown, problem, now),
             )
 

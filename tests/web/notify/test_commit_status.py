@@ -110,16 +110,16 @@ def a_status(description: str = "on 1 of 2 nodes", on: int = 1) -> CommitStatus:
         ({}, -PAUSE, True),  # the clock was set back
         ({"shown": a_status().shown}, PAUSE, False),
         ({"shown": a_status().shown, "problem": "answered 500"}, PAUSE, True),
-        ({"attempts": DOUBLES_AFTER}, PAUSE, False),
-        ({"attempts": DOUBLES_AFTER}, 2 * PAUSE, True),
-        ({"attempts": 10**9}, LONGEST - 1, False),
-        ({"attempts": 10**9}, LONGEST, True),
+        ({"taken": DOUBLES_AFTER}, PAUSE, False),
+        ({"taken": DOUBLES_AFTER}, 2 * PAUSE, True),
+        ({"taken": 10**9}, LONGEST - 1, False),
+        ({"taken": 10**9}, LONGEST, True),
     ],
 )
 def test_a_status_that_changed_is_due_after_a_pause_that_grows(
     last: dict[str, Any] | None, now: float, is_due: bool
 ) -> None:
-    row = {"shown": "pending: other", "problem": "", "at": 0.0, "attempts": 1, **(last or {})}
+    row = {"shown": "pending: other", "problem": "", "at": 0.0, "taken": 1, **(last or {})}
     sent = {} if last is None else {"7" * 40: SentStatus(**row)}
     assert bool(due([a_status()], sent, now=now)) is is_due
     if last is None:
@@ -255,6 +255,8 @@ async def test_a_rollout_is_shown_once_a_minute_and_a_restart_repeats_nothing(si
         fails = False
         await watch.look(after=61.0)
         await watch.look()  # shows what the look before found
+        taken = {one.taken for one in watch.ledger.sent_statuses("ci").values()}
+        assert taken == {2, 3}  # what the forge refused does not count
         assert sorted(shown(forge)) == ["6 success: on 1 of 4 nodes", "7 pending: on 3 of 4 nodes"]
         assert site.fleet.failing_channels == {}
         watch.ledger.close()
