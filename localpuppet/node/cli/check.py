@@ -8,7 +8,7 @@ from localpuppet.base.errors import BusyError, LocalpuppetError, PuppetMissingEr
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
-from localpuppet.node.puppet.installation import find_command
+from localpuppet.node.puppet.installation import find_command, json_problem
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
@@ -125,6 +125,8 @@ def _puppet_state(node: NodeApp) -> list[str]:
         installation = node.find_puppet(ask=True)
         if installation is not None:
             lines += installation.warnings(bus=node.neighbours.exchange_resources)
+            problem = json_problem(installation, program_environment())
+            lines += [problem] if problem else []
             PuppetRunLock(installation.run_lock, node.processes).refuse_held()
     except (BusyError, PuppetMissingError) as error:
         lines.append(str(error))

@@ -5,6 +5,7 @@ that changes with Puppet or its configuration.
 """
 
 import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,42 @@ class Installation(JsonRecord):
     def run_lock(self) -> Path:
         """Puppet's own run lock."""
         return Path(self.settings["agent_catalog_run_lockfile"])
+
+
+def json_problem(installation: Installation, env: Mapping[str, str]) -> str | None:
+    """Return a line if this Puppet cannot read the metadata of modules with Ruby's json 3.
+
+    OpenVox 9.0.0-rc1 is one (Debian 14). Only where json 3 is, Puppet is asked: a second.
+    """
+    # Where Debian puts gems with compiled parts: it may have been empty when Puppet was asked.
+    named = [place for place in env.get("GEM_PATH", "").split(":") if place]
+    places = [Path(place) for place in (*named, *installation.places)]
+    places += Path("/usr/lib").glob("*/rubygems-integration/*")
+    found = (place.glob("specifications/json-[3-9]*.gemspec") for place in places)
+    (json, *_) = [*(path.stem for paths in found for path in paths), ""]
+    ruby = installation.interpreter(env.get("PATH", ""))
+    if not json or ruby is None:
+        return None
+    load = [word for path in installation.load_path for word in ("-I", path)]
+    script = "require 'puppet'; require 'puppet/util/json'; Puppet::Util::Json.load('{}')"
+    try:
+        done = subprocess.run(
+            [ruby, *load, "-e", script],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # a run says what is wrong with this Ruby
+    if done.returncode == 0 or b"ArgumentError" not in done.stderr:
+        return None
+    return (
+        f"Puppet {installation.version} cannot read the metadata.json of modules with Ruby's"
+        f" {json}: runs fail (install a newer openvox-agent, or remove json 3: 'apt remove"
+        " ruby-json' leaves the one that Ruby brings)"
+    )
 
 
 def probe_environment(
