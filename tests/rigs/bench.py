@@ -35,8 +35,12 @@ puts JSON.generate(problems)
 
 def copy_puppet(directory: Path) -> Path:
     """Copy Puppet's library without what others have put into it; return a path for RUBYLIB."""
-    feature = ["ruby", "-e", 'print $LOAD_PATH.resolve_feature_path("puppet")[1]']
+    # Debian 14 has it as a gem.
+    gem = 'begin; gem "openvox"; rescue LoadError; end'
+    feature = ["ruby", "-e", f'{gem}; print $LOAD_PATH.resolve_feature_path("puppet")[1]']
     entry = Path(subprocess.run(feature, check=True, capture_output=True, text=True).stdout)
+    if "gems" in entry.parts:
+        return directory  # a gem has only its own files
     for name in ("puppet", "puppet.rb", "puppet_pal.rb"):
         source, copy = entry.parent / name, directory / name
         if source.is_dir():

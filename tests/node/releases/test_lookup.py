@@ -1,6 +1,7 @@
 """`localpuppet lookup`: the same values as in a run, with the real Puppet and the real eyaml."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,14 +14,15 @@ HIERA = """\
 version: 5
 defaults: {datadir: data, data_hash: yaml_data}
 hierarchy:
-  - name: secrets
-    lookup_key: eyaml_lookup_key
-    path: secrets.eyaml
-    options: {pkcs7_private_key: KEYS/private.pem, pkcs7_public_key: KEYS/public.pem}
   - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
   - {name: role, path: 'role/%{role}.yaml'}
   - {name: os, path: 'os/%{facts.os.family}.yaml'}
   - {name: common, path: common.yaml}
+"""
+SECRETS = """  - name: secrets
+    lookup_key: eyaml_lookup_key
+    path: secrets.eyaml
+    options: {pkcs7_private_key: KEYS/private.pem, pkcs7_public_key: KEYS/public.pem}
 """
 
 
@@ -32,22 +34,13 @@ def eyaml(directory: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture(scope="module")
-def secret(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A directory with the keys of eyaml, and a secret that they encrypted."""
-    directory = tmp_path_factory.mktemp("keys")
-    eyaml(directory, "createkeys")
-    return directory, eyaml(directory, "encrypt", "-s", "hunter2", "-o", "string")
-
-
 @pytest.fixture
-def hiera(node: Node, secret: tuple[Path, str]) -> Node:
-    """A node with data at each level, a module with data, and a secret."""
-    keys, encrypted = secret
+def hiera(node: Node) -> Node:
+    """A node with data at each level and a module with data."""
     node.app("", msg=None)
     release = "modules/app/trunk"
     node.write(f"{release}/app/manifests/init.pp", "class app ($msg) { notify { $msg: } }\n")
-    node.write(f"{release}/hiera.yaml", HIERA.replace("KEYS", str(keys)))
+    node.write(f"{release}/hiera.yaml", HIERA)
     node.write(
         f"{release}/data/common.yaml",
         "app::msg: from common\nlist: [common]\nlookup_options:\n  list: {merge: unique}\n",
@@ -56,7 +49,6 @@ def hiera(node: Node, secret: tuple[Path, str]) -> Node:
     node.write(f"{release}/data/os/Debian.yaml", "family: {name: Debian}\n")
     node.write(f"{release}/app/hiera.yaml", "version: 5\ndefaults: {data_hash: yaml_data}\n")
     node.write(f"{release}/app/data/common.yaml", "app::own: of the module\n")
-    node.write(f"{release}/data/secrets.eyaml", f"secret: {encrypted}\n")
     node.write(
         "input.yaml",
         json.dumps({"app": "app/trunk", "classes": ["app"], "parameters": {"role": "web"}}),
@@ -64,12 +56,21 @@ def hiera(node: Node, secret: tuple[Path, str]) -> Node:
     return node
 
 
-def test_a_lookup_finds_values_of_levels_modules_and_secrets_as_a_run_does(hiera: Node) -> None:
+def test_a_lookup_finds_values_of_levels_and_modules_as_a_run_does(hiera: Node) -> None:
     assert hiera.run("lookup", "app::msg").out == "from web\n"
     assert "Notice: from web" in hiera.run("apply").out
     assert hiera.run("lookup", "list", "--json").json["value"] == ["web", "common"]
     assert hiera.run("lookup", "family.name").out == "Debian\n"
     assert hiera.run("lookup", "app::own").out == "of the module\n"
+
+
+@pytest.mark.skipif(not shutil.which("eyaml"), reason="this Debian does not have hiera-eyaml")
+def test_a_lookup_finds_a_secret_of_eyaml(hiera: Node, tmp_path: Path) -> None:
+    eyaml(tmp_path, "createkeys")
+    encrypted = eyaml(tmp_path, "encrypt", "-s", "hunter2", "-o", "string")
+    release = "modules/app/trunk"
+    hiera.write(f"{release}/hiera.yaml", HIERA + SECRETS.replace("KEYS", str(tmp_path)))
+    hiera.write(f"{release}/data/secrets.eyaml", f"secret: {encrypted}\n")
     assert hiera.run("lookup", "secret").out == "hunter2\n"
 
 
