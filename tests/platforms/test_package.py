@@ -1,7 +1,8 @@
 """localpuppet's Debian package under a real systemd: installed, and changed during a run."""
 
+import os
+import platform
 import re
-import subprocess
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from localpuppet.main import SECTIONS
 from tests.rigs.long import with_sample
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 from tests.rigs.systemd import (
     COMMAND,
     FORMS,
@@ -19,11 +20,9 @@ from tests.rigs.systemd import (
     RUNS_PUPPET,
     Machine,
     at_the_gate,
-    base,
     open_gate,
 )
 
-BUILD = REPOSITORY / "tests" / "rigs" / "build.sh"
 FIRST, NEWER = "/root/first.deb", "/root/newer.deb"
 DPKG = {"upgraded": ("dpkg", "-i", NEWER), "removed": ("dpkg", "-r", "localpuppet")}
 LIBRARY = "/usr/lib/localpuppet"
@@ -33,24 +32,21 @@ LIBRARY = "/usr/lib/localpuppet"
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return two packages of this clone, by their path in a machine."""
     directory = tmp_path_factory.mktemp("packages")
-    done = subprocess.run(
-        [
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            BUILD,
-            base(),
-            REPOSITORY,
-            directory,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    system = os.environ.get("LOCALPUPPET_DEBIAN", "debian12")
+    target = ["--target", system, "--arch", platform.machine()]
+    completed(REPOSITORY / "scripts/build", "packages", *target, directory, timeout=1200)
     (first,) = directory.glob("localpuppet_*.deb")
+    completed("dpkg-deb", "-R", first, directory / "newer")
+    control = directory / "newer/DEBIAN/control"
+    control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1.1", control.read_text()))
+    completed(
+        "dpkg-deb",
+        "--root-owner-group",
+        "-Znone",
+        "-b",
+        directory / "newer",
+        directory / "newer.deb",
+    )
     return {FIRST: first, NEWER: directory / "newer.deb"}
 
 
@@ -108,8 +104,11 @@ def test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged
     for file in ("localpuppet.yaml", "localpuppet-input", "localpuppet-policy"):
         assert ".SH DESCRIPTION" in machine.run("zcat", f"/usr/share/man/man5/{file}.5.gz").out
     machine.run("bash", "-n", "/usr/share/bash-completion/completions/localpuppet")
-    # The files are as they were packed, and the directory has no others.
+    # The files are as they were packed, and the directory has no others but compiled ones.
     assert machine.run("dpkg", "-V", "localpuppet").out == ""
+    packed = set(machine.run("dpkg", "-L", "localpuppet").out.splitlines())
+    there = machine.run("find", LIBRARY, "-name", "__pycache__", "-prune", "-o", "-print")
+    assert set(there.out.splitlines()) <= packed
     machine.run("mkdir", "/var/lib/localpuppet-web", "/var/lib/localpuppet-puppetdb")
     machine.run("mkfifo", "/var/lib/localpuppet-web/lock")
     machine.run("timeout", "60", "dpkg", "-P", "localpuppet")

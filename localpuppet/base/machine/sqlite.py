@@ -14,19 +14,29 @@
 """
 
 import os
-import sqlite3 as sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from sqlite3 import Connection as Connection
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, remove
 from localpuppet.base.value import Value
 
+if TYPE_CHECKING:
+    import sqlite3 as sqlite3
+else:
+    try:
+        # In packages for systems whose own SQLite is too old (docs/adr/0067).
+        from pysqlite3 import dbapi2 as sqlite3
+    except ImportError:
+        import sqlite3
+
+Connection = sqlite3.Connection
 OLDEST = (3, 40, 1)
 
 
@@ -113,8 +123,14 @@ class Database:
         Returns:
             Whether this call created the file; an existing one is left unchanged.
         """
-        with self._filled(fill) as memory:
-            data = bytearray(memory.serialize())
+        with self._filled(fill) as memory, TemporaryDirectory() as directory:
+            # pysqlite3 has no `serialize`.
+            made = Path(directory, "made")
+            try:
+                memory.execute("VACUUM INTO ?", (str(made),))
+            except sqlite3.Error as error:
+                raise self.problem(error) from error
+            data = bytearray(made.read_bytes())
         # The first process to open the file has nothing to change, which would lock others out.
         data[_LOGGED] = _HAS_LOG
         make_private(self.path.parent)
