@@ -95,7 +95,7 @@ def test_every_option_has_a_sentence(name: str) -> None:
 
 def test_man_pages_are_ascii_and_their_quotes_can_be_pasted(tmp_path: Path) -> None:
     """Terminals without UTF-8 lose other characters; troff makes plain quotes typographic."""
-    script = ROOT / "scripts" / "deb" / "man_pages.py"
+    script = ROOT / "scripts" / "packages" / "man_pages.py"
     subprocess.run([sys.executable, script, tmp_path, "2026-11-27"], check=True)
     pages = {page.name: page.read_text() for page in tmp_path.glob("man*/*")}
     assert "localpuppet-apply.8" in pages

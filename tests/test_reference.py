@@ -95,6 +95,7 @@ def test_each_metric_is_documented_once() -> None:
         *collect_keys("metrics node/runs/metrics_file.py:_HELP"),
         *collect_keys("metrics rollout/rollout_report.py"),
         *collect_keys("metrics web/notify/notifier.py:_HELP"),
+        *collect_keys("metrics web/hooks/hook_worker.py:_HELP"),
     }
     assert sorted(documented) == sorted(name for name in written if not name.endswith("_"))
 

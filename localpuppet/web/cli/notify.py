@@ -64,7 +64,7 @@ def test_command(node: NodeApp, name: str | None, lists: bool, as_json: bool) ->
     about = settings.channels[name]
     channel, what = Channel(about, node.settings.root), "a test message"
     try:
-        if about.type.is_forge:
+        if about.type.is_git_host:
             state, sources = node.settings.state, node.settings.sources
             sender = StatusSender(channel, settings.fleet, settings.dashboard)
             what = sender.test(verified_releases(state, sources, source=about.source))

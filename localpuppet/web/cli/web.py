@@ -81,7 +81,7 @@ def web_command(
                                              only the API, over TLS
       localpuppet web --notify --no-dashboard
                                              only notifications
-      localpuppet web --hooks --no-dashboard only deliveries, behind a proxy
+      localpuppet web --hooks --no-dashboard  only deliveries, behind a proxy
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.service_log import ServiceLog

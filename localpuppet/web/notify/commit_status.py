@@ -1,7 +1,7 @@
-"""Commit statuses: beside the commit of a release, a forge shows on which nodes the release is.
+"""Commit statuses: beside the commit of a release, a git host shows on which nodes the release is.
 
 - The commit comes from the record of a release that this machine has staged and verified.
-- A status is a state: it is sent when it differs from the one that the forge took last, and the
+- A status is a state: it is sent when it differs from the one that the git host took last, and the
   newest one replaces all before it. Each commit has a pause between two statuses, which grows,
   because GitHub takes 1,000 statuses for a commit and context.
 """
@@ -53,7 +53,7 @@ class CommitStatus(Value):
 
     @property
     def shown(self) -> str:
-        """Return what a forge shows of it."""
+        """Return what a git host shows of it."""
         return f"{self.state}: {self.description}"
 
 
@@ -67,7 +67,7 @@ class NodeRelease(Value):
 
 
 class StatusApi(Value):
-    """The interface of a forge for statuses.
+    """The interface of a git host for statuses.
 
     Attributes:
         token: The header with the token.
@@ -86,7 +86,7 @@ class StatusApi(Value):
     limit: int = 255
 
 
-FORGES: Mapping[ChannelType, StatusApi] = {
+STATUS_APIS: Mapping[ChannelType, StatusApi] = {
     ChannelType.GITHUB: StatusApi(
         api_url="https://api.github.com", token=("Authorization", "Bearer {}"), limit=140
     ),
@@ -103,7 +103,7 @@ FORGES: Mapping[ChannelType, StatusApi] = {
 
 @dataclass(frozen=True, slots=True)
 class StatusSender:
-    """Sends statuses to one forge.
+    """Sends statuses to one git host.
 
     Attributes:
         fleet: The name of the fleet, by which the statuses of several differ.
@@ -126,27 +126,27 @@ class StatusSender:
             part: Added to the label.
 
         Raises:
-            ChannelError: The forge did not take it.
+            ChannelError: The git host did not take it.
         """
         settings = self.channel.settings
-        forge = FORGES[settings.type]
-        header, form = forge.token
+        api = STATUS_APIS[settings.type]
+        header, form = api.token
         headers = {header: form.format(self.channel.secret("token_file"))}
         failed = status.state is StatusState.FAILURE
         body = {
-            "state": forge.failure if failed else str(status.state),
-            "description": shortened(status.description, forge.limit),
-            forge.label: self.label + part,
+            "state": api.failure if failed else str(status.state),
+            "description": shortened(status.description, api.limit),
+            api.label: self.label + part,
         }
         if self.dashboard:
             page = f"/releases?name={quote(status.release, safe='')}"
             body["target_url"] = self.dashboard.rstrip("/") + page
-        path = forge.path.format(
+        path = api.path.format(
             repository=settings.repository,
             project=quote(settings.repository, safe=""),
             commit=status.commit,
         )
-        url = (settings.api_url or forge.api_url).rstrip("/") + path
+        url = (settings.api_url or api.api_url).rstrip("/") + path
         code, answer = self.channel.exchange(url, json.dumps(body).encode(), headers)
         if code != 400 or _SAME_STATE not in answer:
             refuse_answer(code)

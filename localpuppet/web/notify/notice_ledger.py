@@ -64,10 +64,10 @@ class SentStatus(Value):
     """The last attempt to send a commit's status.
 
     Attributes:
-        shown: What the forge shows since an attempt that succeeded; may be empty.
+        shown: What the git host shows since an attempt that succeeded; may be empty.
         problem: Why the last attempt failed; empty if it did not.
         at: When that was, seconds since 1970.
-        taken: How many statuses of the commit the forge took.
+        taken: How many statuses of the commit the git host took.
     """
 
     shown: str
@@ -241,7 +241,7 @@ class NoticeLedger:
             connection.execute("INSERT OR REPLACE INTO channels VALUES (?, ?, ?, ?)", values)
 
     def sent_statuses(self, channel: str) -> dict[str, SentStatus]:
-        """Return the last statuses that were sent to a forge, by commit."""
+        """Return the last statuses that were sent to a git host, by commit."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
                 "SELECT hash, shown, problem, at, taken FROM statuses WHERE channel = ?",

@@ -92,7 +92,7 @@ class FleetSight:
         )
 
     def statuses(self, route: Route) -> list[CommitStatus]:
-        """Return the statuses of commits for a forge; it reads files."""
+        """Return the statuses of commits for a git host; it reads files."""
         source = route.channel.source
         nodes = self.memory.read(nodes_of_source, source)
         return statuses_of(self.releases(source), nodes, route)
@@ -203,7 +203,7 @@ class Notifier:
             kind = route.channel.type
             if not kind.takes_states:
                 work = self._deliver(route)
-            elif kind.is_forge and blind is None:
+            elif kind.is_git_host and blind is None:
                 work = self._show_commits(route)
             elif kind is ChannelType.ALERTMANAGER or (kind is ChannelType.HEARTBEAT and is_well):
                 work = self._state(route, incidents)
@@ -275,7 +275,7 @@ class Notifier:
             await self._settle(route, "")
 
     async def _show_commits(self, route: Route) -> None:
-        """Send a forge the statuses of commits that differ from those that it took."""
+        """Send a git host the statuses of commits that differ from those that it took."""
         now, name, ledger = self._now(), route.name, self.ledger
         channel = Channel(route.channel, self.root)
         sender = StatusSender(channel, self.settings.fleet, self.settings.dashboard)

@@ -42,14 +42,14 @@ class ChannelType(StrEnum):
     GITEA = "gitea"
 
     @property
-    def is_forge(self) -> bool:
+    def is_git_host(self) -> bool:
         """Whether it takes the statuses of commits."""
         return self in (ChannelType.GITHUB, ChannelType.GITLAB, ChannelType.GITEA)
 
     @property
     def takes_states(self) -> bool:
         """Whether it takes what is, again and again, and not what opens and closes."""
-        return self.is_forge or self in (ChannelType.ALERTMANAGER, ChannelType.HEARTBEAT)
+        return self.is_git_host or self in (ChannelType.ALERTMANAGER, ChannelType.HEARTBEAT)
 
 
 _SELECTS = {"ca", "query", "kinds", "severity"}
@@ -80,9 +80,9 @@ class ChannelSettings(JsonRecord):
         kinds: The kinds that it receives; empty for all.
         severity: The lowest severity that it receives.
         server: HOST:PORT of a mail server.
-        source: The source whose releases a forge shows.
-        repository: Its name on the forge, OWNER/NAME; on GitLab also a number.
-        api_url: The URL of the forge's API; empty for the forge's own.
+        source: The source whose releases a git host shows.
+        repository: Its name on the git host, OWNER/NAME; on GitLab also a number.
+        api_url: The URL of the git host's API; empty for the git host's own.
     """
 
     type: ChannelType
@@ -146,7 +146,7 @@ def notify_settings(file: SettingsFile) -> NotifySettings:
             )
         if channel.type is ChannelType.MAIL:
             _check_mail(channel, where)
-        if channel.type.is_forge and channel.source not in file.full["sources"]:
+        if channel.type.is_git_host and channel.source not in file.full["sources"]:
             raise InvalidInputError(
                 f"{channel.source!r} is not a source",
                 where=f"{where}.source",

@@ -10,7 +10,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.modules import all_sources, parse_module, parse_pin
 
 ROOT = Path(__file__).parents[3] / "localpuppet"
-FORGE = re.compile(r"forge(?![dtr])", re.IGNORECASE)
+FORGE = re.compile(r"forge(?![dtrj])", re.IGNORECASE)
 # The Forge's own room, its settings, and the word `forge` of a Puppetfile.
 ROOMS = (
     "node/releases/forge/",
