@@ -10,6 +10,7 @@
 """
 
 import json
+import re
 import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -41,16 +42,14 @@ class ValueMask:
         self._longest_first: tuple[bytes, ...] = ()
 
     def add(self, path: str, value: Json) -> None:
-        """Mask all texts of a value from now on, as they are and as JSON has them."""
+        """Mask all texts of a value from now on, as they are and as programs quote them."""
         shown = f"[sealed {path}]".encode()
         known = dict(self._shown)
         for text in _texts(value):
             for line in (text, *map(str.strip, text.split("\n"))):
                 if len(line) >= MASKED:
-                    raw = line.encode("utf-8", "surrogateescape")
-                    known.setdefault(raw, shown)
-                    quoted = json.dumps(line, ensure_ascii=False)[1:-1]
-                    known.setdefault(quoted.encode("utf-8", "surrogateescape"), shown)
+                    for form in _spellings(line):
+                        known.setdefault(form.encode("utf-8", "surrogateescape"), shown)
         self._shown = known  # another thread reads it
 
     def hide(self, data: bytes) -> bytes:
@@ -150,6 +149,16 @@ class SealedServer:
             return {"type": str(value.type), "text": content.decode()}
         except UnicodeDecodeError:
             return {"type": str(value.type), "base64": b64encode(content).decode()}
+
+
+def _spellings(line: str) -> Iterator[str]:
+    """Yield a text as JSON, Ruby and Puppet quote it; so does `spellings` in sealed.rb."""
+    quoted = json.dumps(line, ensure_ascii=False)[1:-1]
+    yield line
+    yield quoted
+    yield re.sub(r"#(?=[{$@])", r"\\#", quoted)  # Ruby's `inspect`
+    yield quoted.replace("$", r"\$")  # Puppet, in double quotes
+    yield line.replace("\\", r"\\").replace("'", r"\'")  # Puppet, in single quotes
 
 
 def _texts(value: Json) -> Iterator[str]:

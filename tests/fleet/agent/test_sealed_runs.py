@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.eyaml import LEVEL, NEEDS_EYAML, encrypted
 from tests.rigs.node import Node, make_node
 from tests.rigs.sealed import Sealing
 from tests.rigs.warm.node import WarmNode
@@ -56,10 +57,11 @@ exec { 'looks': provider => shell,
   command => "env; cat /proc/\\$PPID/environ /proc/*/cmdline; ls -l /proc/self/fd",
   logoutput => true }
 warning("careful ${text}")
-notice($data)
+notice($data, String([$plain], '%p'))
 app::print($plain)
 """
-FIRST = {"db::password": "canary-first-password", "db::plain": 'first canary "plain" ü\\'}
+PLAIN = 'first canary "plain" ü\\ it\'s $x #{z}'
+FIRST = {"db::password": "canary-first-password", "db::plain": PLAIN}
 DATA = '{"user": "alice-canary-%s", "hosts": ["canary-host-%s"], "port": 5432}'
 TLS = b"-----BEGIN KEY-----\ncanary-key-line\n\xff\x00canary\n"
 
@@ -131,10 +133,22 @@ REFUSED = {
         "notify { 'x': message => lookup('web::password') }",
         "sealed for role=web, not for this node",
     ),
-    "a title": ("notify { lookup('db::plain'): }", "a title or tag has a sealed value"),
+    "a title": ("notify { lookup('db::plain'): }", "a title, name or tag has a sealed value"),
+    "a file name": (
+        "file { 'x': ensure => file, path => \"/tmp/${lookup('db::password').unwrap}\" }",
+        "a title, name or tag has a sealed value",
+    ),
+    "an error that quotes as Puppet does": (
+        "fail(String([lookup('db::plain')], '%p'))",
+        "['[sealed common/db::plain]']",
+    ),
+    "an error that quotes as Ruby does": (
+        "file { '/x': source => \"http://127.0.0.1:1/${lookup('db::plain')}\" }",
+        "[sealed common/db::plain]",
+    ),
     "a tag": (
         "notify { 'x': tag => lookup('db::data').unwrap['user'] }",
-        "a title or tag has a sealed value",
+        "a title, name or tag has a sealed value",
     ),
     "a merge": (
         "notify { 'x': message => lookup('db::data', Hash, 'deep') }",
@@ -165,6 +179,23 @@ def test_a_run_says_why_it_does_not_use_a_sealed_value(node: Node, case: str) ->
     assert done.code == 1, done.out
     assert reason in done.out
     assert files_with(node.root, CANARY) == []
+
+
+@NEEDS_EYAML
+def test_a_hierarchy_has_sealed_values_beside_those_of_eyaml(node: Node, tmp_path: Path) -> None:
+    sealing = Sealing.on(node)
+    sealing.set("common/db::password", "canary-sealed")
+    (sealing.directory / "data").mkdir()
+    secret = encrypted(tmp_path, "hunter2")
+    (sealing.directory / "data/secrets.eyaml").write_text(f"db::old: {secret}\n")
+    with (sealing.directory / "hiera.yaml").open("a") as file:
+        file.write(LEVEL.replace("KEYS", str(tmp_path)))
+    out = node.root / "out"
+    both = "${lookup('db::password').unwrap} ${lookup('db::old')}"
+    sealing.code(f"file {{ '{out}': content => \"{both}\" }}")
+    done = node.run("apply")
+    assert done.code == 0, done.out
+    assert out.read_text() == "canary-sealed hunter2"
 
 
 def test_opened_values_reach_neither_the_bus_nor_the_catalog_for_it(node: Node) -> None:

@@ -1,12 +1,12 @@
 """`localpuppet lookup`: the same values as in a run, with the real Puppet and the real eyaml."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.rigs.eyaml import LEVEL, NEEDS_EYAML, encrypted
 from tests.rigs.long import with_sample
 from tests.rigs.node import Node
 
@@ -19,19 +19,6 @@ hierarchy:
   - {name: os, path: 'os/%{facts.os.family}.yaml'}
   - {name: common, path: common.yaml}
 """
-SECRETS = """  - name: secrets
-    lookup_key: eyaml_lookup_key
-    path: secrets.eyaml
-    options: {pkcs7_private_key: KEYS/private.pem, pkcs7_public_key: KEYS/public.pem}
-"""
-
-
-def eyaml(directory: Path, *arguments: str) -> str:
-    keys = [f"--pkcs7-{kind}-key={directory}/{kind}.pem" for kind in ("private", "public")]
-    done = subprocess.run(
-        ["eyaml", *arguments, *keys], capture_output=True, text=True, check=True, cwd=directory
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -64,13 +51,11 @@ def test_a_lookup_finds_values_of_levels_and_modules_as_a_run_does(hiera: Node) 
     assert hiera.run("lookup", "app::own").out == "of the module\n"
 
 
-@pytest.mark.skipif(not shutil.which("eyaml"), reason="this Debian does not have hiera-eyaml")
+@NEEDS_EYAML
 def test_a_lookup_finds_a_secret_of_eyaml(hiera: Node, tmp_path: Path) -> None:
-    eyaml(tmp_path, "createkeys")
-    encrypted = eyaml(tmp_path, "encrypt", "-s", "hunter2", "-o", "string")
     release = "modules/app/trunk"
-    hiera.write(f"{release}/hiera.yaml", HIERA + SECRETS.replace("KEYS", str(tmp_path)))
-    hiera.write(f"{release}/data/secrets.eyaml", f"secret: {encrypted}\n")
+    hiera.write(f"{release}/hiera.yaml", HIERA + LEVEL.replace("KEYS", str(tmp_path)))
+    hiera.write(f"{release}/data/secrets.eyaml", f"secret: {encrypted(tmp_path, 'hunter2')}\n")
     assert hiera.run("lookup", "secret").out == "hunter2\n"
 
 

@@ -234,14 +234,17 @@ def test_hostile_files_are_refused_within_limits(tmp_path: Path) -> None:
         tree.value("../groups/all")
 
 
-def test_a_person_recovers_a_value_with_age_twice(tmp_path: Path) -> None:
-    """As docs/how-to/seal-values.md says, with a member's key or an operator's."""
+@pytest.mark.parametrize("name", ["bob", "db00.example.com"])
+def test_an_operator_or_root_on_a_member_recovers_a_value_with_age_twice(
+    tmp_path: Path, name: str
+) -> None:
+    """As docs/how-to/seal-values.md says."""
     key = tmp_path / "key.txt"
-    key.write_text(f"{OPERATORS['bob']}\n")
+    key.write_text(f"{({**OPERATORS, **NODES})[name]}\n")
     (tmp_path / "group.yaml").write_bytes(GROUP.to_bytes())
     (tmp_path / "value.yaml").write_bytes(VALUE.to_bytes())
-    script = """set -eu
-grep -A1 '  bob ' group.yaml | tail -n1 | base64 -di | age -d -i key.txt >identity.txt
+    script = f"""set -eu
+grep -A1 '  {name} ' group.yaml | tail -n1 | base64 -di | age -d -i key.txt >identity.txt
 sed -n 's/^age: //p' value.yaml | base64 -di | age -d -i identity.txt
 """
     shown = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True)

@@ -21,8 +21,8 @@ module PuppetX
       PLACE = %r{\A.*/sealed/values/((?:[A-Za-z0-9_][^/]*/)+)\z}.freeze
       KEY = %r{\A[A-Za-z0-9_][A-Za-z0-9_.:+=@-]*\z}.freeze
       FORM = %r{\Aschema: 1\ngroup: "(?<group>[^"\n]+)"\nserial: \d+\nnumber: (?<number>\d+)\ntype: (?<type>[a-z]+)\nage: }.freeze
-      # Text that Ruby and JSON spell as it is.
-      PLAIN = %r{\A[ !$-\[\]-~]*\z}.freeze
+      # Text that Puppet, Ruby and JSON spell as it is.
+      PLAIN = %r{\A[ !%&(-\[\]-~]*\z}.freeze
       SENSITIVE = Puppet::Pops::Types::PSensitiveType::Sensitive
       BINARY = Puppet::Pops::Types::PBinaryType::Binary
 
@@ -146,7 +146,7 @@ module PuppetX
       end
       private_class_method :unavailable
 
-      # Remember the texts of a value, and each line of a text, as Puppet and JSON spell them.
+      # Remember the texts of a value, and each line of a text, as Puppet, Ruby and JSON spell them.
       def self.hide(value, name)
         case value
         when Hash then value.each_value { |item| hide(item, name) }
@@ -164,7 +164,9 @@ module PuppetX
         utf8 = text.dup.force_encoding(Encoding::UTF_8)
         return [text] if !utf8.valid_encoding? || utf8.match?(PLAIN)
 
-        [text, JSON.generate(utf8)[1..-2], utf8.inspect[1..-2]]
+        puppet = Puppet::Pops::Types::StringConverter.singleton
+        quoted = [JSON.generate(utf8), utf8.inspect, utf8.dump, puppet.puppet_quote(utf8), puppet.puppet_quote(utf8, true)]
+        [text, *quoted.map { |form| form[1..-2] }].uniq
       end
       private_class_method :spellings
 
@@ -259,9 +261,10 @@ module PuppetX
 
             resource.sensitive_parameters |= [name] if Sealed.in?(value, among: found)
           end
-          return unless Sealed.in?([resource.title.to_s, *resource.tags], among: found)
+          names = type.respond_to?(:key_attributes) ? (type.key_attributes - COMMANDS).map { |name| resource[name] } : []
+          return unless Sealed.in?([resource.title.to_s, *names, *resource.tags], among: found)
 
-          raise Error, "#{resource.type}: a title or tag has a sealed value, which Puppet's own files would show " \
+          raise Error, "#{resource.type}: a title, name or tag has a sealed value, which Puppet's own files would show " \
                        "(file: #{resource.file}, line: #{resource.line})"
         end
       end
