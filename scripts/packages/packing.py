@@ -20,6 +20,12 @@ PUPPET = ("openvox-agent", "puppet-agent")
 _ZSH = {"deb": "zsh/vendor-completions", "rpm": "zsh/site-functions"}
 # What rpm lists: these directories, and the files in directories of the system.
 _OURS = (f"/{LIBRARY}", "/usr/share/doc/localpuppet")
+# One thread: with several, xz packs other bytes.
+_COMPRESSION = {
+    "DPKG_DEB_COMPRESSOR_TYPE": "xz",
+    "DPKG_DEB_COMPRESSOR_LEVEL": "3",
+    "DPKG_DEB_THREADS_MAX": "1",
+}
 _SPEC = """\
 Name: localpuppet
 Version: {version}
@@ -96,7 +102,12 @@ def _same_times_and_modes(tree: Path, epoch: int) -> None:
 def _run(build: Build, *command: str | Path) -> None:
     done = subprocess.run(
         command,
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(build.epoch), "LC_ALL": "C.UTF-8"},
+        env={
+            **_COMPRESSION,
+            **os.environ,
+            "SOURCE_DATE_EPOCH": str(build.epoch),
+            "LC_ALL": "C.UTF-8",
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -136,18 +147,7 @@ def _deb(build: Build, target: Target, tree: Path, work: Path) -> Path:
         (control / script).chmod(0o755)
     _same_times_and_modes(control, build.epoch)
     deb = build.directory / f"localpuppet_{number}_{architecture}.deb"
-    # One thread: with several, xz packs other bytes.
-    _run(
-        build,
-        "dpkg-deb",
-        "--root-owner-group",
-        "-Zxz",
-        "-z3",
-        "--threads-max=1",
-        "--build",
-        tree,
-        deb,
-    )
+    _run(build, "dpkg-deb", "--root-owner-group", "--build", tree, deb)
     return deb
 
 
