@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "rollback": "how-to/roll-back.html",
         "drift": "reference/dashboard.html",
         "puppetdb": "how-to/serve-the-puppetdb-api.html",
-        "webhook": "how-to/deploy-from-ci.html",
+        "webhook": "how-to/deploy-on-push.html",
         "secrets": "reference/secrets.html",
         "upgrade": "operate/upgrading.html",
         "cron": "how-to/schedule-runs.html",
