@@ -74,7 +74,7 @@ def uv(*arguments: str) -> None:
     """Run uv, whose error is a BuildError."""
     program = Path(sys.executable).with_name("uv")
     done = subprocess.run(
-        [program, "--quiet", "--no-config", *arguments],
+        [program, "--quiet", "--no-config", "--system-certs", *arguments],
         env={**os.environ, "UV_LINK_MODE": "copy", "UV_HTTP_TIMEOUT": "120"},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
