@@ -16,7 +16,6 @@ const MEANT = {
   secrets: "reference/secrets",
   uninstall: "start/install#uninstall",
   upgrade: "operate/upgrading",
-  webhook: "how-to/deploy-from-ci",
 }
 const query = new URLSearchParams(location.search).get("q")?.trim().toLowerCase()
 

@@ -5,7 +5,6 @@ that changes with Puppet or its configuration.
 """
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,6 +130,8 @@ def json_problem(installation: Installation, env: Mapping[str, str]) -> str | No
 
     OpenVox 9.0.0-rc1 is one (Debian 14). Only where json 3 is, Puppet is asked: a second.
     """
+    import subprocess  # for `check` alone: every start reads this file
+
     # Where Debian puts gems with compiled parts: it may have been empty when Puppet was asked.
     named = [place for place in env.get("GEM_PATH", "").split(":") if place]
     places = [Path(place) for place in (*named, *installation.places)]

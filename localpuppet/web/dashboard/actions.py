@@ -1,4 +1,4 @@
-"""The actions that people can request from the dashboard for nodes, and their effects.
+"""The actions that people can request from the dashboard, and the effects of those for nodes.
 
 The dashboard decides nothing: each node's own policy decides about a request.
 """
@@ -48,6 +48,22 @@ class Action(ActionWord):
     def label(self) -> str:
         """Return the label of its button."""
         return _LABELS[self]
+
+
+class RolloutAction(ActionWord):
+    """An action of a rollout, as a word in a URL."""
+
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    STOP = "stop"
+    ROLLBACK = "rollback"
+    RESUME = "resume"
+    APPROVE = "approve"
+
+    @property
+    def label(self) -> str:
+        """Return the label of its button."""
+        return "Roll back" if self is RolloutAction.ROLLBACK else self.capitalize()
 
 
 _LABELS = {

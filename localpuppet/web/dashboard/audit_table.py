@@ -19,9 +19,8 @@ from typing import Any
 
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
-from localpuppet.web.dashboard.actions import NEEDS, SENT, Action
+from localpuppet.web.dashboard.actions import NEEDS, SENT, Action, RolloutAction
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
-from localpuppet.web.dashboard.rollout_actions import RolloutAction
 
 # Seconds between two requests of an intent, and requests of it that a page has, the newest.
 GAP, MOST_SHOWN = 60.0, 60

@@ -24,8 +24,7 @@ from localpuppet.fleet.inventory.node_row import (
 from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_PAGE
-from localpuppet.web.dashboard.actions import SENT
-from localpuppet.web.dashboard.rollout_actions import RolloutAction
+from localpuppet.web.dashboard.actions import SENT, RolloutAction
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)

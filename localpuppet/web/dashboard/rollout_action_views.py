@@ -24,14 +24,13 @@ from localpuppet.rollout.state import RolloutState
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
-from localpuppet.web.dashboard.actions import ActionOutcome
+from localpuppet.web.dashboard.actions import ActionOutcome, RolloutAction
 from localpuppet.web.dashboard.differences import ChangeRow, changes
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import searched, tallies
 from localpuppet.web.dashboard.releases import release_choices
 from localpuppet.web.dashboard.rollout_actions import (
     Groups,
-    RolloutAction,
     RolloutStart,
     rollout_consequences,
 )

@@ -23,25 +23,9 @@ from localpuppet.rollout.rollout_options import (
 )
 from localpuppet.rollout.rollout_report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.state import OPEN, ProgressState, ProgressStates, RolloutState
-from localpuppet.web.dashboard.actions import ActionWord
+from localpuppet.web.dashboard.actions import RolloutAction
 
 Chosen = TypeVar("Chosen", bound=StrEnum)
-
-
-class RolloutAction(ActionWord):
-    """An action of a rollout, as a word in a URL."""
-
-    PAUSE = "pause"
-    CONTINUE = "continue"
-    STOP = "stop"
-    ROLLBACK = "rollback"
-    RESUME = "resume"
-    APPROVE = "approve"
-
-    @property
-    def label(self) -> str:
-        """Return the label of its button."""
-        return "Roll back" if self is RolloutAction.ROLLBACK else self.capitalize()
 
 
 # Changes that a confirmation lists.

@@ -33,14 +33,10 @@ from localpuppet.web.dashboard.actions import (
     ActionResult,
     NodeAction,
     NodeVerdict,
+    RolloutAction,
     consequences,
 )
-from localpuppet.web.dashboard.rollout_actions import (
-    RolloutAction,
-    buttons,
-    courses,
-    rollout_consequences,
-)
+from localpuppet.web.dashboard.rollout_actions import buttons, courses, rollout_consequences
 from tests.doubles.ports import FakeClock
 from tests.rollout.make import rollout_over, rollout_stopped, run_ended, runs_started
 from tests.web.make import EVIL, NAME, PlayedActor, Site, a_rollout, names, status, text
