@@ -23,7 +23,8 @@ from localpuppet.node.cli.command import COLORS, JSON, CommandGroup, flag, optio
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
-    from localpuppet.node.app import CommandAdditions, Neighbours, NodeApp, SectionReader
+    from localpuppet.node.app import NodeApp, SectionReader
+    from localpuppet.node.node_ports import CommandAdditions, Neighbours
 
 # Title in the help → command → module, in which the function is called COMMAND_command.
 SECTIONS = {

@@ -30,7 +30,8 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.own_program import module_words
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.node.app import Neighbours, NodeApp, program_environment
+from localpuppet.node.app import NodeApp, program_environment
+from localpuppet.node.node_ports import Neighbours
 from localpuppet.node.releases.ledger import AppliedElsewhere
 
 if TYPE_CHECKING:

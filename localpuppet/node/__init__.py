@@ -9,6 +9,7 @@ What else may be raised everywhere is named where a docstring says more than thi
 process, `PuppetMissingError`, and `StateError` for a program that cannot be started.
 
 builds the parts: `app`.
+ports for layers above: `node_ports`.
 acts: `candidates`, `settings`.
 packages: `cli`, `enc`, `preview`, `puppet`, `releases`, `runs`,
   `sealed`.

@@ -7,7 +7,7 @@ a few. Classes below take plain values and never this object.
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +17,12 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.value import Value
 from localpuppet.node import settings as node_settings
+from localpuppet.node.node_ports import CommandAdditions, Neighbours
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.settings import SettingsFile, read_settings
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
-    from localpuppet.base.formats.values import Json
     from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.process_table import SystemClock
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.preparing import AssignmentService, ReleaseProvider, RunPreparation
     from localpuppet.node.runs.puppet_calls import PuppetCaller
     from localpuppet.node.runs.release_check import CheckedRelease
-    from localpuppet.node.runs.run import Attempt, Status
+    from localpuppet.node.runs.run import Status
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
     from localpuppet.node.sealed.authoring import Keys
@@ -70,158 +70,6 @@ if TYPE_CHECKING:
     from localpuppet.node.sealed.trust import SealedTrust
 
     T = TypeVar("T")
-
-
-class Neighbours:
-    """What other nodes have to do with a run of this node: nothing, if the node is alone."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables by which Puppet code in a run reaches other nodes."""
-        return {}
-
-    @property
-    def certname(self) -> str:
-        """The name by which other nodes know this node; empty for Puppet's own setting."""
-        return ""
-
-    @property
-    def exchange_resources(self) -> bool:
-        """Whether a catalog exports resources and collects those of other nodes."""
-        return False
-
-    def applied_elsewhere(
-        self, app: "ReleasePath", note: Callable[[str], None]
-    ) -> "AppliedElsewhere | None":
-        """Return the release of the same source that this node applied before its reinstallation.
-
-        Args:
-            app: The release of a source of which this node has no record.
-        """
-        return None
-
-    def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
-        """Return the facts of another node; `None` if it has published none.
-
-        Raises:
-            InvalidInputError: The node is alone.
-        """
-        raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
-
-    def compare_tag(self, staged: "StagedRelease") -> None:
-        """Reject a tag that is new to this node and differs on other nodes.
-
-        Raises:
-            IntegrityError: Other nodes report other commits, and none reports this one.
-        """
-
-    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Publish a run that is over; a failure is noted and changes nothing about the run."""
-
-    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
-        """Publish an apply that was refused before it had a record; see `after_run`."""
-
-    def after_command(
-        self, note: Callable[[str], None], user: str, action: str, subject: str
-    ) -> None:
-        """Publish that a user changed the holds on this node by a command; see `after_run`.
-
-        Args:
-            action: `disable` or `enable`.
-            subject: What the command was about, in one line.
-        """
-
-
-class CommandAddition(Value):
-    """What a layer above adds to the output of a command.
-
-    Attributes:
-        fields: Further keys of the JSON document.
-    """
-
-    fields: "Mapping[str, Json]" = field(default_factory=dict)
-    rows: Sequence[tuple[str, str]] = ()
-    paragraphs: Sequence[str] = ()
-    warnings: Sequence[str] = ()
-
-
-class NodeSelection(Value):
-    """The nodes that a command is for, as its words name them; false if they name none.
-
-    A node must match each of the parts that are given.
-
-    Attributes:
-        failed_in: The id of a rollout in which the nodes did not succeed.
-    """
-
-    nodes: Sequence[str] = ()
-    query: str | None = None
-    roles: Sequence[str] = ()
-    failed_in: str | None = None
-    without: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.roles or self.failed_in or self.query is not None)
-
-
-class CommandAdditions:
-    """What other nodes have to do with commands of this node: nothing, if the node is alone."""
-
-    def ask(
-        self,
-        selection: NodeSelection,
-        action: str,
-        *,
-        as_json: bool,
-        limit: int | None = None,
-        **values: str | None,
-    ) -> int:
-        """Ask other nodes for an action, show their answers, and return the exit code.
-
-        Args:
-            action: `status`, `log`, `report`, `disable` or `enable`.
-            limit: How many lines of a log, or resources of a kind, to show; `None` for all.
-
-        Raises:
-            InvalidInputError: The node is alone, or an argument is refused.
-        """
-        raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
-
-    def history(self, selection: NodeSelection, *, limit: int, as_json: bool) -> int:
-        """Show the runs of other nodes that they published, and return the exit code.
-
-        Args:
-            limit: How many runs of each node to show.
-
-        Raises:
-            InvalidInputError: The node is alone.
-        """
-        raise InvalidInputError("this node has no bus with runs of other nodes", where="--node")
-
-    def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
-        """Return what to add to `status`.
-
-        Args:
-            run: The run that is shown; `None` without one.
-            rolled_back: Whether a rollback is in force.
-        """
-        return CommandAddition()
-
-    def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
-        """Return what to add to `why` of a run, of which `request` is the `request.json`."""
-        return CommandAddition()
-
-    def report(self, run: "RunDirectory") -> CommandAddition:
-        """Return what to add to `report` of a run."""
-        return CommandAddition()
-
-    def check(self) -> CommandAddition:
-        """Return what to add to `check`.
-
-        Raises:
-            LocalpuppetError: A policy is refused, or a record cannot be read.
-        """
-        return CommandAddition()
 
 
 SectionReader = Callable[[SettingsFile], Any]

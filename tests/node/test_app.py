@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from localpuppet.node.app import Neighbours, NodeApp, NodePorts
+from localpuppet.node.app import NodeApp, NodePorts
+from localpuppet.node.node_ports import Neighbours
 from localpuppet.node.puppet.report import read_facts
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.options import RunOptions

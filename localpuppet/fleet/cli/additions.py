@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.text import one_line, parse_line, shown_names
-from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
+from localpuppet.node.node_ports import CommandAddition, CommandAdditions, NodeSelection
 
 if TYPE_CHECKING:
     from localpuppet.fleet.agent.confirmation import Confirmation

@@ -8,9 +8,10 @@ import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import OPTION, command, flag, selects_nodes
+from localpuppet.node.node_ports import NodeSelection
 
 
 @command(

@@ -23,8 +23,9 @@ from localpuppet.fleet.history.history_records import RunSummary
 from localpuppet.fleet.inventory.admission import read_claims
 from localpuppet.fleet.triggers.cause import AnswerChange, ChangeKind, RunCause
 from localpuppet.fleet.trust.policy import read_policy
-from localpuppet.node.app import CommandAddition, NodeApp
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.node_ports import CommandAddition
 
 _BECAME = {
     ChangeKind.JOINED: "is in the answer now",

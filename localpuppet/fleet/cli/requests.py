@@ -24,11 +24,12 @@ from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.requests.request import PATIENCE
 from localpuppet.fleet.triggers.cause import succeeded
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import SOME, command, flag, option, selects_nodes
 from localpuppet.node.cli.history import sections
 from localpuppet.node.cli.node_setup import complete_release
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_replies import RunReport

@@ -17,9 +17,10 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.triggers.cause import DROPPED, succeeded
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import SOME, command, flag, option, selects_nodes
+from localpuppet.node.node_ports import NodeSelection
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue

@@ -26,7 +26,7 @@ from localpuppet.base.formats.names import suggest
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:
-    from localpuppet.node.app import NodeSelection
+    from localpuppet.node.node_ports import NodeSelection
 
 Decorator = Callable[[Any], Any]
 
@@ -272,7 +272,7 @@ def selects_nodes(form: str, *, of_all: bool = False) -> Decorator:
     def add(function: Any) -> Any:  # noqa: ANN401 - what click decorates
         @wraps(function)
         def select(*positional: Any, **given: Any) -> Any:  # noqa: ANN401
-            from localpuppet.node.app import NodeSelection
+            from localpuppet.node.node_ports import NodeSelection
 
             parts = {name: given.pop(name) for name in NodeSelection.__value_fields__}
             for name in ("nodes", "without"):

@@ -12,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import folded, one_line
 from localpuppet.base.formats.times import parse_time, show_duration
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import (
     ANY,
@@ -24,6 +24,7 @@ from localpuppet.node.cli.command import (
     selects_nodes,
 )
 from localpuppet.node.cli.node_setup import RunCommand, complete_run
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.puppet.command_line import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import (
     ReportedResource,

@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError, PuppetMissingError, State
 from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import (
     ANY,
@@ -20,6 +20,7 @@ from localpuppet.node.cli.command import (
     user,
 )
 from localpuppet.node.cli.node_setup import complete_tag
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.runs.holds import Hold, Holds
 
 

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import (
     OPTION,
@@ -18,6 +18,7 @@ from localpuppet.node.cli.command import (
     selects_nodes,
 )
 from localpuppet.node.cli.node_setup import RunCommand, complete_run
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
 

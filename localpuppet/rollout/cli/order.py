@@ -15,9 +15,10 @@ from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.cli.requests import chosen
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import ANY, option, options, selects_nodes
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
 

@@ -18,10 +18,11 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.cli.requests import chosen, shown
 from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
-from localpuppet.node.app import NodeApp, NodeSelection
+from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.node_setup import complete_release
+from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.puppet.changes import SALT_DIGITS
 from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout import deciding

@@ -6,10 +6,11 @@ import click
 from click.testing import CliRunner, Result
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.app import CommandAddition, CommandAdditions, NodeApp, NodePorts
+from localpuppet.node.app import NodeApp, NodePorts
 from localpuppet.node.cli.check import check_command
 from localpuppet.node.cli.history import report_command, why_command
 from localpuppet.node.cli.status import status_command
+from localpuppet.node.node_ports import CommandAddition, CommandAdditions
 from tests.rigs.node import Node
 
 
