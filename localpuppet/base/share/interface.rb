@@ -144,6 +144,8 @@ libraries = Dir.glob([bundled, *[own, *directories].map { |path| File.join(path,
 libraries += [*$LOAD_PATH, *ARGV.drop(separator + 1)]
 known = RUBY.keys.to_h { |kind| [kind, definitions + ruby_names(kind, libraries)] }
 needs.reject! { |(kind, name), _| known.fetch(kind, []).include?(name.downcase) }
+implementation = Puppet.respond_to?(:implementation) ? Puppet.implementation : 'puppet'
 puts JSON.generate(
-  schema: 3, puppet: Puppet.version, modules: modules, errors: errors, classes: classes, needs: needs.values
+  schema: 3, puppet: Puppet.version, implementation: implementation,
+  modules: modules, errors: errors, classes: classes, needs: needs.values
 )

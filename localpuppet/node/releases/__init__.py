@@ -1,6 +1,6 @@
 """Puppet code on the node: releases, how a node fetches them, and how it verifies them.
 
-decides: `limits`, `manifest`, `modules`, `source`.
+decides: `limits`, `manifest`, `module_metadata`, `modules`, `source`.
 acts: `branches`, `comparison`, `composing`, `fetch`, `ledger`, `release`, `release_files`,
   `staged_records`, `staging`, `store`, `verification`.
 packages: `author`, `forge`, `git`, `packages`.

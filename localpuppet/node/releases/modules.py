@@ -1,4 +1,4 @@
-"""Single modules of a release: the kinds of places that they come from, and their metadata.
+"""Single modules of a release: the kinds of places that they come from, versions and ranges.
 
 A kind is a package `NAME` beside this file; its `NAME_modules.py` registers a `ModuleSource`.
 `NAME` is the key by which an entry of a manifest names it:
@@ -12,13 +12,10 @@ A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version
 is in a range only if the range names one.
 
     newest(Range.parse(">= 1.0.0 < 2.0.0", where=""), versions)
-
-Unreadable metadata has no dependencies here: Puppet reports what is wrong with it.
 """
 
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -26,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.node.releases.limits import MAX_METADATA, MAX_METADATA_TEXT
+from localpuppet.node.releases.limits import MAX_METADATA_TEXT
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.limits import Budget
@@ -447,65 +443,3 @@ def _between(low: _Order, end: _Order | None) -> list[_Test]:
         return [lambda v: v >= low]
     ceiling: _Order = (end[0], end[1], end[2], ())
     return [lambda v: v >= low, lambda v: v < ceiling]
-
-
-METADATA = "metadata.json"
-
-
-def read_metadata(module: Path) -> dict[str, object] | None:
-    """Return the metadata of a module, in any form that Puppet reads.
-
-    `None` if its file is missing or larger than 1 MiB.
-    """
-    file = module / METADATA
-    if not file.is_file() or file.stat().st_size > MAX_METADATA:
-        return None
-    try:
-        metadata = loads(file.read_bytes().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError("is not JSON", where=METADATA) from error
-    if not isinstance(metadata, dict):
-        raise InvalidInputError("is not a JSON object", where=METADATA)
-    return metadata
-
-
-def unmet(directories: Mapping[str, Path]) -> tuple[str, ...]:
-    """Return the unmet dependencies of modules, as texts.
-
-    Args:
-        directories: The release's modules by name.
-    """
-    modules: dict[str, Mapping[str, object]] = {}
-    for name in sorted(directories):
-        modules[name] = {}
-        with suppress(OSError, InvalidInputError):
-            modules[name] = read_metadata(directories[name]) or {}
-    problems = []
-    for name, metadata in modules.items():
-        asked = metadata.get("dependencies")
-        for item in asked if isinstance(asked, list) else []:
-            if isinstance(item, dict):
-                problem = _problem(item, modules)
-                if problem:
-                    problems.append(f"{name}: {METADATA} requires {problem}")
-    return tuple(problems)
-
-
-def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, object]]) -> str:
-    asked = str(item.get("name", ""))[:120]
-    wanted = str(item.get("version_requirement") or "")[:200]
-    module = asked.replace("/", "-", 1).partition("-")[2]
-    if module not in modules:
-        return (
-            f"{asked} {wanted}, which the release lacks".replace(" ,", ",")
-            + " (add it to 'modules:' in manifest.yaml, then run 'localpuppet release lock')"
-        )
-    try:
-        if not wanted:
-            return ""
-        version = ModuleVersion.parse(str(modules[module].get("version")), where="")
-        if Range.parse(wanted, where="").has(version):
-            return ""
-    except InvalidInputError:
-        return ""  # the version or the range is malformed
-    return f"{asked} {wanted}, and the release has {version} (change a version in manifest.yaml)"

@@ -16,6 +16,7 @@ from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import Classes, NodeDocument
 from localpuppet.node.puppet.types import METAPARAMETERS, fits, read
+from localpuppet.node.releases.module_metadata import IMPLEMENTATIONS
 
 SCHEMA = 3
 
@@ -80,12 +81,15 @@ class Interface(Value):
     """The interface of the directories of a modulepath.
 
     Attributes:
+        implementation: `openvox` or `puppet`; a Puppet or early OpenVox 8 that has no such name is
+            `puppet`.
         modulepath: The names of the directories, and of code outside of modules, in messages; not
             in the JSON form.
         modules: Every module, and whether it may hold Hiera data.
     """
 
     puppet: str
+    implementation: str
     modulepath: tuple[str, ...]
     modules: Mapping[str, bool]
     problems: tuple[Problem, ...]
@@ -97,15 +101,17 @@ class Interface(Value):
         """Return the interface in `raw`, which `base/share/interface.rb` or `to_dict` wrote.
 
         Args:
-            raw: `{"schema": 3, "puppet": version, "modules": {name: {"data": bool}}, "errors":
-                [{…place, "message"}], "classes": {name: {…place, "parameters": {name: {"type",
-                "required", "default"}}}}, "needs": [{"kind", "name", "module", "place"}]}`; a place
-                is `directory`, `file`, `line`.
+            raw: `{"schema": 3, "puppet": version, "implementation": name, "modules": {name:
+                {"data": bool}}, "errors": [{…place, "message"}], "classes": {name: {…place,
+                "parameters": {name: {"type", "required", "default"}}}}, "needs": [{"kind", "name",
+                "module", "place"}]}`; a place is `directory`, `file`, `line`.
         """
         with damage_errors():
             check_schema(raw, SCHEMA)
             return cls(
                 puppet=str(raw["puppet"]),
+                # Kept by an older version, it has none.
+                implementation=str(raw.get("implementation", "puppet")),
                 modulepath=tuple(modulepath),
                 modules={name: bool(module["data"]) for name, module in raw["modules"].items()},
                 problems=tuple(
@@ -133,6 +139,7 @@ class Interface(Value):
         return {
             "schema": SCHEMA,
             "puppet": self.puppet,
+            "implementation": self.implementation,
             "modules": {name: {"data": data} for name, data in self.modules.items()},
             "errors": [
                 {**asdict(problem.place), "message": problem.message} for problem in self.problems
@@ -148,6 +155,11 @@ class Interface(Value):
             },
             "needs": [asdict(need) for need in self.needs],
         }
+
+    @property
+    def parser(self) -> str:
+        """The program that read it, in messages: `OpenVox 8.28.1`."""
+        return f"{IMPLEMENTATIONS.get(self.implementation, 'Puppet')} {self.puppet}"
 
     def show(self, place: SourceLocation) -> str:
         """Return `DIRECTORY/FILE:LINE`."""
@@ -172,9 +184,7 @@ class Interface(Value):
         return list(lines.values())
 
     def _explain(self, need: InterfaceNeed, space: str) -> str:
-        problem = (
-            f"neither the release nor Puppet {self.puppet} here has the {need.kind} {need.name}"
-        )
+        problem = f"neither the release nor {self.parser} here has the {need.kind} {need.name}"
         cure = f"name {need.module or 'its module'} in manifest.yaml"
         if need.kind == "query":
             problem = f"{need.name} queries the bus, but no bus is configured"

@@ -22,7 +22,7 @@ from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.manifest import Lock, Manifest
-from localpuppet.node.releases.modules import unmet
+from localpuppet.node.releases.module_metadata import unmet
 from localpuppet.node.releases.release import ENC
 from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import tag_of
@@ -41,7 +41,7 @@ class CheckedRelease(Value):
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
         layers: The layers of its `enc.yaml`.
         warnings: What Puppet or r10k would use in a control repository, modules that git ignores,
-            unused data, dependencies that are missing or out of range.
+            unused data, dependencies that are missing or out of range, another OpenVox or Puppet.
         unseen: Files that Puppet reads but git ignores, so that the tag would lack them.
         data_files: How many Hiera data files were parsed.
     """
@@ -137,7 +137,7 @@ class ReleaseChecker(Value):
                         *unloadable,
                         *sealed.warnings,
                         *sealed.changed,
-                        *self._unmet(lock, own),
+                        *self._unmet(lock, own, interface),
                     )
                 )
             ),
@@ -218,10 +218,10 @@ class ReleaseChecker(Value):
             )
         return dependencies
 
-    def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
-        """Return the unmet dependencies in the modules' `metadata.json`."""
+    def _unmet(self, lock: Lock, own: OwnModules, interface: Interface) -> tuple[str, ...]:
+        """Return the unmet dependencies and requirements in the modules' `metadata.json`."""
         modules = {**self._locked(lock), **{path.name: path for path in own.modules}}
-        return unmet(modules)
+        return unmet(modules, implementation=interface.implementation, version=interface.puppet)
 
     def _locked(self, lock: Lock) -> dict[str, Path]:
         """Return the locked modules, by name, with their trees in the store."""

@@ -1,6 +1,7 @@
 """A control repository can be a release: environment.conf, site modules and site manifest."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
     """A control repository, and a node with it as source `control`."""
     modules = ModuleForge()
     needs = {"name": "puppetlabs/stdlib", "version_requirement": ">= 9.0.0"}
-    modules.publish("acme/ntp", "1.0.0", dependencies=[needs])
+    openvox = [{"name": "openvox", "version_requirement": ">= 99.0.0 < 100.0.0"}]
+    modules.publish("acme/ntp", "1.0.0", dependencies=[needs], requirements=openvox)
     repo = forge.repo("control")
     node.settings(
         allow_file_urls=True,
@@ -55,7 +57,12 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     assert make(node, "lock", str(control)).code == 0
     checked = make(node, "check", str(control), "--json")
     assert checked.code == 0, checked.err
-    assert checked.json["warnings"] == [
+    *warnings, other = checked.json["warnings"]
+    installed = rf"(OpenVox|Puppet) {re.escape(checked.json['puppet'])}"
+    assert re.match(
+        rf"ntp: .* openvox >= 99.0.0 < 100.0.0, and this machine has {installed}", other
+    )
+    assert warnings == [
         "environment.conf: environment_timeout is not needed: each run reads the release again",
         "environment.conf: config_version is not run: the release's name is the version",
         "environment.conf: $basemodulepath is not used: a release has all its modules"

@@ -1,8 +1,12 @@
-"""Versions and ranges as in Puppet's metadata.json and in Puppetfiles."""
+"""Versions, ranges and requirements as in Puppet's metadata.json, and ranges in Puppetfiles."""
+
+import json
+from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.module_metadata import unmet
 from localpuppet.node.releases.modules import ModuleVersion, Range, newest
 
 VERSIONS = ("0.9.0", "1.0.0", "1.2.0", "1.2.9", "1.10.0", "2.0.0-rc1", "2.0.0", "3.1.4")
@@ -58,3 +62,58 @@ def test_versions_are_ordered_by_semantic_versioning() -> None:
     names = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"]
     mixed = sorted(names)
     assert sorted(mixed, key=lambda name: ModuleVersion(name).order) == names
+
+
+# As modules of Vox Pupuli, of the Forge, and those that are for both have it.
+OPENVOX_8 = {"name": "openvox", "version_requirement": ">= 8.19.0 < 9.0.0"}
+PUPPET_7 = {"name": "puppet", "version_requirement": ">= 7.0.0 < 8.0.0"}
+PUPPET_8 = {"name": "puppet", "version_requirement": ">= 8.0.0 < 9.0.0"}
+ANY = {"name": "openvox"}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "has", "lacks"),
+    [
+        ([PUPPET_8], ["puppet 8.10.0", "openvox 8.28.1"], ["puppet 7.23.0", "openvox 9.0.0-rc1"]),
+        ([OPENVOX_8], ["openvox 8.28.1"], ["openvox 9.0.0", "puppet 8.10.0", "puppet 7.23.0"]),
+        ([PUPPET_7, OPENVOX_8], ["puppet 7.23.0", "openvox 8.28.1"], ["puppet 8.10.0"]),
+        ([OPENVOX_8, PUPPET_7], ["puppet 7.23.0", "openvox 8.28.1"], ["openvox 9.0.0"]),
+        (
+            [{"name": "openvox", "version_requirement": ">= 9.0.0"}],
+            ["openvox 9.0.0-rc1"],
+            ["openvox 8.28.1"],
+        ),
+        ([{"name": "pe", "version_requirement": "3.x"}], ["puppet 8.10.0", "openvox 9.0.0"], []),
+        ([ANY], ["puppet 8.10.0", "openvox 9.0.0"], []),
+        ([{"name": "puppet", "version_requirement": "?"}], ["puppet 8.10.0"], []),
+        ([], ["puppet 7.23.0", "openvox 9.0.0"], []),
+        (None, ["puppet 7.23.0", "openvox 9.0.0"], []),
+        ("openvox", ["openvox 9.0.0"], []),
+    ],
+)
+def test_the_requirement_of_the_installed_implementation_counts_and_else_the_others(
+    requirements: object, has: list[str], lacks: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "metadata.json").write_text(json.dumps({"requirements": requirements}))
+
+    def fits(installed: str) -> bool:
+        implementation, _, version = installed.partition(" ")
+        modules = {"a": tmp_path, "b": tmp_path}
+        return not unmet(modules, implementation=implementation, version=version)
+
+    assert {text: fits(text) for text in has + lacks} == {
+        **dict.fromkeys(has, True),
+        **dict.fromkeys(lacks, False),
+    }
+
+
+def test_modules_with_the_same_unmet_requirement_share_a_line(tmp_path: Path) -> None:
+    for name, requirement in {"apt": OPENVOX_8, "ntp": OPENVOX_8, "web": PUPPET_7}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metadata.json").write_text(json.dumps({"requirements": [requirement]}))
+    modules = {name: tmp_path / name for name in ("web", "ntp", "apt")}
+    here = "and this machine has OpenVox 9.0.0 (lock versions that are made for it)"
+    assert unmet(modules, implementation="openvox", version="9.0.0") == (
+        f"apt, ntp: metadata.json requires openvox >= 8.19.0 < 9.0.0, {here}",
+        f"web: metadata.json requires puppet >= 7.0.0 < 8.0.0, {here}",
+    )

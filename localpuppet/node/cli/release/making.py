@@ -292,7 +292,7 @@ def show(checked: "CheckedRelease") -> None:
         ("Dependencies", _dependencies(reached) if pinned else "none"),
         (
             "Parser",
-            f"Puppet {interface.puppet} reads {render.counted(len(interface.modules), 'module')},"
+            f"{interface.parser} reads {render.counted(len(interface.modules), 'module')},"
             f" {render.counted(len(interface.classes), 'class')}",
         ),
         ("Data", f"{files} parsed" if checked.data_files else ""),

@@ -47,9 +47,9 @@ from localpuppet.node.releases.limits import (
     MAX_REDIRECTS,
     Budget,
 )
+from localpuppet.node.releases.module_metadata import METADATA, read_metadata
 from localpuppet.node.releases.modules import (
     LATEST,
-    METADATA,
     Module,
     ModuleAccess,
     ModulePin,
@@ -59,7 +59,6 @@ from localpuppet.node.releases.modules import (
     Trees,
     check_fields,
     newest,
-    read_metadata,
     register,
 )
 from localpuppet.node.releases.store import CHUNK, sha256_of

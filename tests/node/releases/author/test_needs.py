@@ -33,10 +33,10 @@ def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, fo
 
     def lines(release: str) -> list[str]:
         return [
-            f"{release}/site/profile/manifests/init.pp:3: neither the release nor Puppet ",
-            f"{release}/site/profile/manifests/init.pp:4: neither the release nor Puppet ",
+            f"{release}/site/profile/manifests/init.pp:3: neither the release nor ",
+            f"{release}/site/profile/manifests/init.pp:4: neither the release nor ",
             f"{release}/site/profile/manifests/init.pp:7: puppetdb_query queries the bus, ",
-            f"{release}/manifests/site.pp:1: neither the release nor Puppet ",
+            f"{release}/manifests/site.pp:1: neither the release nor ",
         ]
 
     def matching(warnings: list[str], release: str) -> list[str]:
