@@ -43,7 +43,7 @@ SECTIONS = {
         "rollback": "node.cli.hold",
         "cancel": "node.cli.apply",
         "instance-data": "node.cli.data",
-        "lookup": "node.cli.data",
+        "lookup": "node.cli.lookup",
         "enc": "node.cli.data",
         "call": "fleet.cli.agent",
     },
@@ -92,6 +92,12 @@ PEER_KEYS = frozenset(
 )
 
 
+def _show_version(ctx: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        click.echo(f"localpuppet, version {__version__}")
+        ctx.exit()
+
+
 @click.group(
     cls=CommandGroup,
     sections=SECTIONS,
@@ -113,7 +119,13 @@ PEER_KEYS = frozenset(
     show_default=True,
 )
 @flag("--json as_json", "Print JSON.")
-@click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
+@flag(
+    "-V --version",
+    "Show the version and exit.",
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+)
 @click.pass_context
 def cli(ctx: click.Context, root: str | None, color: str, as_json: bool) -> None:
     """Run Puppet without a Puppet server.

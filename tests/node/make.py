@@ -15,7 +15,7 @@ from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.releases.modules import ModuleVersion
+from localpuppet.node.releases.module_versions import ModuleVersion
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.store import Store
 from localpuppet.node.runs.run import Outcome, RunState, Status

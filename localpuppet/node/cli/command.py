@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from importlib import import_module
-from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -76,6 +75,29 @@ def _set_color(ctx: click.Context, _parameter: click.Parameter, color: str | Non
         ctx.color = render.use_color(color, sys.stdout)
 
 
+class Option(click.Option):
+    """An option, whose help is one line: click would load `inspect` to clean it."""
+
+    def __init__(self, *words: Any, help: str | None = None, **attributes: Any) -> None:  # noqa: ANN401
+        super().__init__(*words, **attributes)
+        self.help = help
+
+
+def _show_help(ctx: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+# click's own would look for a translation.
+HELP = Option(
+    ["-h", "--help", "_help"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_help,
+    help="Show this message and exit.",
+)
 COLORS = click.Choice(["auto", "always", "never"])
 # Options of the program that also work behind its commands.
 ANYWHERE = (
@@ -108,10 +130,9 @@ class Command(click.Command):
         **named: Any,  # noqa: ANN401
     ) -> None:
         self._renamed = renamed
-        # click keeps the option that the first context of a command makes.
-        named.setdefault("context_settings", {}).setdefault("help_option_names", ["-h", "--help"])
         super().__init__(*arguments, **named)
-        text, _, examples = cleandoc(self.help or "").partition("\n\nExamples:\n")
+        self.add_help_option = False  # see `HELP`
+        text, _, examples = _unindented(self.help or "").partition("\n\nExamples:\n")
         self.examples = "\n".join(line[2:] for line in examples.splitlines())
         paragraphs = text.split("\n\n")
         self.help = "\n\n".join(
@@ -122,7 +143,7 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters; below the top also the hidden ones that work on both sides."""
-        return [*super().get_params(ctx), *(ANYWHERE if ctx.parent is not None else ())]
+        return [*super().get_params(ctx), HELP, *(ANYWHERE if ctx.parent is not None else ())]
 
     def option_groups(self, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
         """Return the visible options under their titles; those without a title are the last."""
@@ -200,6 +221,11 @@ class Command(click.Command):
             formatter.write_dl([(str(code), text) for code, text in self.exit_codes.items()])
 
 
+def _unindented(text: str) -> str:
+    """Return a docstring of a function as Python 3.13 keeps it, without its indentation."""
+    return (text if sys.version_info >= (3, 13) else text.replace("\n    ", "\n")).strip()
+
+
 def command(name: str, form: type[Command] = Command, **attributes: Any) -> Decorator:  # noqa: ANN401
     """Return the decorator that makes a function a command.
 
@@ -224,7 +250,7 @@ def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa:
         (values if is_value else names).append(part)
     if values:
         attributes["metavar"] = values[0]
-    return click.option(*names, help=text or None, **attributes)
+    return click.option(*names, cls=Option, help=text or None, **attributes)
 
 
 def flag(words: str, text: str, **attributes: Any) -> Decorator:  # noqa: ANN401

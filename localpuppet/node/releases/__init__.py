@@ -4,5 +4,5 @@ decides: `limits`, `manifest`, `module_metadata`, `modules`, `source`.
 acts: `branches`, `comparison`, `composing`, `fetch`, `ledger`, `release`, `release_files`,
   `staged_records`, `staging`, `store`, `verification`.
 packages: `author`, `forge`, `git`, `packages`.
-private: `tar`.
+private: `module_versions`, `tar`.
 """

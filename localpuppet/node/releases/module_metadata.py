@@ -10,7 +10,7 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.node.releases.limits import MAX_METADATA
-from localpuppet.node.releases.modules import ModuleVersion, Range
+from localpuppet.node.releases.module_versions import ModuleVersion, Range
 
 METADATA = "metadata.json"
 # By the name in `requirements`, what people call it.

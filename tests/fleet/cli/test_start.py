@@ -13,14 +13,14 @@ from tests.rigs.node import Node
 
 LOADED = """
 import sys
-from localpuppet.main import main
+from localpuppet.__main__ import main
 code = main(["--root", *sys.argv[1:]])
 print(*sorted(sys.modules), sep="\\n", file=sys.stderr)
 """
 # What a start once loaded, and what takes 0.5 to 110 ms to load.
 HEAVY = {
     *("yaml", "jsonschema", "sh", "rich", "ssl", "asyncio", "subprocess", "tempfile", "logging"),
-    "hashlib",
+    *("hashlib", "dis", "tokenize", "locale"),
     *("secrets", "shutil", "click.shell_completion", "localpuppet.web.web_settings"),
     "localpuppet.node.puppet.command_line",
 }
@@ -30,6 +30,7 @@ HEAVY_FOR_STATUS = {
     *("localpuppet.node.runs.options", "localpuppet.node.runs.verdict"),
 }
 HEAVY_FOR_ENC = {
+    *("localpuppet.node.cli.lookup", "localpuppet.node.releases.module_versions"),
     *("localpuppet.base.machine.ports", "localpuppet.base.machine.processes"),
     *("localpuppet.node.enc.site_command", "localpuppet.node.runs.run"),
 }
@@ -61,6 +62,26 @@ def test_a_start_loads_nothing_heavy(node: Node, verb: str, heavy: set[str]) -> 
     node.run("enc")  # remembers the documents
     _, modules = loaded(node.root, verb)
     assert sorted(modules & heavy) == []
+
+
+LATE = r"""
+import localpuppet.__main__, inspect, threading
+assert "cleandoc" not in vars(inspect)
+ready, lines = threading.Barrier(8), []
+def use(number):
+    ready.wait()
+    lines.append(inspect.cleandoc(f"{number}\n    next"))
+threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(sorted(lines) == [f"{number}\nnext" for number in range(8)], hasattr(inspect, "nosuch"))
+"""
+
+
+def test_a_module_that_loads_late_is_whole_for_threads_that_use_it_at_once() -> None:
+    command = [sys.executable, "-c", LATE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
 
 
 READ = """

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.module_metadata import unmet
-from localpuppet.node.releases.modules import ModuleVersion, Range, newest
+from localpuppet.node.releases.module_versions import ModuleVersion, Range, newest
 
 VERSIONS = ("0.9.0", "1.0.0", "1.2.0", "1.2.9", "1.10.0", "2.0.0-rc1", "2.0.0", "3.1.4")
 

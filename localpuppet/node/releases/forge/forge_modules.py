@@ -48,17 +48,14 @@ from localpuppet.node.releases.limits import (
     Budget,
 )
 from localpuppet.node.releases.module_metadata import METADATA, read_metadata
+from localpuppet.node.releases.module_versions import LATEST, ModuleVersion, Range, newest
 from localpuppet.node.releases.modules import (
-    LATEST,
     Module,
     ModuleAccess,
     ModulePin,
     ModuleSource,
-    ModuleVersion,
-    Range,
     Trees,
     check_fields,
-    newest,
     register,
 )
 from localpuppet.node.releases.store import CHUNK, sha256_of

@@ -6,7 +6,8 @@ from typing import ClassVar, cast
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.limits import Limits
-from localpuppet.node.releases.modules import Module, ModulePin, ModuleVersion, Range
+from localpuppet.node.releases.module_versions import ModuleVersion, Range
+from localpuppet.node.releases.modules import Module, ModulePin
 
 KIND = "forge"
 LIMITS = Limits(file=256 * 1024**2, unpacked=1024**3, members=100_000)
