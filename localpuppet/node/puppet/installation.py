@@ -5,7 +5,8 @@ that changes with Puppet or its configuration.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ OF_RUNS = {
 }
 # Where Debian and the vendor of Puppet install gems: `VERSION/specifications/NAME-VERSION.gemspec`.
 GEM_DIRECTORIES = (
-    *("/var/lib/gems", "/usr/share/rubygems-integration", "/usr/local/lib/ruby/gems"),
-    "/opt/puppetlabs/puppet/lib/ruby/gems",
+    *("/var/lib/gems", "/usr/share/rubygems-integration", "/usr/lib/*/rubygems-integration"),
+    *("/usr/local/lib/ruby/gems", "/opt/puppetlabs/puppet/lib/ruby/gems"),
 )
 _RUBY = b"localpuppet: ruby "
 _LEAN_START = (b"localpuppet: lean start", _RUBY)
@@ -132,12 +133,10 @@ def json_problem(installation: Installation, env: Mapping[str, str]) -> str | No
     """
     import subprocess  # for `check` alone: every start reads this file
 
-    # Where Debian puts gems with compiled parts: it may have been empty when Puppet was asked.
+    # A directory of the list may have been empty when Puppet was asked.
     named = [place for place in env.get("GEM_PATH", "").split(":") if place]
-    places = [Path(place) for place in (*named, *installation.places)]
-    places += Path("/usr/lib").glob("*/rubygems-integration/*")
-    found = (place.glob("specifications/json-[3-9]*.gemspec") for place in places)
-    (json, *_) = [*(path.stem for paths in found for path in paths), ""]
+    gems = [*gem_names(GEM_DIRECTORIES), *gem_names((*named, *installation.places), version="")]
+    json = next((name for name in gems if fnmatch(name, "json-[3-9]*")), "")
     ruby = installation.interpreter(env.get("PATH", ""))
     if not json or ruby is None:
         return None
@@ -235,14 +234,19 @@ def ruby_state(ruby: Path, gem_directories: Sequence[str] = GEM_DIRECTORIES) -> 
         OSError: It is gone.
     """
     status = ruby.stat()
-    gems = (
-        name.name
-        for directory in gem_directories
-        for name in Path(directory).glob("*/specifications/*.gemspec")
-    )
-    return " ".join(
-        (ruby.resolve().name, str(status.st_size), str(status.st_mtime_ns), *sorted(gems))
-    )
+    gems = sorted(gem_names(gem_directories))
+    return " ".join((ruby.resolve().name, str(status.st_size), str(status.st_mtime_ns), *gems))
+
+
+def gem_names(directories: Iterable[str], version: str = "*/") -> Iterator[str]:
+    """Yield `NAME-VERSION` of each gem in directories or patterns of directories.
+
+    Args:
+        version: What is between a directory and its specifications.
+    """
+    for directory in directories:
+        pattern = f"{directory.lstrip('/')}/{version}specifications/*.gemspec"
+        yield from (file.stem for file in Path("/").glob(pattern))
 
 
 TIMEOUT = 120
