@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from payload import LIBRARY
-from targets import ARCHITECTURES, HERE, BuildError, Target
+from targets import ARCHITECTURES, HERE, BuildError, Target, run
 
 SUMMARY = "Puppet without a Puppet Server, each run supervised and recorded"
 # Lines of a paragraph.
@@ -89,7 +88,9 @@ def pack(build: Build, target: Target, payload: Path, work: Path) -> Path:
     (share / _ZSH[target.format]).parent.mkdir(exist_ok=True)
     completions.rename(share / _ZSH[target.format])
     _same_times_and_modes(tree, build.epoch)
-    return (_deb if target.format == "deb" else _rpm)(build, target, tree, work)
+    if target.format == "deb":
+        return _deb(build, target, tree)
+    return _rpm(build, target, tree, work)
 
 
 def _same_times_and_modes(tree: Path, epoch: int) -> None:
@@ -99,26 +100,13 @@ def _same_times_and_modes(tree: Path, epoch: int) -> None:
         os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def _run(build: Build, *command: str | Path) -> None:
-    done = subprocess.run(
-        command,
-        env={
-            **_COMPRESSION,
-            **os.environ,
-            "SOURCE_DATE_EPOCH": str(build.epoch),
-            "LC_ALL": "C.UTF-8",
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BuildError(f"{command[0]}: {done.stderr.strip()}")
+def _variables(build: Build) -> dict[str, str]:
+    """Return what the packing programs read; a caller may choose another compression."""
+    compression = {name: os.environ.get(name, value) for name, value in _COMPRESSION.items()}
+    return {**compression, "SOURCE_DATE_EPOCH": str(build.epoch), "LC_ALL": "C.UTF-8"}
 
 
-def _deb(build: Build, target: Target, tree: Path, work: Path) -> Path:
+def _deb(build: Build, target: Target, tree: Path) -> Path:
     number = f"{build.version}-1+{target.release}"
     architecture = ARCHITECTURES[target.payload.architecture]
     # As Debian's policy counts it: 'du' depends on the file system and differs from build to build.
@@ -147,7 +135,7 @@ def _deb(build: Build, target: Target, tree: Path, work: Path) -> Path:
         (control / script).chmod(0o755)
     _same_times_and_modes(control, build.epoch)
     deb = build.directory / f"localpuppet_{number}_{architecture}.deb"
-    _run(build, "dpkg-deb", "--root-owner-group", "--build", tree, deb)
+    run("dpkg-deb", "--root-owner-group", "--build", tree, deb, more=_variables(build))
     return deb
 
 
@@ -186,8 +174,7 @@ def _rpm(build: Build, target: Target, tree: Path, work: Path) -> Path:
     defines = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
     architecture = target.payload.architecture
     buildroot = work / "buildroot"
-    _run(
-        build,
+    run(
         "rpmbuild",
         "-bb",
         "--quiet",
@@ -195,6 +182,7 @@ def _rpm(build: Build, target: Target, tree: Path, work: Path) -> Path:
         f"--buildroot={buildroot}",
         *defines,
         spec,
+        more=_variables(build),
     )
     (made,) = (work / "made").rglob("*.rpm")
     rpm = build.directory / made.name

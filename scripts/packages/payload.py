@@ -4,11 +4,9 @@ What is checked: no requirement is missing, each compiled file fits Python, arch
 and nothing names the machine that built it.
 """
 
-import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
@@ -19,7 +17,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from targets import HERE, WHEELS_FOR, BuildError, Payload, Target, numbers
+from targets import HERE, WHEELS_FOR, BuildError, Payload, Target, numbers, run
 
 LIBRARY = "usr/lib/localpuppet"
 # What a node has in any case, for compiled files: the C library, its loader, and C++.
@@ -71,18 +69,10 @@ def make(payload: Payload, wheel: Path, root: Path) -> None:
 
 
 def uv(*arguments: str) -> None:
-    """Run uv, whose error is a BuildError."""
+    """Run the uv of the build."""
     program = Path(sys.executable).with_name("uv")
-    done = subprocess.run(
-        [program, "--quiet", "--no-config", "--system-certs", *arguments],
-        env={**os.environ, "UV_LINK_MODE": "copy", "UV_HTTP_TIMEOUT": "120"},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BuildError(f"uv {' '.join(arguments[:2])}: {done.stderr.strip()}")
+    settings = ("--quiet", "--no-config", "--system-certs")
+    run(program, *settings, *arguments, more={"UV_LINK_MODE": "copy", "UV_HTTP_TIMEOUT": "120"})
 
 
 def site_of(root: Path, payload: Payload) -> Path:

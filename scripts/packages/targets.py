@@ -4,10 +4,12 @@ As a program: refuse options that name none, before anything is downloaded.
 """
 
 import argparse
+import os
 import platform
+import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,25 @@ class Target:
     needs: tuple[str, ...]
     glibc: tuple[int, ...]
     payload: Payload
+
+
+def run(*command: str | Path, more: Mapping[str, str]) -> None:
+    """Run a program, with more variables.
+
+    Raises:
+      BuildError: it failed, with its words
+    """
+    done = subprocess.run(
+        command,
+        env={**os.environ, **more},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"{Path(command[0]).name}: {done.stderr.strip()}")
 
 
 def numbers(version: str) -> tuple[int, ...]:
