@@ -22,11 +22,12 @@ DIFFERS = (
     "tests/modules",
     "tests/node/puppet",
     "tests/node/releases/forge/test_forge.py",
+    "tests/fleet/inventory/test_facter.py",
     "tests/fleet/trust",
     "tests/platforms/test_services.py::test_the_services_start_run_triggers_and_log_with_name_and_priority",
     "tests/platforms/test_package.py::test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged",
 )
-# One test file for each difference: Puppet and Ruby, TLS, sockets, systemd, the package.
+# One test file for each difference: Puppet and Ruby, Facter, TLS, sockets, systemd, the package.
 SAMPLE = {
     "debian13": (
         "tests/fleet/bus/test_nats_link.py",
@@ -35,14 +36,16 @@ SAMPLE = {
         "tests/base/machine",
         "tests/modules/test_trigger_module.py::test_puppet_sends_only_refreshed_triggers",
         "tests/node/puppet/test_lean_start.py",
+        "tests/fleet/inventory/test_facter.py",
         "tests/platforms/test_package.py::test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged",
     ),
-    # Python 3.14, Ruby's json 3 and what OpenVox 9 removed.
+    # Python 3.14, Ruby's json 3, OpenFact 6 and what OpenVox 9 removed.
     "debian14": (
         "tests/base/machine",
         "tests/modules/test_trigger_module.py::test_puppet_sends_only_refreshed_triggers",
         "tests/node/puppet/test_lean_start.py",
         "tests/node/puppet/test_openvox9.py",
+        "tests/fleet/inventory/test_facter.py",
     ),
 }
 # Seconds; an idle machine needs a tenth of it, or a third if it installs that Debian first.
