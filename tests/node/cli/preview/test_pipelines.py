@@ -1,6 +1,7 @@
 """The scripts of the example pipelines, run in a clone as a forge runs them."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -75,6 +76,21 @@ def test_github_and_gitea_run_the_same_scripts() -> None:
     github, gitea = scripts("github.yml"), scripts("gitea.yml")
     for step in ("fill the cache", "compare"):
         assert github[step] == gitea[step]
+
+
+def plain(text: str) -> str:
+    """Return shell text without quotes, continued lines and spaces of its layout."""
+    return re.sub(r"\s+", " ", re.sub(r"\\\n|['\"]", "", text)).replace("> ", ">")
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml", "../gitlab-ci.yml"])
+def test_a_pipeline_installs_from_a_repository_as_the_page_about_installing_says(name: str) -> None:
+    text = (EXAMPLES / name).read_text()
+    (repository,) = re.findall(r"\bPACKAGES: (\S+)", text)
+    page = (REPOSITORY / "docs/start/install.md").read_text()
+    (commands,) = re.findall(r"```sh\n(curl [^`]*?)\napt update && apt install", page)
+    assert repository in commands
+    assert plain(commands) in plain(text.replace("$PACKAGES", repository))
 
 
 @pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml"])
