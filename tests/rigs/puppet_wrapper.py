@@ -30,12 +30,12 @@ def make_wrapper(directory: Path) -> Path:
     return wrapper
 
 
-def probe(directory: Path, command: Path) -> Installation:
-    """Return what a command says about itself."""
+def probe(directory: Path, command: Path, **directories: Path) -> Installation:
+    """Return what a command says about itself; `directories` are those of Puppet."""
     return PuppetProbe(
         memory=directory / "puppet.json",
         command=command,
-        directories={},
+        directories=directories,
         lean_start=shared_file("lean_start.rb"),
         env=_ENV,
     ).installation()

@@ -3,16 +3,20 @@
 # Loaded before Puppet (RUBYOPT): restores the environment that localpuppet changed for the start,
 # so that Puppet's children see the caller's. The node's lock stays with this process: a daemon that
 # a module starts (system, spawn) must not keep the node busy. Nothing else changes.
-if ENV.delete('LOCALPUPPET_PROBE')
+asked = ENV.delete('LOCALPUPPET_PROBE') # settings of the section [user]
+if asked
   warn 'localpuppet: lean start'
-  at_exit do # where this Ruby is, and what it loaded Puppet from
+  at_exit do # where this Ruby is, what it loaded Puppet from, and what would take further starts
     standard = RbConfig::CONFIG.values_at(*%w[rubylibdir rubyarchdir sitedir sitelibdir sitearchdir vendordir vendorlibdir vendorarchdir])
     path = $LOAD_PATH.map(&:to_s) - standard - (defined?(Puppet) ? [Puppet[:libdir]] : [])
     used = standard.select { |place| $LOADED_FEATURES.any? { |file| file.start_with?("#{place}/") } }
     gems = (Gem.path - [Gem.user_dir]).reject { |place| Dir.glob("#{place}/{gems,specifications}/*").empty? }
     places = [RbConfig.ruby, RbConfig::CONFIG['libdir'], *used, *gems, *path, File.absolute_path($PROGRAM_NAME)]
+    more = if defined?(Puppet) && Puppet.settings.respond_to?(:stringify_settings)
+             { version: Puppet.version, user: Puppet.settings.stringify_settings('user', asked.split).transform_values(&:to_s) }
+           end
     require 'json'
-    warn "localpuppet: ruby #{JSON.generate(ruby: RbConfig.ruby, load_path: path, places: places.uniq)}"
+    warn "localpuppet: ruby #{JSON.generate(ruby: RbConfig.ruby, load_path: path, places: places.uniq, **more.to_h)}"
   end
 end
 locale = ENV['LOCALPUPPET_LC_ALL'] # Ruby has set its encoding by now

@@ -169,7 +169,9 @@ def probe_environment(
     from localpuppet.node.puppet.command_line import LeanStart, environment
 
     start = LeanStart(flags=lean, file=lean_start)
-    return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})
+    return environment(
+        base, lean=start, more={"LOCALPUPPET_PROBE": " ".join(OF_RUNS)} if lean else {}
+    )
 
 
 def probe_took(stderr: bytes) -> bool:
@@ -182,15 +184,23 @@ def without_probed_ruby(stderr: bytes) -> bytes:
     return b"\n".join(line for line in stderr.splitlines() if not line.startswith(_LEAN_START))
 
 
-def probed_ruby(stderr: bytes) -> dict[str, Any]:
-    """Return what the lean start printed about Ruby: values of `Installation`; empty if nothing."""
+def probed(stderr: bytes) -> dict[str, Any]:
+    """Return what the lean start printed: values of `Installation`; empty if nothing.
+
+    Of its settings, those of `OF_RUNS`. They and the version may be missing.
+    """
     lines = [line for line in stderr.splitlines() if line.startswith(_RUBY)]
     try:
         raw = loads(lines[-1].removeprefix(_RUBY))
-        lists = {name: tuple(raw[name]) for name in ("load_path", "places")}
-        return {"ruby": raw["ruby"], **lists}
+        found = {
+            "ruby": raw["ruby"],
+            **{name: tuple(raw[name]) for name in ("load_path", "places")},
+        }
+        if "version" in raw:
+            found |= {"version": raw["version"], "settings": dict(raw["user"])}
     except (IndexError, KeyError, TypeError, ValueError):
         return {}
+    return found
 
 
 def parse_settings(stdout: bytes) -> dict[str, str]:
@@ -322,11 +332,15 @@ class PuppetProbe(Value):
             )
             if not lean or probe_took(stderr):
                 break
-        version, _ = self._run(command, ["--version"], self.env)
-        of_runs, _ = self._run(
-            command, ["config", "print", "--section", "user", *OF_RUNS, *own], self.env
-        )
-        settings = {**parse_settings(stdout), **parse_settings(of_runs)}
+        found = probed(stderr) if lean else {}
+        if "version" not in found:
+            version, _ = self._run(command, ["--version"], self.env)
+            of_runs, _ = self._run(
+                command, ["config", "print", "--section", "user", *OF_RUNS, *own], self.env
+            )
+            found["version"] = version.decode("utf-8", "replace").strip()
+            found["settings"] = parse_settings(of_runs)
+        settings = {**parse_settings(stdout), **found.pop("settings")}
         missing = [name for name in (*ASKED, *OF_RUNS) if name not in settings]
         if missing:
             raise PuppetMissingError(
@@ -334,10 +348,9 @@ class PuppetProbe(Value):
             )
         return Installation(
             command=str(command),
-            version=version.decode("utf-8", "replace").strip(),
             settings=settings,
             lean=lean,
-            **(probed_ruby(stderr) if lean else {}),
+            **found,
         )
 
     def _run(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.node import REPOSITORY, Node
+from tests.rigs.puppet_wrapper import probe
 
 STARTS = {
     "spawn": "spawn('/bin/sleep', '600', in: File::NULL, out: File::NULL, err: File::NULL)",
@@ -103,6 +104,26 @@ def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> N
     done = node.run("apply")
     assert done.code == 0, done.err + done.out
     assert "hello" in done.out
+
+
+@pytest.mark.puppet
+def test_one_start_of_puppet_says_what_three_say_of_a_ruby_without_the_lean_start(
+    tmp_path: Path,
+) -> None:
+    conf = tmp_path / "puppet.conf"
+    conf.write_text("[main]\ntags = a, b\nnoop = true\n[user]\nskip_tags = c\n[agent]\ntags = d\n")
+    starts, found = tmp_path / "starts", []
+    for unset in ("", "env -u RUBYOPT "):
+        command = tmp_path / "puppet"
+        command.write_text(f'#!/bin/sh\necho >>{starts}\nexec {unset}/usr/bin/puppet "$@"\n')
+        command.chmod(0o755)
+        found.append(probe(tmp_path, command, confdir=tmp_path))
+        (tmp_path / "puppet.json").unlink()
+    one, three = found
+    assert (one.version, one.settings) == (three.version, three.settings)
+    assert one.selection == {"tags": "a, b", "skip_tags": "c"}
+    assert (one.noop, bool(one.ruby), bool(three.ruby)) == (True, True, False)
+    assert len(starts.read_text()) == 1 + 5, "the second refused the lean start in two forms first"
 
 
 AUGEAS = """
