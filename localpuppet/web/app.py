@@ -341,6 +341,7 @@ class WebApp:
         )
         receiver = HookReceiver(hooks, worker.deliver, node.clock, log)
         worker.forget, worker.refused = receiver.forget, lambda: receiver.refused
+        worker.show = partial(self.feeder.fleet.note_failing, "hook")
         return receiver, worker
 
     async def _serve_hooks(

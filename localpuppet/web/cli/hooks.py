@@ -42,8 +42,8 @@ def hooks_command(node: NodeApp, as_json: bool) -> None:
                 "delivered_at": show_epoch(record.delivered_at) if record.delivered_at else None,
                 "looked_at": show_epoch(record.looked_at) if record.looked_at else None,
                 "release": record.release,
-                "result": record.problem or record.result,
-                "failed": bool(record.failed or record.problem),
+                "result": record.failing or record.result,
+                "failed": bool(record.failing),
             }
         )
     if as_json:

@@ -1,6 +1,7 @@
 """`localpuppet notify`: try the channels of notifications."""
 
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -86,11 +87,8 @@ def _states(node: NodeApp, settings: "NotifySettings") -> "Mapping[str, ChannelS
     path = node.settings.state / FILE
     if not path.exists():
         return {}
-    ledger = NoticeLedger(path, settings.fleet, settings.dashboard, lambda: 0.0)
-    try:
+    with closing(NoticeLedger(path, settings.fleet, settings.dashboard, lambda: 0.0)) as ledger:
         return ledger.states(settings.channels)
-    finally:
-        ledger.close()
 
 
 def _list(

@@ -218,11 +218,7 @@ class ActionViews:
         end = refused if came is None else came.text
         at, caller = self.context.clock.now().timestamp(), self.actor.name
         record = sent_record(caller, asked, end, proposal.named, at=at, failed=failed)
-        written = [(self.actor.machine, [record])]
-        try:
-            await asyncio.to_thread(self.context.memory.write_history, (), written)
-        except LocalpuppetError as error:
-            self.context.log.warning(f"cannot record an action: {error}")
+        await self.context.memory.keep_sent(self.actor.machine, record, self.context.log)
 
     def _confirm(
         self, request: Request, proposal: ActionProposal, *, problem: str = "", code: int = 200

@@ -97,7 +97,7 @@ class Fleet:
         verified: Set as soon as the entries of a first listing are verified and written.
         missing_days: Of how many of the last days the history is not complete yet; `None` if the
             bus denies reading it.
-        failing_channels: Why channels of notifications do not take messages, by name.
+        failing: What fails besides nodes: kind → name → reason, see `note_failing`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Fleet:
         self.is_full = False
         self.missing_days: int | None = 0
         self.has_no_bus = False
-        self.failing_channels: Mapping[str, str] = {}
+        self.failing: dict[str, Mapping[str, str]] = {}
 
     def take(self, change: Change) -> None:
         """Apply a change."""
@@ -261,6 +261,12 @@ class Fleet:
     def _note_unsaved(self, reason: str) -> None:
         if self.unsaved != reason:
             self.unsaved = reason
+            self.stir()
+
+    def note_failing(self, kind: str, reasons: Mapping[str, str]) -> None:
+        """Show which channels of notifications, or which hooks, fail; `reasons` are by name."""
+        if self.failing.get(kind, {}) != reasons:
+            self.failing[kind] = reasons
             self.stir()
 
     def announce(self, written: NodeTable) -> None:

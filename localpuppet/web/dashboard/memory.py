@@ -21,8 +21,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Log
 from localpuppet.base.machine.sqlite import Connection, Database, EarlierFormatError, Format
 from localpuppet.fleet.history.history_records import (
     DAY,
@@ -168,6 +170,13 @@ class DashboardStore:
                 connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
             if table.changed:
                 self._make_room(connection)
+
+    async def keep_sent(self, machine: str, record: AuditRecord, log: Log) -> None:
+        """Write what this machine sent; a failure is only logged."""
+        try:
+            await asyncio.to_thread(self.write_history, (), [(machine, [record])])
+        except LocalpuppetError as error:
+            log.warning(f"cannot record an action: {error}")
 
     def write_history(
         self,

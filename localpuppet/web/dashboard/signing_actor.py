@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from tempfile import TemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -201,6 +202,16 @@ class SigningActor:
         if problem:
             raise LocalpuppetError(problem)
         return max(set(self._journals.ids()) - before)
+
+    def begun(self, start: RolloutStart, since: float) -> RolloutId | None:
+        """Return a rollout of the same release that this signer has begun here since a time."""
+        oldest = RolloutId.of(datetime.fromtimestamp(since, UTC), "0000", None)
+        for state in self._journals.states():
+            began, options = state.began, start.options
+            same = (options.delivery, options.noop) == (began.options.delivery, began.options.noop)
+            if same and began.caller == self.name and began.id >= oldest:
+                return began.id
+        return None
 
     def _command(self, words: Sequence[str]) -> list[str]:
         return [*self._words, "--root", str(self._fleet.node.settings.root), *words]

@@ -87,7 +87,12 @@ class TemplateRenderer:
             "unnamed": fleet.has_no_bus,
             "unseen": self.unseen,
             # A page with an error may be for a visitor without access.
-            "failing_channels": fleet.failing_channels if code == 200 else {},
+            "failing": [
+                (kind, name, why)
+                for kind, reasons in fleet.failing.items()
+                for name, why in reasons.items()
+                if code == 200
+            ],
         }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)

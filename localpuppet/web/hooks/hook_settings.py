@@ -81,12 +81,11 @@ class HookSettings(JsonRecord):
     @property
     def options(self) -> Mapping[str, str]:
         """The options of the rollout as words, without its query."""
-        words = {
+        return {
             key: " ".join(map(str, value)) if isinstance(value, list) else str(value)
             for key, value in self.rollout.items()
-            if value is not False
+            if value is not False and key != "query"
         }
-        return {key: word for key, word in words.items() if key != "query"}
 
     def secret(self) -> bytes:
         """Return the key of its signatures, as it is now.

@@ -4,8 +4,9 @@
 - A git host may report a push before it serves it: if a delivery has led to nothing, there are two
   more looks. Without deliveries there is one every `poll` seconds, because git hosts do not repeat
   a delivery that failed.
-- A release is recorded as accepted before something is done with it, so that a kill never starts a
-  rollout twice.
+- A release is recorded as under way before something is done with it. If the process ends then,
+  the next one repeats a stage, which changes nothing twice. It starts a rollout only if none has
+  begun, and only when none can begin any more.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ from localpuppet.base.machine.waiting import run_until, wait_first
 from localpuppet.web.dashboard.actions import sent_record
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
-from localpuppet.web.dashboard.signing_actor import SigningActor
+from localpuppet.web.dashboard.signing_actor import STARTS, SigningActor
 from localpuppet.web.hooks.hook_settings import HookSettings
 from localpuppet.web.hooks.tag_search import MOST_TEXT, LookRecord
 
 FILE = Path("web", "hooks.json")
 # Seconds between a look after a delivery that has found nothing and the next ones.
 AGAIN = (5.0, 30.0)
-INTERRUPTED = "interrupted: it is unknown whether nodes got it"
+UNDER_WAY = "under way"
 _HELP = {
     "localpuppet_hook_delivery_timestamp_seconds": "When a delivery was received last.",
     "localpuppet_hook_look_timestamp_seconds": "When the source was last looked at.",
@@ -71,19 +72,24 @@ class HookActor:
     clock: Clock
     log: Log
 
-    async def act(self, name: str, hook: HookSettings, release: ReleasePath) -> tuple[str, bool]:
+    async def act(
+        self, name: str, hook: HookSettings, release: ReleasePath, since: float
+    ) -> tuple[str, bool]:
         """Return what came of a release in one line, and whether it failed.
+
+        Args:
+            since: When it was accepted: a rollout that has begun since then is not started again.
 
         Raises:
             LocalpuppetError: No node was asked to stage it; a later look may try again.
         """
         asked, about = f"stage {release}", f"hook {name}, nodes {hook.query}"
-        failed, end, problem = True, INTERRUPTED, None
+        failed, end, problem = True, "interrupted", None
         try:
             if hook.rollout:
                 start = rollout_of(hook, release)
-                asked = str(start)
-                end, failed = f"rollout {await self.actor.start(start)}", False
+                asked, begun = str(start), await asyncio.to_thread(self.actor.begun, start, since)
+                end, failed = f"rollout {begun or await self.actor.start(start)}", False
             else:
                 nodes = sorted(map(NodeName, await self.names(hook.query) or ()))
                 if not nodes:
@@ -97,11 +103,7 @@ class HookActor:
             self.log.info(line, kind=LineKind.REQUEST)
         at = self.clock.now().timestamp()
         record = sent_record(self.actor.name, asked, end, about, at=at, failed=failed)
-        written = [(self.actor.machine, [record])]
-        try:
-            await asyncio.to_thread(self.memory.write_history, (), written)
-        except LocalpuppetError as error:
-            self.log.warning(f"cannot record an action: {error}")
+        await self.memory.keep_sent(self.actor.machine, record, self.log)
         if problem is not None and not hook.rollout:
             raise problem
         return end, failed
@@ -124,12 +126,13 @@ class HookWorker:
     Attributes:
         forget: Called with a hook whose last delivery has led to a failure.
         refused: Returns the number of refused deliveries.
+        show: Called with why hooks fail, by name.
         again: See `AGAIN`.
     """
 
     hooks: Mapping[str, HookSettings]
     look: Look
-    act: Callable[[str, HookSettings, ReleasePath], Awaitable[tuple[str, bool]]]
+    act: Callable[[str, HookSettings, ReleasePath, float], Awaitable[tuple[str, bool]]]
     _: KW_ONLY
     state: Path
     metrics: Path
@@ -137,16 +140,20 @@ class HookWorker:
     log: Log
     forget: Callable[[str], None] = lambda _name: None
     refused: Callable[[], int] = lambda: 0
+    show: Callable[[Mapping[str, str]], None] = lambda _failing: None
     again: tuple[float, ...] = AGAIN
     _records: dict[str, LookRecord] = field(init=False)
+    _started: float = field(init=False)
     _due: dict[str, float] = field(init=False)
     _again: dict[str, tuple[float, ...]] = field(default_factory=dict, init=False)
     _delivered: dict[str, float] = field(default_factory=dict, init=False)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        self._records = read_records(self.state)
-        self._due = dict.fromkeys(self.hooks, self.clock.monotonic())
+        known = read_records(self.state)
+        self._records = {name: one for name, one in known.items() if name in self.hooks}
+        self._started = self.clock.monotonic()
+        self._due = dict.fromkeys(self.hooks, self._started)
 
     def deliver(self, name: str) -> None:
         """Look at the source of a hook soon."""
@@ -174,10 +181,17 @@ class HookWorker:
     async def step(self, name: str) -> None:
         """Look at the source of a hook now, and bring a new release to its nodes."""
         hook, now = self.hooks[name], self.clock.now().timestamp()
-        before, left = self._records.get(name, LookRecord()), self._again.pop(name, ())
+        before = self._records.get(name, LookRecord())
+        unfinished = before.unfinished and before.source == hook.source
+        wait = self._started + STARTS - self.clock.monotonic()
+        if unfinished and hook.rollout and wait > 0:
+            self._due[name] = self.clock.monotonic() + wait
+            return
+        left, self._due[name] = self._again.pop(name, ()), self.clock.monotonic() + hook.poll
         before = replace(before, delivered_at=self._delivered.pop(name, before.delivered_at))
-        self._due[name] = self.clock.monotonic() + hook.poll
         try:
+            if unfinished:
+                before = await self._bring(name, hook, before)
             after = await asyncio.to_thread(self.look, hook.source, before, now)
             if after.release and after.tagged_at > before.tagged_at:
                 after, left = await self._bring(name, hook, after), ()
@@ -187,22 +201,24 @@ class HookWorker:
         await self._keep(name, after)
         if left and name not in self._again:
             self._due[name], self._again[name] = self.clock.monotonic() + left[0], left[1:]
-        if after.problem or after.failed:
+        if after.failing:
             self.forget(name)
 
     async def _bring(self, name: str, hook: HookSettings, record: LookRecord) -> LookRecord:
         """Bring an accepted release to the nodes of a hook; return the record after it."""
-        await self._keep(name, replace(record, result=INTERRUPTED, failed=True))
-        end, failed = await self.act(name, hook, ReleasePath(record.release))
-        return replace(
-            record, result=shortened(f"{record.release}: {end}", MOST_TEXT), failed=failed
-        )
+        release = ReleasePath(record.release)
+        result = f"{release}: {UNDER_WAY}"
+        await self._keep(name, replace(record, result=result, unfinished=True, problem=""))
+        end, failed = await self.act(name, hook, release, record.looked_at)
+        result = shortened(f"{release}: {end}", MOST_TEXT)
+        return replace(record, result=result, failed=failed, unfinished=False, problem="")
 
     async def _keep(self, name: str, record: LookRecord) -> None:
         """Write a record, and the metrics."""
         records = {**self._records, name: record}
         await asyncio.to_thread(self._write, records)
         self._records = records
+        self.show({key: why for key, one in records.items() if (why := one.failing)})
         try:
             await asyncio.to_thread(self._report, records)
         except StateError as error:
@@ -210,7 +226,7 @@ class HookWorker:
 
     def _write(self, records: Mapping[str, LookRecord]) -> None:
         make_private((self.state / FILE).parent)
-        hooks = {name: to_record(one) for name, one in records.items() if name in self.hooks}
+        hooks = {name: to_record(one) for name, one in records.items()}
         write_json(self.state / FILE, {"schema": 1, "hooks": hooks})
 
     def _report(self, records: Mapping[str, LookRecord]) -> None:
@@ -219,7 +235,6 @@ class HookWorker:
             label = f'{{hook="{name}"}}'
             for key, at in (("delivery", one.delivered_at), ("look", one.looked_at)):
                 samples[f"localpuppet_hook_{key}_timestamp_seconds{label}"] = f"{at:.3f}"
-            failing = str(int(one.failed or bool(one.problem)))
-            samples[f"localpuppet_hook_failing{label}"] = failing
+            samples[f"localpuppet_hook_failing{label}"] = str(int(bool(one.failing)))
         path = self.metrics.with_stem(f"{self.metrics.stem}-hooks")
         write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)

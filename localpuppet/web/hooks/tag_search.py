@@ -53,6 +53,7 @@ class LookRecord(JsonRecord):
         looked_at: When the last look ended.
         result: What came of the newest release that was judged, one line.
         failed: Whether that is a failure.
+        unfinished: Whether the release was accepted, and what came of it is not known yet.
         problem: Why the last look failed; empty if it did not.
     """
 
@@ -64,7 +65,13 @@ class LookRecord(JsonRecord):
     looked_at: float = 0.0
     result: str = ""
     failed: bool = False
+    unfinished: bool = False
     problem: str = ""
+
+    @property
+    def failing(self) -> str:
+        """Return why a person should look, one line; empty if none need."""
+        return self.problem or (self.result if self.failed else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class TagSearch:
                 tagged_at=now - MADE_BEFORE,
                 delivered_at=record.delivered_at,
                 looked_at=now,
+                result="waits for a tag that is new",
             )
         new = sorted(tag for tag, mark in marks.items() if mark not in record.marks)[:MOST_NEW]
         judged = (record.marks & known) | {marks[tag] for tag in new}

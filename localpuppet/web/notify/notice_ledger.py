@@ -11,11 +11,11 @@
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from localpuppet.base.formats.converter import from_record, to_record
+from localpuppet.base.formats.converter import JsonRecord, from_record, to_record
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection, Database, Format
 from localpuppet.base.value import Value
@@ -47,20 +47,12 @@ CREATE TABLE IF NOT EXISTS channels (
     next_at REAL NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS statuses (
-    channel TEXT NOT NULL, hash TEXT NOT NULL, shown TEXT NOT NULL, problem TEXT NOT NULL,
-    at REAL NOT NULL, taken INTEGER NOT NULL, PRIMARY KEY (channel, hash)
+    channel TEXT NOT NULL, hash TEXT NOT NULL, sent TEXT NOT NULL, PRIMARY KEY (channel, hash)
 ) STRICT, WITHOUT ROWID;
 """
 
 
-class WaitingNotice(Value):
-    """The oldest message that a channel has not taken."""
-
-    number: int
-    notice: Notice
-
-
-class SentStatus(Value):
+class SentStatus(JsonRecord):
     """The last attempt to send a commit's status.
 
     Attributes:
@@ -70,10 +62,16 @@ class SentStatus(Value):
         taken: How many statuses of the commit the git host took.
     """
 
-    shown: str
-    problem: str
-    at: float
-    taken: int
+    shown: str = ""
+    problem: str = ""
+    at: float = 0.0
+    taken: int = 0
+
+    def after(self, shown: str, problem: str, now: float) -> "SentStatus":
+        """Return the record after an attempt; `problem` is empty if the git host took it."""
+        if problem:
+            return replace(self, problem=problem, at=now)
+        return SentStatus(shown=shown, at=now, taken=self.taken + 1)
 
 
 class ChannelState(Value):
@@ -202,17 +200,15 @@ class NoticeLedger:
             (channel, now - TRIED, MOST_WAITING),
         )
 
-    def next_notice(self, channel: str, *, now: float) -> WaitingNotice | None:
-        """Return the oldest message for a channel; `None` if none is due."""
+    def next_notice(self, channel: str, *, now: float) -> tuple[int, Notice] | None:
+        """Return the oldest message for a channel with its number; `None` if none is due."""
         with self._database.snapshot() as connection:
             row = connection.execute(
                 "SELECT number, notice FROM outbox JOIN channels USING (channel)"
                 " WHERE channel = ? AND (next_at <= ? OR next_at > ?) ORDER BY number LIMIT 1",
                 (channel, now, now + LAST),  # the clock may have been set back
             ).fetchone()
-        if row is None:
-            return None
-        return WaitingNotice(number=row[0], notice=_of(Notice, row[1]))
+        return None if row is None else (row[0], _of(Notice, row[1]))
 
     def take_away(self, number: int) -> None:
         """Delete a message that its channel has taken."""
@@ -244,25 +240,15 @@ class NoticeLedger:
         """Return the last statuses that were sent to a git host, by commit."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                "SELECT hash, shown, problem, at, taken FROM statuses WHERE channel = ?",
-                (channel,),
+                "SELECT hash, sent FROM statuses WHERE channel = ?", (channel,)
             ).fetchall()
-        return {
-            commit: SentStatus(shown=shown, problem=problem, at=at, taken=taken)
-            for commit, shown, problem, at, taken in rows
-        }
+        return {commit: _of(SentStatus, sent) for commit, sent in rows}
 
-    def note_status(
-        self, channel: str, commit: str, shown: str, problem: str, *, now: float
-    ) -> None:
+    def note_status(self, channel: str, commit: str, sent: SentStatus) -> None:
         """Write how an attempt to send the status of a commit ended."""
+        row = (channel, commit, _json(sent))
         with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO statuses VALUES (?1, ?2, iif(?4 = '', ?3, ''), ?4, ?5, ?4 = '')"
-                " ON CONFLICT DO UPDATE SET shown = iif(?4 = '', ?3, shown), problem = ?4,"
-                " at = ?5, taken = taken + (?4 = '')",
-                (channel, commit, shown, problem, now),
-            )
+            connection.execute("INSERT OR REPLACE INTO statuses VALUES (?, ?, ?)", row)
 
     def states(self, names: Iterable[str]) -> dict[str, ChannelState]:
         """Return how channels are, by name."""
@@ -283,7 +269,7 @@ def _incidents(connection: Connection) -> dict[str, Incident]:
     return {key: _of(Incident, text) for key, text in rows}
 
 
-def _json(record: Incident | IncidentText | Notice) -> str:
+def _json(record: Incident | Notice | SentStatus) -> str:
     return json.dumps(to_record(record))
 
 

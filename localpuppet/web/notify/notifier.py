@@ -33,11 +33,12 @@ from localpuppet.web.notify.commit_status import (
     statuses_of,
 )
 from localpuppet.web.notify.incidents import KEPT, Condition, Incident, decide, freeze
-from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger
+from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
 from localpuppet.web.notify.wording import IncidentText
 
 LEASE, TTL = "notify", 30.0
+CHANNEL = "channel of notifications"
 # Seconds between two looks at drift, which takes days and costs more than all other looks.
 DRIFT_EVERY = 600.0
 _HELP = {
@@ -73,9 +74,10 @@ class FleetSight:
         fleet = self.fleet
         if fleet.has_no_bus:
             return None
-        if not (fleet.away or fleet.unsaved or fleet.verified.is_set()):
-            return conditions.blindness("not read yet", is_full=False, unsaved="")
-        return conditions.blindness(fleet.away, is_full=fleet.is_full, unsaved=fleet.unsaved)
+        unread = "" if fleet.unsaved or fleet.verified.is_set() else "not read yet"
+        return conditions.blindness(
+            fleet.away or unread, is_full=fleet.is_full, unsaved=fleet.unsaved
+        )
 
     def conditions(self, now: float) -> dict[str, Condition]:
         """Return what is wrong, by key; it reads files."""
@@ -195,7 +197,7 @@ class Notifier:
         incidents = await asyncio.to_thread(self.ledger.advance, step, routes, now=now)
         if not sends:
             await asyncio.to_thread(self.ledger.forget_before, now - 2 * TTL)
-        is_well = blind is None and not self.sight.fleet.failing_channels
+        is_well = blind is None and not self.sight.fleet.failing.get(CHANNEL)
         for route in routes if sends else ():
             before = self._sending.get(route.name)
             if before is not None and not before.done():
@@ -209,7 +211,7 @@ class Notifier:
                 work = self._state(route, incidents)
             else:
                 continue
-            self._sending[route.name] = asyncio.create_task(self._send(work))
+            self._sending[route.name] = asyncio.create_task(self._send(route, work))
         await self._report(incidents, sends=sends, now=now)
 
     async def _routes(self) -> list[Route]:
@@ -225,9 +227,12 @@ class Notifier:
             routes.append(Route(name=name, channel=channel, nodes=nodes))
         return routes
 
-    async def _send(self, work: Coroutine[None, None, None]) -> None:
+    async def _send(self, route: Route, work: Coroutine[None, None, None]) -> None:
         try:
-            await work
+            try:
+                await work
+            except ChannelError as error:
+                await self._settle(route, str(error))
         except StateError as error:
             self._note("notify", f"messages cannot be stored: {error}")
 
@@ -239,15 +244,12 @@ class Notifier:
         channel = Channel(route.channel, self.root)
         while not self._leaves:
             now = self._now()
-            due = await asyncio.to_thread(self.ledger.next_notice, route.name, now=now)
-            if due is None:
+            waiting = await asyncio.to_thread(self.ledger.next_notice, route.name, now=now)
+            if waiting is None:
                 return
-            try:
-                await asyncio.to_thread(channel.send, due.notice, now=now)
-            except ChannelError as error:
-                await self._settle(route, str(error))
-                return
-            await asyncio.to_thread(self.ledger.take_away, due.number)
+            number, notice = waiting
+            await asyncio.to_thread(channel.send, notice, now=now)
+            await asyncio.to_thread(self.ledger.take_away, number)
             await self._settle(route, "")
 
     async def _state(self, route: Route, incidents: Mapping[str, Incident]) -> None:
@@ -261,18 +263,13 @@ class Notifier:
         changed = any(max(one.opened_at, one.closed_at or 0) >= now - self.every for one in texts)
         if not changed and 0 <= now - self._stated_at.get(name, -KEPT) < self.again:
             return
-        channel = Channel(route.channel, self.root)
-        try:
-            if route.channel.type is ChannelType.HEARTBEAT:
-                await asyncio.to_thread(channel.beat)
-            else:
-                fleet = self.settings.fleet
-                await asyncio.to_thread(channel.alert, texts, fleet=fleet, now=now)
-        except ChannelError as error:
-            await self._settle(route, str(error))
+        channel, fleet = Channel(route.channel, self.root), self.settings.fleet
+        if route.channel.type is ChannelType.HEARTBEAT:
+            await asyncio.to_thread(channel.beat)
         else:
-            self._stated_at[name] = now
-            await self._settle(route, "")
+            await asyncio.to_thread(channel.alert, texts, fleet=fleet, now=now)
+        self._stated_at[name] = now
+        await self._settle(route, "")
 
     async def _show_commits(self, route: Route) -> None:
         """Send a git host the statuses of commits that differ from those that it took."""
@@ -281,7 +278,6 @@ class Notifier:
         sender = StatusSender(channel, self.settings.fleet, self.settings.dashboard)
         statuses = await asyncio.to_thread(self.sight.statuses, route)
         sent = await asyncio.to_thread(ledger.sent_statuses, name)
-        problems = {commit: one.problem for commit, one in sent.items()}
         waiting = due(statuses, sent, now=now)
         for status in waiting:
             if self._leaves:
@@ -291,12 +287,11 @@ class Notifier:
                 await asyncio.to_thread(sender.send, status)
             except ChannelError as error:
                 problem = f"{status.release}: {error}"
-            await asyncio.to_thread(
-                ledger.note_status, name, status.commit, status.shown, problem, now=now
-            )
-            problems[status.commit] = problem
+            one = sent.get(status.commit, SentStatus()).after(status.shown, problem, now)
+            sent[status.commit] = one
+            await asyncio.to_thread(ledger.note_status, name, status.commit, one)
         if waiting:
-            known = [problems.get(status.commit, "") for status in statuses]
+            known = [sent[status.commit].problem for status in statuses if status.commit in sent]
             await self._settle(route, next(filter(None, known), ""))
 
     async def _settle(self, route: Route, problem: str) -> None:
@@ -308,15 +303,10 @@ class Notifier:
         """Show failing channels on the dashboard, and write the metrics."""
         states = await asyncio.to_thread(self.ledger.states, self.settings.channels)
         failing = {name: state.problem for name, state in states.items() if state.problem}
-        failing |= {
-            name: self._logged[f"query of {name}"]
-            for name in self.settings.channels
-            if f"query of {name}" in self._logged
-        }
-        fleet = self.sight.fleet
-        if fleet.failing_channels != failing:
-            fleet.failing_channels = failing
-            fleet.stir()
+        for name in self.settings.channels:
+            if problem := self._logged.get(f"query of {name}"):
+                failing[name] = problem
+        self.sight.fleet.note_failing(CHANNEL, failing)
         samples = metrics_of(incidents.values(), states, sends=sends, now=now)
         path = self.metrics.with_stem(f"{self.metrics.stem}-notify")
         data = show_samples(samples, _HELP).encode()

@@ -12,7 +12,6 @@ notify:
 """
 
 import ipaddress
-import re
 from collections.abc import Mapping, Set
 from enum import StrEnum
 from pathlib import Path
@@ -24,9 +23,6 @@ from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.value import Value
 from localpuppet.node.settings import Seconds, SettingsFile
 from localpuppet.web.notify.incidents import Condition, IncidentKind, Severity, Timing
-
-_ADDRESS = re.compile(r"[^\s<>@,;:\"\\\x00-\x1f]+@[A-Za-z0-9.-]+\Z")
-_SERVER = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}\Z")
 
 
 class ChannelType(StrEnum):
@@ -144,8 +140,10 @@ def notify_settings(file: SettingsFile) -> NotifySettings:
             raise InvalidInputError(
                 f"a channel of the type {channel.type} has no {key}", where=where
             )
-        if channel.type is ChannelType.MAIL:
-            _check_mail(channel, where)
+        if bool(channel.user) != (channel.password_file is not None):
+            raise InvalidInputError(
+                "must have both user and password_file, or neither", where=where
+            )
         if channel.type.is_git_host and channel.source not in file.full["sources"]:
             raise InvalidInputError(
                 f"{channel.source!r} is not a source",
@@ -153,18 +151,6 @@ def notify_settings(file: SettingsFile) -> NotifySettings:
                 hint=did_you_mean(channel.source, list(file.full["sources"])),
             )
     return settings
-
-
-def _check_mail(channel: ChannelSettings, where: str) -> None:
-    if not _SERVER.match(channel.server):
-        raise InvalidInputError(
-            "is not HOST:PORT", where=f"{where}.server", hint="mail.example.com:587"
-        )
-    for key, address in (("from", channel.sender), *(("to", one) for one in channel.to)):
-        if not _ADDRESS.match(address):
-            raise InvalidInputError("is not a mail address", where=f"{where}.{key}")
-    if bool(channel.user) != (channel.password_file is not None):
-        raise InvalidInputError("must have both user and password_file, or neither", where=where)
 
 
 def is_loopback(host: str) -> bool:

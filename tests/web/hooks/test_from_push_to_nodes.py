@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from localpuppet.web.hooks.hook_worker import INTERRUPTED, read_records
+from localpuppet.web.hooks.hook_worker import read_records
 from localpuppet.web.hooks.tag_search import LookRecord
 from tests.rigs.fleet import Fleet
 from tests.rigs.forge import Forge, Repo
@@ -61,7 +61,7 @@ class Hooks:
 
         def over() -> bool:
             record = self.record()
-            return record.result not in (before, INTERRUPTED)
+            return record.result != before and not record.unfinished
 
         wait_until(over, lambda: str(self.record()))
         assert result in self.record().result, self.record()
@@ -134,7 +134,7 @@ def test_a_pushed_tag_is_staged_on_the_nodes_of_the_query(
     nats_fleet.start()
     shop.b.publish_entry("web")
     with serving(shop.a) as hooks:
-        assert hooks.record().result == ""  # the first look only remembers r1
+        assert "waits" in hooks.record().result  # the first look only remembers r1
         shop.release("r2")
         assert hooks.deliver(b'{"ref": "refs/tags/evil; reboot"}') == 202
         hooks.until("web/tags/r2: 1 accepted")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import ReleasePath, SignerName
 from localpuppet.node.app import NodeApp
+from localpuppet.web.dashboard.signing_actor import STARTS
 from localpuppet.web.hooks.hook_settings import HookSettings, HookType
-from localpuppet.web.hooks.hook_worker import INTERRUPTED, HookWorker, read_records
+from localpuppet.web.hooks.hook_worker import UNDER_WAY, HookWorker, read_records
 from localpuppet.web.hooks.tag_search import TagSearch
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.rigs.forge import Forge, Repo
@@ -19,6 +21,7 @@ from tests.rigs.node import Node
 from tests.rigs.signing import Signing, countersign, payload, put_tag
 
 HOUR = 3600
+WAITS = "waits for a tag that is new"
 
 
 @dataclass
@@ -29,7 +32,9 @@ class Watch:
     clock: FakeClock = field(default_factory=FakeClock)
     signatures: int = 1
     brought: list[str] = field(default_factory=list)
+    rollout: dict[str, str] = field(default_factory=dict)
     problem: BaseException | None = None
+    failing: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.signing = Signing(self.directory)
@@ -44,7 +49,13 @@ class Watch:
             "signers": str(self.signing.ssh_signers("ssh", "other")),
             "signatures": self.signatures,
         }
-        self.node.settings(sources={"web": source, "web2": source}, allow_file_urls=True)
+        action = {"rollout": self.rollout} if self.rollout else {"stage": "role=web"}
+        hook = {"type": "github", "secret_file": "secret", "source": "web", "caller": "alice"}
+        self.node.settings(
+            sources={"web": source, "web2": source},
+            allow_file_urls=True,
+            hooks={"web": {**hook, **action}},
+        )
         self.again()
 
     def again(self, source: str = "web") -> None:
@@ -55,7 +66,8 @@ class Watch:
             secret_file=Path("secret"),
             source=source,
             caller=SignerName("alice"),
-            stage="role=web",
+            stage="" if self.rollout else "role=web",
+            rollout=self.rollout,
         )
         self.worker = HookWorker(
             {"web": hook},
@@ -65,10 +77,17 @@ class Watch:
             metrics=self.node.state / "metrics.prom",
             clock=self.clock,
             log=log,
+            show=self._show,
         )
 
-    async def _act(self, name: str, hook: HookSettings, release: ReleasePath) -> tuple[str, bool]:
-        assert read_records(self.node.state)[name].result == INTERRUPTED
+    def _show(self, failing: Mapping[str, str]) -> None:
+        self.failing = dict(failing)
+
+    async def _act(
+        self, name: str, hook: HookSettings, release: ReleasePath, since: float
+    ) -> tuple[str, bool]:
+        record = read_records(self.node.state)[name]
+        assert (record.result, record.looked_at) == (f"{release}: {UNDER_WAY}", since)
         if self.problem is not None:
             raise self.problem
         self.brought.append(release)
@@ -111,7 +130,7 @@ def watch(tmp_path: Path) -> Watch:
 
 def test_only_a_newer_tag_that_passes_all_checks_is_brought_to_nodes(watch: Watch) -> None:
     watch.release("r1")
-    assert (watch.look(), watch.brought) == ("", [])  # the first look only remembers
+    assert (watch.look(), watch.brought) == (WAITS, [])  # the first look only remembers
     watch.release("r2")
     assert watch.look() == "web/tags/r2: done"
     watch.release("r0", at=-2 * HOUR)
@@ -143,7 +162,7 @@ def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: W
     assert watch.look() == "web/tags/b: done"
     assert watch.brought == ["web/tags/b"]
     watch.again("web2")  # another source: what it has is old
-    assert (watch.look(), watch.brought) == ("", ["web/tags/b"])
+    assert (watch.look(), watch.brought) == (WAITS, ["web/tags/b"])
 
 
 def test_a_tag_counts_when_its_last_signature_has_come(tmp_path: Path) -> None:
@@ -160,14 +179,17 @@ def test_an_outage_delays_a_release_and_a_failed_stage_is_tried_again(watch: Wat
     watch.release("r1")
     away = watch.repo.path.rename(watch.repo.path.with_name("away"))
     assert "did not answer" in watch.look()
+    assert "did not answer" in watch.failing["web"]
     away.rename(watch.repo.path)
     watch.problem = UnavailableError("cannot be reached", where="bus")
     assert watch.look() == "bus: cannot be reached"
     watch.problem = None
     assert watch.look() == "web/tags/r1: done"
+    assert watch.failing == {}
 
 
-def test_a_kill_while_a_release_is_brought_does_not_repeat_it(watch: Watch) -> None:
+def interrupted(watch: Watch) -> None:
+    """Let a process end while it brings r1 to nodes, and start the next one."""
     watch.look()
     watch.release("r1")
     watch.problem = KeyboardInterrupt()
@@ -175,8 +197,26 @@ def test_a_kill_while_a_release_is_brought_does_not_repeat_it(watch: Watch) -> N
         watch.look()
     watch.problem = None
     watch.again()
-    assert watch.look() == INTERRUPTED
+
+
+def test_a_stage_that_was_interrupted_is_repeated_before_a_newer_release(watch: Watch) -> None:
+    interrupted(watch)
+    assert watch.failing == {}
+    watch.release("r2", at=60)
+    watch.problem = UnavailableError("cannot be reached", where="bus")
+    assert watch.look() == "bus: cannot be reached"
+    watch.problem = None
+    assert watch.look() == "web/tags/r2: done"
+    assert watch.brought == ["web/tags/r1", "web/tags/r2"]
+
+
+def test_a_rollout_that_was_interrupted_waits_until_no_other_can_begin(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, rollout={"query": "role=web"})
+    interrupted(watch)
+    assert watch.look(after=STARTS - 1) == f"web/tags/r1: {UNDER_WAY}"
     assert watch.brought == []
+    assert watch.look(after=1) == "web/tags/r1: done"
+    assert (watch.look(), watch.brought) == ("web/tags/r1: done", ["web/tags/r1"])
 
 
 async def test_deliveries_during_a_look_lead_to_one_more(watch: Watch) -> None:

@@ -28,9 +28,9 @@ class _Sight:
     def __init__(self, begun: float) -> None:
         self.begun = begun
         self.fleet = self
-        self.failing_channels: dict[str, str] = {}
+        self.failing: dict[str, dict[str, str]] = {}
 
-    def stir(self) -> None: ...
+    def note_failing(self, kind: str, reasons: dict[str, str]) -> None: ...
 
     def blindness(self) -> None: ...
 

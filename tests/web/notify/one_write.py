@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
-from localpuppet.web.notify.notice_ledger import AT_ONCE, FILE, TRIED, NoticeLedger
+from localpuppet.web.notify.notice_ledger import AT_ONCE, FILE, TRIED, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
 
 NOW = 1_795_000_000.0
+STATUS = SentStatus(shown="success", problem="answered 500", at=NOW, taken=3)
 ROUTES = [Route(name=name, channel=ChannelSettings(type=ChannelType.WEBHOOK)) for name in "xy"]
 
 
@@ -42,8 +43,8 @@ WRITES: Mapping[str, Callable[[NoticeLedger], object]] = {
     "another process has sent": lambda ledger: ledger.forget_before(NOW + 1),
     "a channel fails": lambda ledger: ledger.note("x", "answered 503", now=NOW),
     "a channel works again": lambda ledger: ledger.note("y", "", now=NOW),
-    "a status is taken": lambda ledger: ledger.note_status("x", "7", "success", "", now=NOW),
-    "a status is refused": lambda ledger: ledger.note_status("y", "7", "s", "500", now=NOW),
+    "a status is sent": lambda ledger: ledger.note_status("x", "7", STATUS),
+    "a status is sent again": lambda ledger: ledger.note_status("y", "7", STATUS),
 }
 
 
@@ -57,7 +58,7 @@ def prepare(directory: Path) -> None:
     ledger = ledger_of(directory)
     advance(opened("a", "b"))(ledger)
     ledger.note("y", "answered 500", now=NOW)
-    ledger.note_status("y", "7", "pending", "", now=NOW)
+    ledger.note_status("y", "7", SentStatus(shown="pending"))
     ledger.close()
 
 

@@ -22,6 +22,7 @@ from localpuppet.web.notify.commit_status import (
     statuses_of,
 )
 from localpuppet.web.notify.notice_ledger import SentStatus
+from localpuppet.web.notify.notifier import CHANNEL
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
 from tests.web.make import Site, names, staged, status
 from tests.web.notify.make import Watch, a_webhook
@@ -250,7 +251,7 @@ async def test_a_rollout_is_shown_once_a_minute_and_a_restart_repeats_nothing(si
         await watch.look(after=61.0)
         assert len(shown(forge)) == 2
         await watch.look(after=10.0)
-        assert "web/tags/r6: answered 503" in site.fleet.failing_channels["ci"]
+        assert "web/tags/r6: answered 503" in site.fleet.failing[CHANNEL]["ci"]
         assert shown(forge) == []
         fails = False
         await watch.look(after=61.0)
@@ -258,7 +259,7 @@ async def test_a_rollout_is_shown_once_a_minute_and_a_restart_repeats_nothing(si
         taken = {one.taken for one in watch.ledger.sent_statuses("ci").values()}
         assert taken == {2, 3}  # what the forge refused does not count
         assert sorted(shown(forge)) == ["6 success: on 1 of 4 nodes", "7 pending: on 3 of 4 nodes"]
-        assert site.fleet.failing_channels == {}
+        assert site.fleet.failing[CHANNEL] == {}
         watch.ledger.close()
         again = Watch(site, {"ci": ci}, releases=[a_release("r6"), a_release("r7")])
         await again.look(after=3600.0)

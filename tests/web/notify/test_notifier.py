@@ -16,7 +16,7 @@ from localpuppet.node.runs.run import RefusalKind
 from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.notify.incidents import IncidentKind, Severity
-from localpuppet.web.notify.notifier import DRIFT_EVERY, TTL, Election
+from localpuppet.web.notify.notifier import CHANNEL, DRIFT_EVERY, TTL, Election
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import entry
@@ -155,7 +155,7 @@ async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> Non
         assert kinds == ["summary", "opened", "closed"]
         assert {one.json["event"] for one in receiver.received} == {"summary"}
         assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
-        assert site.fleet.failing_channels == {"hook": "answered 503"}
+        assert site.fleet.failing[CHANNEL] == {"hook": "answered 503"}
         metrics = watch.metrics.with_name("metrics-notify.prom").read_text()
         assert 'localpuppet_notify_channel_failing{channel="hook"} 1' in metrics
         assert 'localpuppet_notify_channel_waiting{channel="hook"} 3' in metrics
@@ -166,7 +166,7 @@ async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> Non
         await watch.look(after=900.0)
         await watch.look(after=1.0)
         assert [one.split(":")[0] for one in told(receiver)] == kinds
-    assert site.fleet.failing_channels == {}
+    assert site.fleet.failing[CHANNEL] == {}
 
 
 async def test_an_unreachable_bus_is_the_one_incident(site: Site) -> None:
@@ -225,11 +225,11 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         "kinds": {"2 nodes are late"},
         "severe": {fails},
     }
-    assert [*site.fleet.failing_channels] == ["bad"]
+    assert [*site.fleet.failing[CHANNEL]] == ["bad"]
     with site.visitor(enters=False) as client:
-        assert "channel bad" not in client.get("/").text
+        assert "<strong>bad<" not in client.get("/").text
     with site.visitor() as client:
-        assert "channel bad" in client.get("/").text
+        assert "<strong>bad<" in client.get("/").text
 
 
 async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -> None:
