@@ -10,6 +10,7 @@ import yaml
 
 from localpuppet.node.runs import metrics_file
 from localpuppet.rollout import rollout_report
+from localpuppet.web.hooks import hook_worker
 from localpuppet.web.notify import notifier
 
 KIT = Path(__file__).parents[1] / "docs" / "examples" / "prometheus"
@@ -63,11 +64,14 @@ def test_each_rule_is_tested(promtool: Path, tmp_path: Path, change: str) -> Non
 
 
 def test_rules_and_board_ask_only_for_metrics_that_exist() -> None:
-    known = metrics_file._HELP.keys() | rollout_report._HELP.keys() | notifier._HELP.keys()
+    parts = (metrics_file, rollout_report, notifier, hook_worker)
+    known = {name for part in parts for name in part._HELP}
     asked = {name for text in expressions() for name in METRIC.findall(text)}
     assert asked - known == set()
     assert known - asked <= {
         "localpuppet_fork_server_resident_memory_bytes",
+        "localpuppet_hook_delivery_timestamp_seconds",
+        "localpuppet_hook_refused",
         "localpuppet_last_rollout_duration_seconds",
         "localpuppet_last_rollout_end_timestamp_seconds",
         "localpuppet_last_rollout_noop",
