@@ -128,7 +128,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_given: boo
 )
 @click.pass_context
 def cli(ctx: click.Context, root: str | None, color: str, as_json: bool) -> None:
-    """Run Puppet without a Puppet server.
+    """Run OpenVox or Puppet without a server.
 
     A node applies the release of Puppet code that its input.yaml names, and records the result of
     each run. Over a bus, nodes can trigger and query each other, and a rollout runs many nodes in

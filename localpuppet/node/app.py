@@ -400,7 +400,7 @@ class NodeApp:
         """Return the installed Puppet, with the certname of runs: the setting `node`, if any."""
         installation = self.find_puppet(ask=True)
         if installation is None:
-            raise PuppetMissingError("cannot find Puppet")
+            raise PuppetMissingError("cannot find OpenVox or Puppet")
         if not (name := self.neighbours.certname):
             return installation
         return replace(installation, settings={**installation.settings, "certname": name})

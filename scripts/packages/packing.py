@@ -8,12 +8,13 @@ from pathlib import Path
 from payload import LIBRARY
 from targets import ARCHITECTURES, HERE, BuildError, Target, run
 
-SUMMARY = "Puppet without a Puppet Server, each run supervised and recorded"
+SUMMARY = "OpenVox and Puppet without a server, each run supervised and recorded"
 # Lines of a paragraph.
 DESCRIPTION = (
-    "Each node fetches a release of Puppet code, verifies it, runs one supervised",
-    '"puppet apply" and records the result. Over a bus (SQLite, etcd or NATS),',
-    "nodes trigger and query each other, and run rollouts in dependency order.",
+    "The masterless mode of OpenVox and Puppet, 7 to 9. Each node fetches a release",
+    "of Puppet code, verifies it, runs one supervised 'puppet apply' and records the",
+    "result. Over a bus (SQLite, etcd or NATS), nodes trigger and query each other,",
+    "and run rollouts in dependency order.",
 )
 PUPPET = ("openvox-agent", "puppet-agent")
 _ZSH = {"deb": "zsh/vendor-completions", "rpm": "zsh/site-functions"}

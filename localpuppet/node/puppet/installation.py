@@ -299,9 +299,9 @@ class PuppetProbe(Value):
         command = find_command(self.command, self.env.get("PATH", ""))
         if command is None:
             raise PuppetMissingError(
-                "cannot find Puppet",
+                "cannot find OpenVox or Puppet",
                 where=str(self.command or "/opt/puppetlabs/bin and PATH"),
-                hint="install it (apt-get install puppet) or set puppet.command",
+                hint="install openvox-agent or puppet-agent, or set puppet.command",
             )
         installation = self._ask(command)
         make_private(self.memory.parent)
