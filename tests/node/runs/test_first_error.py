@@ -1,11 +1,11 @@
 """The first error of a real Puppet is the cause of a failed run."""
 
 import json
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests.rigs.node import Node
+from tests.rigs.node import Node, make_node
 
 # Code of the class → a part of the complete error, and what leaves the node. Another class of the
 # same module has a parameter, and nothing of what leaves the node is a value.
@@ -115,24 +115,32 @@ CAUSES = {
 }
 
 
-def failed(node: Node, code: str) -> dict[str, Any]:
-    node.app(code)
-    node.write("puppet/conf/puppet.conf", "[main]\nstrict_variables = true\n")
-    other = "class app::other(Integer $bits) {}\n"
-    node.write("modules/app/trunk/app/manifests/other.pp", other)
-    assert node.run("apply").code == 1
-    return node.status()
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterator[Node]:
+    """A node whose Puppet refuses unknown variables; a run of it says nothing of earlier ones."""
+    made = make_node(tmp_path_factory.mktemp("strict"), puppet_probe)
+    made.write("puppet/conf/puppet.conf", "[main]\nstrict_variables = true\n")
+    made.write("modules/app/trunk/app/manifests/other.pp", "class app::other(Integer $bits) {}\n")
+    yield made
+    made.end()
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_the_first_error_is_the_cause(node: Node, name: str) -> None:
+def test_the_first_error_is_the_cause(strict: Node, name: str) -> None:
     code, error, words = CAUSES[name]
-    status = failed(node, code)
+    strict.app(code)
+    assert strict.run("apply").code == 1
+    status = strict.status()
     assert error in status["reason"]
     assert status["failure_cause"]["error"] == words
     assert "hunter2" not in str(status["failure_cause"])
+
+
+def test_each_view_of_a_failed_run_shows_its_error(node: Node) -> None:
+    node.app("include no_such")
+    assert node.run("apply").code == 1
     for verb in ("status", "history", "report", "why"):
-        assert error in node.run(verb).out, verb
+        assert "Could not find class ::no_such" in node.run(verb).out, verb
 
 
 def test_a_class_that_only_the_enc_names_is_named(node: Node) -> None:
@@ -145,7 +153,9 @@ def test_a_class_that_only_the_enc_names_is_named(node: Node) -> None:
 
 
 def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) -> None:
-    status = failed(node, "err('the same')\n" * 3 + "fail('on purpose')")
+    node.app("err('the same')\n" * 3 + "fail('on purpose')")
+    assert node.run("apply").code == 1
+    status = node.status()
     report = node.run("report")
     assert report.code == 1
     assert "no report of this run: Puppet wrote none" in report.out
