@@ -1,7 +1,7 @@
 """A virtual environment for another machine's Python, made of wheels and checked without running.
 
 What is checked: no requirement is missing, each compiled file fits Python, architecture and glibc,
-and nothing names the machine that built it.
+a SQLite of the package's own is new enough, and nothing names the machine that built it.
 """
 
 import re
@@ -17,13 +17,24 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from targets import HERE, WHEELS_FOR, BuildError, Payload, Target, numbers, run
+from targets import (
+    HERE,
+    WHEELS_FOR,
+    BuildError,
+    Payload,
+    Target,
+    numbers,
+    oldest_sqlite,
+    run,
+)
 
 LIBRARY = "usr/lib/localpuppet"
 # What a node has in any case, for compiled files: the C library, its loader, and C++.
 _PRESENT = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+))\.so.*")
 _COMPILED = re.compile(r"\.so(\.[0-9]+)*$")
 _MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
+# The version in a static SQLite, as it stands among its texts.
+_SQLITE = re.compile(rb"\b(3\.\d{1,3}\.\d{1,2})\0")
 # What pip, uv and setuptools leave for themselves, and what names the building machine.
 _OF_INSTALLERS = ("RECORD", "direct_url.json", "INSTALLER", "REQUESTED", "uv_cache.json")
 # No interpreter finds tests and C sources of libraries useful on a node.
@@ -90,6 +101,8 @@ def check(root: Path, target: Target, traces: list[Path]) -> None:
     """Raise BuildError for what would not work on the target, with each reason."""
     payload = target.payload
     wrong = [*_missing(root, payload), *_unfit(root, target), *_traces(root, traces)]
+    if payload.own_sqlite:
+        wrong += _old_sqlite(site_of(root, payload))
     if wrong:
         raise BuildError("\n  ".join([f"{target.title}, {payload.architecture}:", *wrong]))
 
@@ -146,6 +159,14 @@ def _versions(elf: ELFFile) -> Iterator[str]:
         if isinstance(section, GNUVerNeedSection):
             for _, auxiliary in section.iter_versions():
                 yield from (entry.name for entry in auxiliary)
+
+
+def _old_sqlite(site: Path) -> Iterator[str]:
+    """Yield what is wrong with the SQLite in a package."""
+    data = b"".join(path.read_bytes() for path in site.glob("pysqlite3/_sqlite3*.so"))
+    found = [text.decode() for text in _SQLITE.findall(data)]
+    if max(map(numbers, found), default=()) < oldest_sqlite():
+        yield f"pysqlite3 has no SQLite that is new enough: {', '.join(found) or 'none'}"
 
 
 def _traces(root: Path, traces: list[Path]) -> Iterator[str]:

@@ -1,13 +1,17 @@
-"""A machine with a real systemd for each test."""
+"""A machine with a real systemd for each test, and packages of this clone."""
 
+import fcntl
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.rigs.node import REPOSITORY, completed
 from tests.rigs.systemd import Machine, acquaint
 
+DEBIANS = {"debian12": "deb12", "debian13": "deb13", "debian14": "deb14"}
 # A session on another Debian runs only the tests of that Debian.
 collect_ignore = ["test_other_debians.py"] if "LOCALPUPPET_DEBIAN" in os.environ else []
 
@@ -30,3 +34,29 @@ def machine(kept: Path) -> Iterator[Machine]:
         made.keep_cache(kept)
     finally:
         made.close()
+
+
+def build(directory: Path, *targets: str) -> None:
+    """Build packages that cost little to pack and to install; what is in them is the same."""
+    words = [word for name in targets for word in ("--target", name)]
+    words += ["--arch", platform.machine()]
+    cheap = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
+    script = REPOSITORY / "scripts/build"
+    completed(script, "packages", *words, str(directory), env=cheap, timeout=1800)
+
+
+@pytest.fixture(scope="session")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages for the systems of the tests: one process of a session builds them for all."""
+    if system := os.environ.get("LOCALPUPPET_DEBIAN"):
+        targets = [system]
+    else:
+        targets = [*(DEBIANS if request.config.getoption("--long") else ["debian12"]), "sles15"]
+    top = tmp_path_factory.getbasetemp()
+    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
+    with (top / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (top / "packages").exists():
+            build(top / "unfinished", *targets)
+            (top / "unfinished").rename(top / "packages")
+    return top / "packages"

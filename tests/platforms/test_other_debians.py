@@ -1,6 +1,7 @@
 """Tests of what differs on Debian 13 (Puppet 8, systemd 257) and Debian 14 (OpenVox 9).
 
-The suite runs a sample, and `scripts/slow` all. `scripts/test-on debian14` runs the whole suite.
+They are long, because each Debian is installed first. `scripts/test-on debian14` runs the whole
+suite there.
 """
 
 import os
@@ -8,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.rigs.long import with_sample
+from tests.rigs.long import LONG
 from tests.rigs.node import REPOSITORY
 
 DIFFERS = (
@@ -58,9 +59,10 @@ def failed(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
 
 
+@LONG
 @pytest.mark.slow(seconds=300)
 @pytest.mark.parametrize("system", SAMPLE)
-@pytest.mark.parametrize("how_many", with_sample(["sample", "all"], "sample"))
+@pytest.mark.parametrize("how_many", ["sample", "all"])
 def test_tests_of_what_differs_pass_on_another_debian(system: str, how_many: str) -> None:
     tests = SAMPLE[system] if how_many == "sample" else [*DIFFERS, "--long"]
     # pytest's variables describe this session, not the one on Debian 13.

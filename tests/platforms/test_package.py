@@ -1,7 +1,6 @@
 """localpuppet's Debian package under a real systemd: installed, and changed during a run."""
 
 import os
-import platform
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.main import SECTIONS
+from tests.platforms.conftest import DEBIANS
 from tests.rigs.long import with_sample
-from tests.rigs.node import REPOSITORY, completed
+from tests.rigs.node import completed
 from tests.rigs.systemd import (
     COMMAND,
     FORMS,
@@ -29,16 +29,11 @@ LIBRARY = "/usr/lib/localpuppet"
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def packages(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return two packages of this clone, by their path in a machine."""
     directory = tmp_path_factory.mktemp("packages")
-    system = os.environ.get("LOCALPUPPET_DEBIAN", "debian12")
-    target = ["--target", system, "--arch", platform.machine()]
-    # A package that costs little to build and to install; what is in it is the same.
-    cheap = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
-    words = ("packages", *target, str(directory))
-    completed(REPOSITORY / "scripts/build", *words, env=cheap, timeout=1200)
-    (first,) = directory.glob("localpuppet_*.deb")
+    suite = DEBIANS[os.environ.get("LOCALPUPPET_DEBIAN", "debian12")]
+    (first,) = made.glob(f"localpuppet_*+{suite}_*.deb")
     completed("dpkg-deb", "-R", first, directory / "newer")
     control = directory / "newer/DEBIAN/control"
     control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1.1", control.read_text()))
