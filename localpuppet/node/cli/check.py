@@ -61,7 +61,7 @@ def check_command(
     puppet = find_command(node.settings.puppet.command, program_environment()["PATH"])
     if puppet is None:
         warnings.append(
-            "cannot find OpenVox or Puppet (see puppet.command): classes and parameters not checked"
+            "no OpenVox or Puppet (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
         left_out = node.reader.check_now(release, document, where=loaded.name)
