@@ -1,5 +1,7 @@
 """Looks at the fleet, decides what to tell, and tells it, for as long as the dashboard runs.
 
+- SELECTs over the rows that all views of the dashboard show find what is wrong. `NodeRow` alone
+  decides what is late, failed or on hold; nothing is decided again here.
 - A lease elects one sender. Another process with the same settings decides the same, and sends
   nothing; when it takes over, it sends what it decided since shortly before. If the bus is
   unreachable, the last holder continues: it alone reports that.
@@ -8,22 +10,33 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableError
 from localpuppet.base.formats.prometheus import show_samples
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import Clock, Log
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.history.history_records import DAY, day_of
+from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, UNRESPONSIVE, WRONG_RELEASE
 from localpuppet.fleet.leases.lease import HeldLease, Leases
 from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.rollout.events import RolloutEnding
+from localpuppet.rollout.rollout_report import PAUSED
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.rollouts import RolloutRow
-from localpuppet.web.notify import conditions
+from localpuppet.web.dashboard.nodes import CONCERNS
+from localpuppet.web.dashboard.rollouts import RolloutRow, active_rollouts
+from localpuppet.web.dashboard.run_queries import drifting
 from localpuppet.web.notify.channels import Channel, ChannelError
 from localpuppet.web.notify.commit_status import (
     CommitStatus,
@@ -32,7 +45,7 @@ from localpuppet.web.notify.commit_status import (
     nodes_of_source,
     statuses_of,
 )
-from localpuppet.web.notify.incidents import KEPT, Condition, Incident, decide, freeze
+from localpuppet.web.notify.incidents import KEPT, Condition, Incident, IncidentKind, decide, freeze
 from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
 from localpuppet.web.notify.wording import IncidentText
@@ -41,6 +54,24 @@ LEASE, TTL = "notify", 30.0
 CHANNEL = "channel of notifications"
 # Seconds between two looks at drift, which takes days and costs more than all other looks.
 DRIFT_EVERY = 600.0
+MAX_TEXT = 300
+# Conditions of all kinds together: a compromised node can invent a failure cause for each run.
+MOST = 200
+# Runs within a week that correct a resource on one node before that is drift, the last within a
+# day: a resource that is no longer corrected is no incident.
+CORRECTIONS, WEEK = 3, 7
+# Seconds before the end of a certificate.
+EXPIRES_IN = 14 * DAY
+FAILED = RolloutEnding.FAILED
+_FAILED = """
+SELECT failure_cause, release, failure, place, json_group_array(node) FROM nodes
+WHERE failure_cause != '' GROUP BY failure_cause, release ORDER BY count(*) DESC, 1, 2 LIMIT ?
+"""
+_STATES = {
+    IncidentKind.LATE: (LATE, CONCERNS[LATE]),
+    IncidentKind.UNRESPONSIVE: (UNRESPONSIVE, f"state = '{UNRESPONSIVE}'"),
+    IncidentKind.NOT_TRUSTED: (NOT_TRUSTED, f"state = '{NOT_TRUSTED}'"),
+}
 _HELP = {
     "localpuppet_notify_look_timestamp_seconds": "When the fleet was last looked at.",
     "localpuppet_notify_sender": "Whether this process sends messages.",
@@ -48,6 +79,113 @@ _HELP = {
     "localpuppet_notify_channel_failing": "Whether the last attempt of a channel failed.",
     "localpuppet_notify_channel_waiting": "Messages that a channel has not taken.",
 }
+
+
+def _conditions_of_nodes(connection: Connection, *, now: float) -> list[Condition]:
+    """Return what is wrong with nodes; `now` is in seconds since 1970, UTC."""
+    found = [
+        _condition(
+            IncidentKind.FAILED,
+            f"{cause}:{release}",
+            release=release,
+            detail=f"{failure} ({place})" if place else failure,
+            nodes=_sorted(nodes),
+            page=f"/nodes?failure_cause={quote(cause)}",
+        )
+        for cause, release, failure, place, nodes in connection.execute(_FAILED, (MOST,))
+    ]
+    for kind, (word, condition) in _STATES.items():
+        (nodes,) = connection.execute(
+            f"SELECT json_group_array(node) FROM nodes WHERE {condition}",  # noqa: S608
+            {"now": now},
+        ).fetchone()
+        if names := _sorted(nodes):
+            page = f"/nodes?is={quote(word)}"
+            found.append(Condition(key=kind, kind=kind, nodes=names, page=page))
+    found += [
+        _condition(
+            IncidentKind.WRONG_RELEASE,
+            release,
+            release=release,
+            nodes=_sorted(nodes),
+            page=f"/nodes?is={quote(WRONG_RELEASE)}",
+        )
+        for release, nodes in connection.execute(
+            "SELECT release, json_group_array(node) FROM wrong GROUP BY release"
+        )
+    ]
+    return found
+
+
+def _conditions_of_drift(connection: Connection, *, now: float) -> list[Condition]:
+    """Return the resources that Puppet keeps correcting; it reads the runs of a week."""
+    by_resource: dict[str, set[str]] = {}
+    for row in drifting(connection, since=day_of(now) - WEEK):
+        if row.count >= CORRECTIONS and row.last > now - DAY:
+            by_resource.setdefault(row.resource, set()).add(row.node)
+    return [
+        _condition(
+            IncidentKind.DRIFT,
+            resource,
+            subject=shortened(resource, MAX_TEXT),
+            nodes=tuple(sorted(nodes)),
+            page="/drift",
+        )
+        for resource, nodes in by_resource.items()
+    ]
+
+
+def _conditions_of_rollouts(rows: Sequence[RolloutRow], *, now: float) -> Iterator[Condition]:
+    """Yield the rollouts that wait for a person, failed, or left nodes without their change."""
+    failed = [row for row in rows if row.state == FAILED and (row.finished_at or 0) > now - DAY]
+    halfway = [row for row in active_rollouts(rows, {}, now=now) if row.is_halfway]
+    waiting = [row for row in rows if row.state == PAUSED]
+    for row in {row.id: row for row in (*failed, *halfway, *waiting)}.values():
+        yield _condition(
+            IncidentKind.ROLLOUT,
+            f"{row.id}:{row.state}",
+            subject=f"{row.id} is {row.state}",
+            release=row.release,
+            detail=row.reason,
+            page=f"/rollouts/{row.id}",
+        )
+
+
+def _conditions_of_certificates(ends: Mapping[str, float], *, now: float) -> Iterator[Condition]:
+    """Yield the certificates that end soon; `ends` are their names with seconds since 1970."""
+    for name, end in ends.items():
+        if end < now + EXPIRES_IN:
+            detail = f"on {show_epoch(end)}"
+            yield _condition(IncidentKind.EXPIRY, f"{name}:{end}", subject=name, detail=detail)
+
+
+def _conditions_of_node_certificates(
+    ends: Mapping[str, float | None], *, now: float
+) -> Iterator[Condition]:
+    """Yield the nodes whose certificates end soon; `ends` are in seconds since 1970, by node."""
+    soon = {node: end for node, end in ends.items() if end is not None and end < now + EXPIRES_IN}
+    if soon:
+        yield _condition(
+            IncidentKind.EXPIRY,
+            "nodes",
+            detail=f"the first on {show_epoch(min(soon.values()))}",
+            nodes=tuple(sorted(soon)),
+            page="/nodes",
+        )
+
+
+def _by_key(conditions: Iterable[Condition]) -> dict[str, Condition]:
+    """Return conditions by key; of too many those of the most nodes."""
+    most = sorted(conditions, key=lambda one: (-one.kind.severity.place, -len(one.nodes), one.key))
+    return {one.key: one for one in most[:MOST]}
+
+
+def _condition(kind: IncidentKind, key: str, /, detail: str = "", **fields: Any) -> Condition:  # noqa: ANN401 - fields of the class
+    return Condition(key=f"{kind}:{key}", kind=kind, detail=shortened(detail, MAX_TEXT), **fields)
+
+
+def _sorted(names: str) -> tuple[str, ...]:
+    return tuple(sorted(loads_again(names.encode())))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,21 +213,28 @@ class FleetSight:
         if fleet.has_no_bus:
             return None
         unread = "" if fleet.unsaved or fleet.verified.is_set() else "not read yet"
-        return conditions.blindness(
-            fleet.away or unread, is_full=fleet.is_full, unsaved=fleet.unsaved
+        away = fleet.away or unread
+        if not (away or fleet.unsaved):
+            return None
+        subject = "the bus has no room" if fleet.is_full else "the bus is unreachable"
+        if not away:
+            subject = "the dashboard cannot store results"
+        detail = shortened(away or fleet.unsaved, MAX_TEXT)
+        return Condition(
+            key=IncidentKind.BUS, kind=IncidentKind.BUS, subject=subject, detail=detail
         )
 
     def conditions(self, now: float) -> dict[str, Condition]:
         """Return what is wrong, by key; it reads files."""
         if not 0 <= now - self._drift[0] < DRIFT_EVERY:
-            self._drift = now, self.memory.read(conditions.of_drift, now=now)
-        return conditions.by_key(
+            self._drift = now, self.memory.read(_conditions_of_drift, now=now)
+        return _by_key(
             [
-                *self.memory.read(conditions.of_nodes, now=now),
+                *self.memory.read(_conditions_of_nodes, now=now),
                 *self._drift[1],
-                *conditions.of_rollouts(self.rollouts(), now=now),
-                *conditions.of_certificates(self.certificates(), now=now),
-                *conditions.of_node_certificates({**self.fleet.certificate_ends}, now=now),
+                *_conditions_of_rollouts(self.rollouts(), now=now),
+                *_conditions_of_certificates(self.certificates(), now=now),
+                *_conditions_of_node_certificates({**self.fleet.certificate_ends}, now=now),
             ]
         )
 
