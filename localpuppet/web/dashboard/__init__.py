@@ -8,6 +8,5 @@ acts: `run_row`, `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, 
 decides: `actions`, `rollout_actions`.
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `activity`, `audit_table`, `differences`,
-  `finding`, `list_query`, `listing`, `rollout_action_views`,
-  `search_sources`, `template_renderer`, `topology`.
+  `finding`, `list_query`, `listing`, `rollout_action_views`, `template_renderer`, `topology`.
 """

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.names import ClassName, RunId
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard import search_sources
+from localpuppet.web.dashboard import finding
 from localpuppet.web.dashboard.finding import (
     MOST_OF_KIND,
     MOST_SUGGESTED,
@@ -335,8 +335,8 @@ def test_words_of_runs_holds_errors_and_facts_are_found(
 
 
 def test_a_search_that_takes_too_long_says_so(past: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_sources, "SECONDS", -1.0)
-    monkeypatch.setattr(search_sources, "_STEPS", 1)
+    monkeypatch.setattr(finding, "SECONDS", -1.0)
+    monkeypatch.setattr(finding, "_STEPS", 1)
     with past.visitor() as client:
         assert "The search stopped" in text(client, "/find?text=haproxy")
         monkeypatch.undo()
