@@ -51,7 +51,6 @@ def is_signed_webhook(
 
     Args:
         headers: The headers by name in lower case.
-        now: Seconds since 1970.
     """
     identifier, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     is_recent = re.fullmatch("[0-9]{1,12}", sent) and abs(now - int(sent)) <= TOLERANCE

@@ -119,11 +119,7 @@ class Cgroup:
 
 
 def _own_group(controller: str = "") -> Path | None:
-    """Return the directory of localpuppet's own cgroup.
-
-    Args:
-        controller: One of version 1; empty for version 2.
-    """
+    """Return localpuppet's own cgroup directory; `controller` is one of version 1, or empty."""
     try:
         own = Path("/proc/self/cgroup").read_text("utf-8")
         mounts = Path("/proc/self/mountinfo").read_text("utf-8")

@@ -302,12 +302,7 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
 
 
 def limited(argv: Sequence[str], *, limits: Mapping[str, int], path: str) -> list[str]:
-    """Return a command that runs `argv`, and what it starts, with limits.
-
-    Args:
-        argv: Absolute program and arguments.
-        limits: Resource name, as in prlimit(1) → limit; -1 for none.
-    """
+    """Return a command that runs `argv` with limits: names as in prlimit(1), and -1 for none."""
     (prlimit,) = find_programs("prlimit", path=path, package="util-linux")
     return [prlimit, *(f"--{name}={limit}" for name, limit in limits.items()), "--", *argv]
 

@@ -403,7 +403,6 @@ class IdTable:
         """Delete expired ids, except the newest.
 
         Args:
-            now: Seconds since 1970.
             more: Number of ids about to be added: they count among the newest.
         """
         self._forget(connection, now, self.total(connection) + more - self._always)
