@@ -78,10 +78,7 @@ Store = Callable[[], Awaitable[KeyValue]]
 
 
 async def serve_both(fleet: FleetApp, log: ServiceLog, *, now: bool) -> None:
-    """Serve both sides of the agent until a signal ends it.
-
-    Args:
-        now: Whether a signal also ends the current run.
+    """Serve both sides of the agent until a signal ends it; with `now`, that ends a run, too.
 
     Raises:
         BusyError: Another agent is running.

@@ -224,11 +224,7 @@ def _recorded(path: Path) -> CanonicalCatalog:
 
 
 async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float) -> NodeCatalog:
-    """Return the catalog of a node.
-
-    Args:
-        patience: Seconds to wait for each reply.
-    """
+    """Return the catalog of a node, which may take `patience` seconds for each reply."""
     reply = await request_chunks(
         client, node, "catalog", most=MAX_PACKED_CATALOG, patience=patience
     )

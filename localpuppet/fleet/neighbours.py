@@ -179,11 +179,7 @@ class ReinstalledNode:
         return AppliedElsewhere(release=release, tagged_at=report["tagged_at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
-        """Return the release in this node's entry, from the agent's view.
-
-        Args:
-            patience: Seconds to wait until the agent has read the bus.
-        """
+        """Return the release in this node's entry, once the agent has read the bus."""
         deadline = time.monotonic() + patience
         view = self._fleet.view()
         try:

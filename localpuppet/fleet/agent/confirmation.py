@@ -297,11 +297,7 @@ class ConfirmationState(Value):
 
 
 def decide(sight: ConfirmationState, *, within: float) -> ConfirmationDecision:
-    """Return the verdict on a release that is not confirmed.
-
-    Args:
-        within: Seconds within which the confirmation must come.
-    """
+    """Return the verdict on a release that is not confirmed within `within` seconds."""
     late = sight.waited >= within
     if sight.reach is BusContact.READ_BACK:
         if not sight.by_rollout or (late and not sight.held):

@@ -58,11 +58,7 @@ class RequestService:
     async def ask(
         self, question: Callable[[InventoryReader], T], *, run: RunId | None
     ) -> InventoryAnswer[T] | UnansweredQuery:
-        """Return the answer to a query, or `UnansweredQuery`.
-
-        Args:
-            run: The run that asks; `None` if the answer must be as new as possible.
-        """
+        """Return the answer to a query of a run; without a run, it must be as new as possible."""
         async with self._lend(run) as reader:
             # In another thread: a query over ten thousand nodes must not block the agent.
             return await asyncio.to_thread(
@@ -102,9 +98,7 @@ class FirstListing:
 def is_shared(current: float | None, *, begun: float, now: float) -> bool:
     """Return whether a query of a run may use an existing listing of the bus.
 
-    Args:
-        current: When the listing began, in seconds since 1970 UTC; `None` without a listing.
-        now: The current time; a clock that was set back does not make a listing new.
+    `current` is when the listing began. A clock that was set back does not make a listing new.
     """
     return current is not None and begun <= current <= now <= current + SHARED
 

@@ -179,11 +179,7 @@ async def open_etcd(
 
 
 def weakness(version: str | None) -> str | None:
-    """Return a warning about a version of etcd; `None` for a safe version.
-
-    Args:
-        version: The version that the server reports; `None` if it reports none to this user.
-    """
+    """Return a warning about a version of etcd; `None` for a safe or an unknown version."""
     fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     if version is None:
         return (

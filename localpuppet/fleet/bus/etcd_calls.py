@@ -124,11 +124,7 @@ class EtcdConnection:
         return self._endpoints[0].url
 
     async def call(self, method: str, request: bytes, *, idempotent: bool) -> bytes:
-        """Send a request; return the answer.
-
-        Args:
-            idempotent: Whether the call may be repeated.
-        """
+        """Send a request; return the answer. Only an idempotent call may be repeated."""
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
         # One attempt more than endpoints: a cluster that changes its leader answers at once.
@@ -462,11 +458,9 @@ class EtcdWatch:
         await self._queue.put(problem)
 
     async def _read_stream(self, *, first: bool) -> bool:
-        """Queue the messages of a stream until its end.
+        """Queue the messages of a stream until its end; return whether the first one was denied.
 
-        Returns:
-            Whether the first stream was denied for its token: it has expired, or users were
-                changed, since the last call.
+        Its token has then expired, or users were changed, since the last call.
         """
         channel, metadata = await self._connection.ready()
         self._channel = channel

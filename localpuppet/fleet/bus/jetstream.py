@@ -244,14 +244,9 @@ class NatsStream:
     async def publish(
         self, key: str, value: bytes, *, ttl: float | None = None, expected: int | None = None
     ) -> int | None:
-        """Write a message; return its sequence.
+        """Write a message for `ttl` seconds; return its sequence.
 
-        Args:
-            ttl: Seconds until it expires.
-            expected: The sequence of the key's last message, 0 for none; `None` for any.
-
-        Returns:
-            The sequence; `None` if the last message was another one.
+        If the sequence of the key's last message is not `expected` (0 for none), it returns `None`.
         """
         return await self._publish(key, packed(value, ttl=ttl), ttl, expected)
 
@@ -313,13 +308,10 @@ class NatsStream:
     async def read(
         self, keys: str, *, largest: int, after: int | None = None
     ) -> AsyncGenerator[NatsMessage, None]:
-        """Yield the last messages below a prefix of keys, in the order of their sequences.
+        """Yield the last messages below a prefix of keys after a sequence, in order.
 
-        If the server stalls, reading restarts from the first message: never a shorter list.
-
-        Args:
-            largest: Maximum bytes of a value; larger ones are skipped.
-            after: Only messages after this sequence.
+        Larger values than `largest` bytes are skipped. If the server stalls, reading restarts from
+        the first message: never a shorter list.
         """
         subject = subjects_below(self._place.kept, keys)
         policy = jetstream_messages.deliver_policy(after)

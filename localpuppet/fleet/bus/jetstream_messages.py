@@ -74,26 +74,19 @@ class ServerClock:
 
 
 def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
-    """Return the body of a message: a line with its ttl, and its value.
+    """Return the body of a message or of a removal's marker: its ttl to the ms, and its value.
 
     The ttl is not in headers: a server republishes a message without headers for two thirds of the
     work.
-
-    Args:
-        ttl: Seconds until it expires, down to the millisecond; `None` for never.
-        removed: Whether it is the marker of a removal.
     """
     head = b"" if ttl is None else b"%.3f" % ttl
     return (b"-" if removed else b"") + head + b"\n" + value
 
 
 def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> NatsMessage:
-    """Return the message in a body; an invalid body counts as expired.
+    """Return the message in a body that was stored at a time; an invalid body counts as expired.
 
     Any client that may write a key can write any body, so a reader must not fail.
-
-    Args:
-        stored: When the server stored it, in seconds since 1970.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -152,22 +145,13 @@ class JetStream:
     async def call(
         self, method: str, body: Mapping[str, Any], *, accept: tuple[int, ...] = ()
     ) -> dict[str, Any] | None:
-        """Send a request; return the answer, `None` for an expected error.
-
-        Args:
-            method: The subject after the API's prefix (`STREAM.INFO.NAME`).
-            body: The request; no payload if it is empty.
-        """
+        """Send a request, `STREAM.INFO.NAME`; return the answer, `None` for an expected error."""
         payload = json.dumps(body).encode() if body else b""
         subject = f"{self._connection.api}.{method}"
         return self.result(await self._connection.request(subject, payload), accept)
 
     async def fetched(self, stream: str, consumer: str, *, size: int) -> AsyncGenerator[Msg, None]:
-        """Yield the messages of a consumer, requested in batches.
-
-        Args:
-            size: Maximum messages of a batch: `BATCH`, or `CAREFUL` after a flood.
-        """
+        """Yield the messages of a consumer, in batches of `BATCH`, or `CAREFUL` after a flood."""
         body: dict[str, object] = {"batch": size, "no_wait": True}
         # 2.9 skips a message beyond max_bytes: there, the client counts the bytes itself.
         if server_version(self._connection.version) >= (2, 10):

@@ -237,9 +237,8 @@ _OWN = "$JS.API"
 def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -> str:
     """Return the block `accounts` of a server's configuration.
 
-    Args:
-        admins: The names with all rights on the streams, which create them.
-        stream: The name of the stream; the inventory's stream has it as a prefix.
+    Admins have all rights on the streams, which they create. The inventory's stream has the prefix
+    `stream`.
     """
     exports: list[str] = []
     imports: list[str] = []

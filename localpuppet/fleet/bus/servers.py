@@ -60,9 +60,7 @@ class Endpoint(Value):
     def parse(cls, url: str, *, engine: str) -> "Endpoint":
         """Return the endpoint of `https://HOST[:PORT]` (etcd) or `tls://HOST[:PORT]` (NATS).
 
-        Args:
-            url: The URL; `http://` and `nats://` mean no TLS.
-            engine: `etcd` or `nats`.
+        `http://` and `nats://` mean no TLS.
         """
         secure, plain, port = _SCHEMES[engine]
         where = one_line(url_without_secrets(url)).partition("?")[0]

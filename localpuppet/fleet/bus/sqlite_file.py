@@ -327,14 +327,9 @@ class SqliteFile:
     def write(
         self, key: str, value: bytes, *, ttl: float | None, expected: int | None
     ) -> int | None:
-        """Write a value; return its revision.
+        """Write a value for `ttl` seconds; return its revision.
 
-        Args:
-            ttl: Seconds until it expires.
-            expected: The revision that the key must have now, 0 for none; `None` for any.
-
-        Returns:
-            The revision; `None` if the key had another one than expected.
+        If the key does not have the revision `expected` (0 for none) now, it returns `None`.
         """
         with self._problems(), self._transaction("IMMEDIATE"):
             self._prune()

@@ -300,15 +300,9 @@ class CheckedStore(ABC):
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        """Write a value; return its revision.
+        """Write a value for `ttl` seconds; return its revision.
 
-        Args:
-            ttl: Seconds until it expires; `None` for never.
-            expected: The revision that the key must have now, 0 if it must not exist; `None` for
-                any.
-
-        Returns:
-            The revision; `None` if the key has another revision than expected.
+        If the key does not have the revision `expected` (0 for none) now, it returns `None`.
         """
 
     @abstractmethod

@@ -183,11 +183,8 @@ def pinned(
 ) -> tuple[bool, str]:
     """Pin the key in a file, or of standard input; return whether it is new, and its fingerprint.
 
-    Args:
-        wanted: The fingerprint that the key must have, if any.
-
     Raises:
-        IntegrityError: It has another one, or another key is pinned.
+        IntegrityError: It has another fingerprint than `wanted`, or another key is pinned.
     """
     if file == "-":
         data, where = sys.stdin.buffer.read(MAX_KEY_FILE), "standard input"

@@ -252,11 +252,7 @@ def nodes_command(
 async def _gathered(
     fleet: FleetApp, expression: str | None, *, needs: bool
 ) -> tuple[dict[str, dict[str, Any]], InventoryListing]:
-    """Return the published states by node, and the inventory.
-
-    Args:
-        needs: Whether the list needs the inventory even without a query.
-    """
+    """Return the published states by node, and the inventory, if the query or the list needs it."""
     async with fleet.connected() as kv:
         published = await fleet.online(kv)
         full = await kv.fullness()

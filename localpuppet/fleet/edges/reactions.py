@@ -133,10 +133,9 @@ class NodeRuns(Protocol):
     """The runs of this node."""
 
     def after(self, run: str | None) -> tuple[Sequence[FinishedRun], bool]:
-        """Return the complete runs that ended after one, oldest first, and whether one is running.
+        """Return the complete runs after one, oldest first, and whether one is running.
 
-        Args:
-            run: The last known run; `None` means: return the last good run and all after it.
+        For `None`, these are the last good run and all after it.
         """
 
 
@@ -388,7 +387,6 @@ def decide(
 
     Args:
         seen: The answers that are not dealt with.
-        now: Seconds since 1970, UTC.
         waits: Whether a reaction waits for its run to start.
     """
     dealt: dict[tuple[str, str], WatchedQuery] = {}

@@ -103,11 +103,7 @@ class CollectPolicy(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "CollectPolicy":
-        """Return the policy in a file's bytes.
-
-        Args:
-            data: UTF-8 text.
-        """
+        """Return the policy in the UTF-8 text of a file."""
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
     def names(self, kind: str) -> bool:

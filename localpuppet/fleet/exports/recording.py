@@ -234,9 +234,6 @@ def offer_exports(
 ) -> tuple[ExportsSummary, tuple[ExportedResource, ...]]:
     """Store a good run's exports, for publishing; return the summary for its entry, and them.
 
-    Args:
-        now: Seconds since 1970, UTC.
-
     Raises:
         InvalidInputError: The exports are too many or too large.
     """

@@ -388,11 +388,7 @@ def aged(
     *,
     now: float,
 ) -> list[ExportedResource]:
-    """Return resources with the time at which the node first exported each.
-
-    Args:
-        now: Seconds since 1970, UTC.
-    """
+    """Return resources with the time at which the node first exported each."""
     known: Mapping[str, float] = {earlier.ref: earlier.since for earlier in before}
     return [replace(resource, since=known.get(resource.ref, now)) for resource in resources]
 

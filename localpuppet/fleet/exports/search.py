@@ -111,11 +111,7 @@ class Search(Value):
 
 
 def show(raw: Json) -> str:
-    """Return a condition in Puppet's syntax: `tag == "web" and owner != "root"`.
-
-    Args:
-        raw: A condition that `Search.parse` accepted.
-    """
+    """Return a condition that `Search.parse` accepted, in Puppet's syntax: `tag == "web"`."""
     if not isinstance(raw, list):
         return ""
     left, operator, right = raw
@@ -246,11 +242,7 @@ class CollectorResult(Value):
 def choose(
     offers: Iterable[Offer], kind: str, search: Search, *, me: str, policy: CollectPolicy
 ) -> CollectorResult:
-    """Return the resources that a collector of this node takes and leaves out.
-
-    Args:
-        offers: Resources of the type; some may not match the search.
-    """
+    """Return which offers of its type a collector of this node takes, and which it leaves out."""
     taken: list[TakenResource] = []
     left_out: list[RejectedResource] = []
     more_left_out = 0

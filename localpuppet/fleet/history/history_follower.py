@@ -79,11 +79,7 @@ class HistoryBacklog:
         return True
 
     def newest(self, today: int, most: int) -> Sequence[str]:
-        """Return some keys, those of the newest days first.
-
-        Args:
-            today: The number of the day since 1970, UTC.
-        """
+        """Return some keys, those of the newest days first; `today` counts days since 1970."""
         by_age = ((today - age) % SLOTS for age in range(SLOTS))
         return [*islice(chain.from_iterable(self._slots[slot] for slot in by_age), most)]
 
@@ -286,11 +282,7 @@ class HistoryFollower:
 def read_entry(
     entry: KeyValueEntry, verifier: Verifier, *, now: float
 ) -> tuple[HistoryKind, HistoryDay[Any]]:
-    """Return the verified day in a value of the bus.
-
-    Args:
-        now: Seconds since 1970, UTC.
-    """
+    """Return the verified day in a value of the bus."""
     name, _, rest = entry.key.removeprefix(HISTORY).partition("/")
     node = NodeName.parse(name)
     try:
@@ -324,9 +316,6 @@ async def read_runs(
 
     A day that is rejected ends the list: a reinstalled node has another key than in the days
     before, and an upgraded one another form. Then the second value is the reason, else it is empty.
-
-    Args:
-        now: Seconds since 1970, UTC.
 
     Raises:
         IntegrityError: The signature of the last written day is not trusted.

@@ -97,11 +97,7 @@ def last_end(records: Records, interval: float | None) -> RunEnd | None:
 def summarise_run(
     run: RunDirectory, status: Status, end: RunEnd, *, commit: str | None
 ) -> RunSummary:
-    """Return the summary of a finished run.
-
-    Args:
-        commit: The commit of its release; `None` if unknown.
-    """
+    """Return the summary of a finished run; `commit` is that of its release."""
     request: Mapping[str, Any] = {}
     with suppress(FileNotFoundError, StateError):
         request = run.read_request()

@@ -93,11 +93,7 @@ class ClaimPolicy:
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
-        """Parse a policy file.
-
-        Args:
-            data: UTF-8 text.
-        """
+        """Parse a policy file."""
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
     def refusal(self, entry: InventoryEntry) -> str | None:
@@ -120,11 +116,7 @@ class ClaimPolicy:
 
 
 def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> str | None:
-    """Return why an entry is rejected, in one line; `None` if it is accepted.
-
-    Args:
-        policy: The policy; `None` without a file, which allows all roles and addresses.
-    """
+    """Return why an entry is rejected, in one line; without a policy, all claims are accepted."""
     if entry.node != signer:
         return f"signed by {signer}, claims to be {entry.node}"
     other = next(_other_names(entry), None)

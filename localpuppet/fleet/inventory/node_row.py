@@ -122,7 +122,6 @@ class NodeRow:
 
         Args:
             status: The result of `inventory.presence.believe`.
-            now: Seconds since 1970, UTC.
         """
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
@@ -280,7 +279,6 @@ def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) ->
     Args:
         order: The order; `severity` is that of `NodeRow.severity`.
         down: Whether it is descending.
-        now: Seconds since 1970, UTC.
     """
     key = (lambda row: row.severity(now)) if order == "severity" else NODE_ORDERS[order]
     return sorted(sorted(rows, key=lambda row: row.node), key=key, reverse=down)

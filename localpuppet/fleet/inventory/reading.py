@@ -110,15 +110,10 @@ class UnlistedNodes:
 def unlisted_nodes(
     online: Mapping[str, Mapping[str, Json]], listed: Collection[str], *, born: float, now: float
 ) -> UnlistedNodes:
-    """Return the online nodes that a view lacks.
+    """Return the online nodes that a view lacks; a bus `born` at 0 has an unknown age.
 
     A bus that is younger than one of its agents is new, or has lost its data. After some time that
     is no reason any more: a node could keep others from asking for ever.
-
-    Args:
-        online: Node → what it published about itself; see `presence.believe`.
-        born: When the bus began, in seconds since 1970; 0 if unknown.
-        now: Seconds since 1970, UTC.
     """
     states = {node: state for node, state in online.items() if state.get("started_at")}
     names = tuple(sorted(states.keys() - set(listed)))
@@ -163,7 +158,6 @@ def ask(
     """Return the answer to a query, or `UnansweredQuery`.
 
     Args:
-        now: Seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
     """
     try:
@@ -197,7 +191,6 @@ def must_ask(
     """Return the answer to a query or raise an error; see `ask`.
 
     Args:
-        now: Seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
         hint: The cure in the message of the error.
     """

@@ -233,11 +233,7 @@ class Request(Message):
 
 
 def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
-    """Return why a request is not from its signer or not for this node; empty if it is both.
-
-    Args:
-        request: The request in the verified bytes.
-    """
+    """Return why a request is not from its signer or not for this node; empty if it is both."""
     if request.caller != signer:
         return f"iss {request.caller.caller} is not the signer, {signer.caller}"
     if request.node != me:
@@ -263,10 +259,6 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
 
     The caller checks for repetition afterwards: only accepted requests may use space in that
     record.
-
-    Args:
-        now: The node's clock, seconds since 1970.
-        policy: The node's policy; `None` without one.
     """
     problem = lifetime_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:
@@ -329,12 +321,7 @@ class NodeReply(Message):
 
 
 def reply_refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject, now: int) -> str:
-    """Return why a reply does not answer a request; empty if it does.
-
-    Args:
-        reply: The reply in the verified bytes.
-        now: The caller's clock, seconds since 1970.
-    """
+    """Return why a verified reply does not answer a request; empty if it does."""
     if reply.node != signer:
         return f"iss {reply.node.caller} is not the signer, {signer.caller}"
     if reply.node != request.receiver:

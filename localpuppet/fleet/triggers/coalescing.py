@@ -248,7 +248,6 @@ class Coalescer:
         last.
 
         Args:
-            now: Seconds since 1970, UTC.
             held: Why this node is on hold; `None` if it is not.
         """
         if held is not None:
@@ -348,11 +347,7 @@ class Steps:
         self._waiting.pop(identifier, None)
 
     def look(self, held: HoldStatus | None, *, now: float) -> StepAction:
-        """Return the next actions; call it while no run is active.
-
-        Args:
-            now: Seconds since 1970, UTC.
-        """
+        """Return the next actions; call it while no run is active."""
         owners = frozenset() if held is None else held.rollouts
         late = [cause for cause in self._waiting.values() if cause.sender not in owners]
         due = None

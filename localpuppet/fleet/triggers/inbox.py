@@ -105,11 +105,7 @@ def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quot
 
 
 def speaks(connection: sqlite3.Connection, owner: str) -> tuple[RolloutCaller, int] | None:
-    """Return the last controller of a rollout, and since when; `None` without one.
-
-    Returns:
-        The controller, and the second (since 1970) in which this node first received its epoch.
-    """
+    """Return the last controller of a rollout, and when this node first received its epoch."""
     row = connection.execute(
         "SELECT epoch, reason, updated_at FROM steps WHERE owner = ? AND step = 0", (owner,)
     ).fetchone()
@@ -193,7 +189,6 @@ def end(
 
     Args:
         reasons: Id of a cause → why it did not succeed.
-        now: Seconds since 1970.
     """
     cause = f"{outcome.sender}/{outcome.uuid}"
     connection.execute(

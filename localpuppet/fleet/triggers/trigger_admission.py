@@ -98,7 +98,6 @@ class Admission(Value):
 
         Args:
             payload: Exactly the signed bytes.
-            now: Seconds since 1970, UTC.
             signer: Returns the name with a valid signature of the payload. Called only for a
                 well-formed trigger: a flood of malformed messages costs no cryptography.
         """

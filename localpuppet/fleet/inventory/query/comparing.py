@@ -93,11 +93,7 @@ MAX_PARTS = 32
 
 
 def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
-    """Return the result of a comparison; `None` if the values are not comparable.
-
-    Args:
-        operator: `EQUAL`, or one of the four of order.
-    """
+    """Return the result of `EQUAL` or an operator of order; `None` if values are not comparable."""
     if isinstance(wanted, Loose):
         return _loosely(actual, operator, wanted.text)
     if isinstance(wanted, VersionValue):
@@ -250,11 +246,7 @@ def _step(step: Step) -> Callable[[Any], bool]:
 def leaves(
     value: Json, steps: list[Callable[[Any], bool]] | None = None
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield the scalars in a value with their paths; not recursive.
-
-    Args:
-        steps: Match each step of a path; `None` for all paths.
-    """
+    """Yield the scalars in a value with their paths, if its steps match; not recursive."""
     waiting: list[tuple[tuple[str | int, ...], Json]] = [((), value)]
     while waiting:
         place, inner = waiting.pop()
@@ -279,9 +271,7 @@ def key(value: Json) -> str:
 def instant(value: Json) -> int | None:
     """Return a time in microseconds since 1970, UTC; `None` if the value is not a time.
 
-    Args:
-        value: ISO 8601, also without a zone (UTC), without a time or with a year and month only; or
-            milliseconds since 1970.
+    It is milliseconds since 1970, or ISO 8601, also without a zone (UTC), time or day.
     """
     if is_plain_number(value):
         return int(value * 1000) if abs(value) <= MAX_TIME else None

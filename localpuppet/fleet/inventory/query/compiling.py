@@ -209,11 +209,7 @@ class Compiler:
     sets: dict[int, tuple[Select, str]] = field(default_factory=dict)
 
     def rows(self, select: Select, shown: Sequence[str], *, whole: bool = False) -> str:
-        """Return a statement for the rows of a query.
-
-        Args:
-            whole: Whether all rows are needed, in any order.
-        """
+        """Return a statement for the rows of a query; `whole` if all are needed, in any order."""
         orders = [] if whole else self._orders(select)
         relation, page = self.around.relation(select), ""
         if (select.limit is not None or select.offset) and not whole:

@@ -114,12 +114,7 @@ _PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*[\[{]
 
 
 def parse_nodes(query: Json) -> Condition:
-    """Parse a query for nodes into a condition on rows of `inventory`.
-
-    Args:
-        query: The query as text or as PuppetDB's array form; empty text or `false` selects all
-            nodes.
-    """
+    """Parse a query for nodes, or PuppetDB's array form; empty text or `false` selects all."""
     if _is_none(query):
         return ALL
     if isinstance(query, list):

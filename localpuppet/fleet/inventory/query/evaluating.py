@@ -275,8 +275,7 @@ class _Statement:
     ) -> Iterator[tuple[str, ...]]:
         """Return the rows of a query as JSON texts; those in memory are at most `kept`.
 
-        Args:
-            shape: The form of a row, which SQLite then writes as one text: in half the time.
+        SQLite writes a row of a given shape as one text: in half the time.
         """
         shown = [self._compiler.result(select, column) for column in columns]
         if shape:

@@ -34,11 +34,7 @@ _MATCH = re.compile(r'\.match\("(.*?)(?<!\\)"\)(?=\.|\Z)')
 
 
 def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
-    """Parse a field of an entity.
-
-    Args:
-        several: Whether the field may select several values, with `match()`.
-    """
+    """Parse a field of an entity; `match()` may select several values only with `several`."""
     column, dot, _ = text.partition(".")
     check_column(entity, column)
     if not dot:
