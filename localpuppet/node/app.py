@@ -438,9 +438,6 @@ class NodeApp:
         """Return the environment for what reads code with Puppet's library outside of a run.
 
         Ruby starts as in a run, from the compiled Ruby of earlier runs, and writes nothing.
-
-        Args:
-            base: Other variables than those of this process; `None` for these.
         """
         from localpuppet.node.puppet.command_line import (
             PLACEHOLDERS,

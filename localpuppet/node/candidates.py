@@ -120,11 +120,7 @@ class NodeCatalogs(Value):
     def compile(
         self, release: Release, document: NodeDocument, facts: FactOverrides | None = None
     ) -> CanonicalCatalog:
-        """Return the catalog of a node.
-
-        Args:
-            facts: Facts of another machine; `None` for this node's.
-        """
+        """Return the catalog of a node, with its own facts or those of another machine."""
         name = (facts and facts.name) or NodeName(self.puppet.installed().settings["certname"])
         values = facts.values if facts else self._facts(name, release, document)
         request = CompileRequest(

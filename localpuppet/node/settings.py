@@ -252,11 +252,7 @@ def state_directory(root: Path) -> Path:
 
 
 def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
-    """Return the directory for checking and locking releases: state directory or user's cache.
-
-    Args:
-        environment: Names the user's cache, used if the state directory is not writable.
-    """
+    """Return where releases are checked and locked: the state directory, or the user's cache."""
     place = state
     while not os.access(place, os.F_OK):
         place = place.parent
@@ -275,11 +271,7 @@ def users_state(environment: Mapping[str, str]) -> Path:
 
 
 def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
-    """Return the settings of the root.
-
-    Args:
-        raw: The contents of `localpuppet.yaml`, shape-checked.
-    """
+    """Return the settings of the root from the shape-checked contents of `localpuppet.yaml`."""
     file = root / FILE
     full = with_defaults(raw, load("settings"))
     state = root / str(full.get("state", state_directory(root)))

@@ -225,11 +225,7 @@ def _cut(cell: str, room: int) -> str:
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = None) -> str:
-    """Return a table row with these column widths; cells may be styled.
-
-    Args:
-        end: The maximum width, see `table`.
-    """
+    """Return a table row with these column widths; cells may be styled. `end` is as in `table`."""
     *others, last = cells
     room = LONGEST if end is None else end - sum(width + 2 for width in widths[:-1])
     if LEAST_ROOM <= room < len(last):

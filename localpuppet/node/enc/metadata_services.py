@@ -214,11 +214,7 @@ class MetadataClient:
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
     ) -> bytes | None:
-        """Return the body at `path`; `None` if the service lacks the document.
-
-        Args:
-            limit: The most bytes that are read.
-        """
+        """Return the body at `path`; `None` if the service lacks the document."""
         where = f"http://{self._server.address}{path}"
         url = f"http://{self._server.address}:{self._port}{path}"
         request = http.HttpRequest(url=url, method=method, headers=headers or {})

@@ -52,11 +52,7 @@ _TREES = 30
 
 
 def evict(connection: sqlite3.Connection, *, limit: int) -> None:
-    """Remove the oldest entries if the file exceeds its limit, within a transaction.
-
-    Args:
-        limit: Bytes that it may use.
-    """
+    """Remove the oldest entries if the file exceeds its limit in bytes, within a transaction."""
     if _used(connection) <= limit:
         return
     connection.execute("DELETE FROM trees WHERE day < ?", (today() - _TREES,))

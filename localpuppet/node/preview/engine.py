@@ -86,11 +86,7 @@ class CompilerProcess:
         env: Mapping[str, str],
         setup: Mapping[str, Any],
     ) -> "CompilerProcess":
-        """Start the process, and wait until it has loaded Puppet.
-
-        Args:
-            setup: What `main.rb` reads first.
-        """
+        """Start the process, and wait until it has read its setup and loaded Puppet."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with ExitStack() as stack:

@@ -302,11 +302,7 @@ class ReleaseIndex:
 
     @classmethod
     def of(cls, roots: Sequence[IndexRoot], known: TreeStates) -> "ReleaseIndex":
-        """Return the index of a release on this machine.
-
-        Args:
-            known: Remembers the states of trees that never change.
-        """
+        """Return the index of a release on this machine, with the known states of fixed trees."""
         states: dict[str, str] = {".": DIRECTORY}
         paths = {root.prefix: root.path for root in roots}
         for root in roots:
@@ -398,10 +394,9 @@ def _parents(name: str) -> Iterator[str]:
 
 
 def tree_states(top: Path, *, leaving: str = "", shown: Path | None = None) -> dict[str, str]:
-    """Return the states of everything in a directory, or of a file, by the name relative to it.
+    """Return the states of everything in a directory, or of a file, by relative name.
 
-    Args:
-        leaving: The state of a link that leads out; empty to refuse it.
+    `leaving` is the state of a link that leads out; empty to refuse it.
     """
     with input_errors(top):
         if not top.is_dir():

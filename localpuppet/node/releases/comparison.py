@@ -83,12 +83,7 @@ class CatalogChanges(JsonRecord):
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> NameDifference:
-    """Compare things that are text.
-
-    Args:
-        before: Name → text in the first collection.
-        after: Name → text in the second collection.
-    """
+    """Compare texts by name in two collections."""
     return NameDifference(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),

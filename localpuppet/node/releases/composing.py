@@ -221,11 +221,7 @@ class Compositions:
         self._store = store
 
     def links(self, staged: StagedRelease) -> dict[str, str]:
-        """Return the links in a composed release: name → target.
-
-        Raises:
-            InvalidInputError: Two entries have the same name.
-        """
+        """Return the links in a composed release, name → target; two of one name are refused."""
         own = self._store.path(staged.pin.tree_sha256)
         links = {
             name: f"{'../' * (name.count('/') + 2)}objects/{own.name}/{name}"
@@ -369,11 +365,7 @@ class ModuleLinks:
         self._directory = state / "links"
 
     def path(self, trees: Mapping[str, str]) -> Path:
-        """Return the path of the link directory, which may not exist.
-
-        Args:
-            trees: By name: a digest, or an absolute path.
-        """
+        """Return the path, which may not exist, of links to trees: digests or absolute paths."""
         return self._directory / composition(_targets(trees))[:16]  # `has` compares the targets
 
     def places(self, directory: Path, links: Mapping[str, str]) -> tuple[Path, Path]:

@@ -112,11 +112,7 @@ class Fetcher:
         self._rules: dict[ReleaseSource, str] = {}  # before the first check by them
 
     def judge(self, wanted: WantedTag, *, refresh: bool) -> TagObject:
-        """Return a tag that passed every check that needs no tree.
-
-        Args:
-            refresh: Ask the repository even if the tag was fetched before.
-        """
+        """Return a tag that passed every check without its tree; `refresh` asks its repository."""
         self._repository.fetch([(wanted.url, wanted.tag)], refresh=refresh)
         tag_object = self._repository.tag(wanted.url, wanted.tag)
         self._check(wanted, tag_object)

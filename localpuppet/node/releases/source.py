@@ -130,7 +130,6 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
 
     Args:
         source: The source; without `fresh` it accepts tags of any age.
-        now: Seconds since 1970.
     """
     if source.fresh is None:
         return

@@ -390,9 +390,6 @@ class GarbageCollector(Value):
     def collect(self, *, now: float, dry_run: bool) -> Removal:
         """Remove staged releases and trees that no run or rollback needs, and return them.
 
-        Args:
-            now: Seconds since 1970.
-
         Raises:
             InvalidInputError: An input is invalid, so that its release could not be kept.
         """
@@ -411,7 +408,6 @@ class GarbageCollector(Value):
 
         Args:
             named: Releases that inputs name; they stay.
-            now: Seconds since 1970.
 
         Raises:
             StateError: A record is damaged, so that nothing can be removed safely.

@@ -58,11 +58,7 @@ class VerificationRecord:
     def unverified(
         self, staged: StagedRelease, sources: Mapping[str, ReleaseSource]
     ) -> ReleasePath | None:
-        """Return a name in a release whose tag lacks a required verification, or `None`.
-
-        Args:
-            staged: The release; of its dependencies only the trees are known.
-        """
+        """Return a name in a release, or of its trees, whose tag lacks a required verification."""
         for name, sha256 in staged.named.items():
             source = sources.get(name.source)
             if source is not None and not self._accepts_tree(source, name, sha256):

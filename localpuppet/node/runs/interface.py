@@ -171,9 +171,7 @@ class Interface(Value):
     ) -> list[str]:
         """Return what the code needs and a node lacks, a line for each name or module.
 
-        Args:
-            locked: Single modules of the release. `metadata.json` says what these need, except
-                for what Puppet's own packages bundle.
+        `metadata.json` says what locked modules need, except for what Puppet's own packages bundle.
         """
         lines: dict[str, str] = {}
         for need in self.needs:

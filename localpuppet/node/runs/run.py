@@ -183,11 +183,7 @@ class FailureStreak(Value):
 
 
 def failure_streak(history: Iterable[Status]) -> FailureStreak:
-    """Return the failed runs since the last success; cancelled and active runs do not count.
-
-    Args:
-        history: The runs, newest first.
-    """
+    """Return the newest failed runs since the last success, without cancelled and active ones."""
     since, runs = "", 0
     for status in islice(history, MAX_STREAK):
         if status.succeeded:

@@ -108,13 +108,7 @@ def watch(
     processes: Processes,
     observer: Observer,
 ) -> ProcessEnd | None:
-    """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
-
-    Args:
-        stopping: Decides when to end Puppet; knows when the run began.
-        processes: Counts requests to stop.
-        observer: Receives output, the time, and notes.
-    """
+    """Follow `child` until it has ended; return how, or `None` when KILL did not end it."""
     behind = False
     while True:
         ended = child.wait(0 if behind else POLL)

@@ -111,12 +111,7 @@ def decide(ending: PuppetEnd) -> RunVerdict:
 def finish(
     status: Status, verdict: RunVerdict, ending: PuppetEnd, *, at: datetime, seconds: float
 ) -> Status:
-    """Return the status of a run that ended.
-
-    Args:
-        ending: What is known after Puppet's end.
-        at: The time, UTC.
-    """
+    """Return the status of a run that ended at a time."""
     report = ending.report
     cause = ending.failure_cause or (report.failure_cause if report else None)
     cause = cause or FailureCause.of_message(ending.first_error, ending.directories, ending.classes)
@@ -224,9 +219,7 @@ class RunLog:
     def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:
         """Write `data` with terminal escapes spelt out, and pass its whole lines to `line`.
 
-        Args:
-            line: Called with each line, printable, without its newline.
-            end: Whether no data follows: an unfinished line then counts as a line.
+        If no data follows (`end`), an unfinished line counts as a line.
         """
         pieces = (self._rest + data).split(b"\n")
         self._rest = pieces.pop()

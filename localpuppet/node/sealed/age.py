@@ -132,10 +132,7 @@ class AgeIdentity(str):
 
 
 def parse_identities(data: bytes, *, where: str, plugins: bool = False) -> tuple[AgeIdentity, ...]:
-    """Return the identities in a file as `age-keygen` writes it.
-
-    Args:
-        plugins: Accept identities of plugins, too, as an operator's file may have them.
+    """Return the identities in a file of `age-keygen`, or with `plugins` an operator's.
 
     Raises:
         InvalidInputError: The file has no identity, too many, or other lines.

@@ -48,11 +48,7 @@ class MemberDifference(Value):
 
 
 def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
-    """Return how a group differs from the nodes of its rule.
-
-    Args:
-        wanted: The nodes of the rule, with their keys.
-    """
+    """Return how a group differs from the nodes of its rule and their keys."""
     new: list[str] = []
     rotated: list[str] = []
     replaced: list[str] = []
@@ -75,8 +71,7 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
 def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> SealedGroup:
     """Return a new group, whose identity only its members and operators have.
 
-    Args:
-        after: The last serial of an earlier group with this name, whose file is gone.
+    Its serial follows `after`, the last one of an earlier group with this name.
 
     Raises:
         InvalidInputError: There is no operator, or a key is named twice.
@@ -150,11 +145,7 @@ def content_of(text: bytes, kind: ValueType) -> bytes:
 def set_value(
     before: int, group: SealedGroup, path: str, content: bytes, kind: ValueType
 ) -> SealedValue:
-    """Return a value with its next number.
-
-    Args:
-        before: The highest number that the value ever had; 0 for a new one.
-    """
+    """Return a value with the number after the highest that it ever had; 0 before a new one."""
     if before >= MAX_NUMBER:
         raise InvalidInputError(
             f"has had the number {before}, and there is no higher one",
@@ -183,10 +174,7 @@ def revoke(
     """Return a group with a new identity, without some members, and its values sealed to that.
 
     The numbers of the values stay: their contents are the same, and the members still know them.
-
-    Args:
-        values: Values of this group and of others.
-        after: A serial that the history had, if that is higher than the group's.
+    The serial is higher than `after`, the highest of the history.
     """
     fresh = AgeIdentity.generate()
     kept = group.without(names)

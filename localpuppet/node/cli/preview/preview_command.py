@@ -204,11 +204,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _show(result: PreviewResult, files: Sequence[str | None], *, as_json: bool) -> None:
-    """Write the files, and print the result unless one of them is the standard output.
-
-    Args:
-        files: The files for Markdown, for a page and for a part of a page.
-    """
+    """Write the files, and print the result unless one of them is the standard output."""
     from localpuppet.node.preview.drawing import preview_html, preview_markdown, preview_part
 
     for name, form in zip(files, (preview_markdown, preview_html, preview_part), strict=True):

@@ -173,11 +173,7 @@ def tag_release(
 
 
 def keep_new(tree: "GitWorkTree", ref: str, *, sign: bool, push: bool) -> bool:
-    """Keep a tag object that was just made, or remove it; return whether it carries a signature.
-
-    Args:
-        sign: Whether a signature is required.
-    """
+    """Keep a new tag object, or remove it; return whether it carries a signature."""
     kept = False
     try:
         signed = tree.is_signed(ref)

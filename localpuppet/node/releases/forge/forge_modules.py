@@ -201,11 +201,7 @@ def _token(file: Path) -> str:
 
 
 def unpack_module(archive: Path, target: Path, *, pin: ForgePin, budget: Budget) -> Path:
-    """Unpack a module's archive into an empty directory.
-
-    Returns:
-        The module's directory, below `target`.
-    """
+    """Unpack a module's archive into an empty directory; return the module's directory below it."""
     from localpuppet.node.releases.tar import TarRules, unpack
 
     rules = TarRules(top=_TOP, hint="build module archives with 'pdk build'", foreign=True)
@@ -492,11 +488,7 @@ class Forge(Value):
 
 
 def copy_archive(file: Path, target: Path) -> str:
-    """Copy an archive that may change meanwhile; return the SHA-256 of the copy.
-
-    Args:
-        target: A file that does not exist yet.
-    """
+    """Copy an archive that may change meanwhile to a new file; return the SHA-256 of the copy."""
     sha256 = hashlib.sha256()
     with open_user_file(file, limit=LIMITS.file) as source:
         left = LIMITS.file

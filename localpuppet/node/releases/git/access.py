@@ -238,11 +238,7 @@ class UnreachableHostError(UnavailableError):
 def fetch_failure(
     url: str, tags: Iterable[str], error_text: str, *, name: str = ""
 ) -> LocalpuppetError:
-    """Return the error of a fetch that failed.
-
-    Args:
-        name: The name of the repository's source, if it has one.
-    """
+    """Return the error of a fetch that failed, for a named or unnamed source."""
     where = _where(url, name)
     if "fsck" in error_text:
         return IntegrityError(f"git rejects an object of the repository: {error_text}", where=where)

@@ -158,11 +158,7 @@ class Git:
     def _several(
         self, urls: Sequence[str], work: Callable[[str], _Result], *, counted: bool = True
     ) -> Generator[tuple[str, _Result], None, None]:
-        """Apply a function to repositories, some at a time; yield each with its result, in order.
-
-        Args:
-            counted: Whether to show how many are finished.
-        """
+        """Apply a function to repositories, some at a time; yield results in order."""
         from concurrent.futures import ThreadPoolExecutor
 
         failed: list[UnavailableError] = []

@@ -115,12 +115,7 @@ def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
 
 
 def ssh_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
-    """Return the signer that OpenSSH reports, or `None`.
-
-    Args:
-        output: The output of `git verify-tag --raw`.
-        names: The result of `ssh_names` for the allowed-signers file.
-    """
+    """Return the signer that OpenSSH reports to `git verify-tag --raw`, with its `ssh_names`."""
     good = _GOOD_SSH.findall(output)
     if len(good) != 1:
         return None
@@ -131,11 +126,7 @@ def ssh_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigner | 
 
 
 def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
-    """Return the addresses of each key of a keyring, by its primary key's fingerprint.
-
-    Args:
-        listing: The output of `gpg --with-colons --list-keys`.
-    """
+    """Return each key's addresses in `gpg --with-colons --list-keys`, by primary fingerprint."""
     by_fingerprint: dict[str, set[str]] = {}
     primary, wanted = "", False
     for fields in (line.split(":") for line in listing.splitlines()):
@@ -152,12 +143,7 @@ def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
 
 
 def openpgp_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
-    """Return the signer that GnuPG reports, or `None`.
-
-    Args:
-        output: The output of `git verify-tag --raw`.
-        names: The result of `openpgp_names` for the keyring.
-    """
+    """Return the signer that GnuPG reports to `git verify-tag --raw`, with its `openpgp_names`."""
     valid, good = _VALID_PGP.findall(output), _GOOD_PGP.findall(output)
     if len(valid) != 1 or len(good) != 1:
         return None

@@ -117,11 +117,7 @@ def package_version(tag: str) -> str:
 
 
 def parse_version(text: str) -> str:
-    """Return a version that a user chose.
-
-    Raises:
-        InvalidInputError: Debian or RPM would reject it.
-    """
+    """Return a version that a user chose; `InvalidInputError` if Debian or RPM would reject it."""
     if not _VERSION.match(text):
         raise InvalidInputError(
             f"{text[:60]!r} is not a version for a package",
