@@ -249,14 +249,9 @@ class RolloutApp:
         return head.rollout, head.state
 
     async def _elsewhere(self, state: RolloutState, *, newest: bool) -> RolloutId | None:
-        """Return what a command is for in place of a rollout that no process controls here.
+        """Return the rollout that a command is for, if no process controls this one here.
 
-        Args:
-            newest: Whether a newer rollout of its caller is meant in its place.
-
-        Returns:
-            The newer rollout, or this one if it continued on another machine; `None` if neither
-            is known.
+        That is its caller's newer rollout, or this one if it continued on another machine.
         """
         mine, owner = state.began.id, SignerName.parse_caller(state.began.caller)
         try:

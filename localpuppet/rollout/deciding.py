@@ -270,10 +270,7 @@ def _applications(plan: Plan) -> list[str]:
 
 
 def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
-    """Return the place of each node, from a fact.
-
-    Args:
-        facts: Node → its value of the fact; `None` if it has none.
+    """Return the place of each node, from the values of a fact.
 
     Raises:
         InvalidInputError: A node does not have the fact, or has more than one value.
@@ -295,11 +292,7 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
 
 
 def one_group(nodes: Collection[NodeName], *, title: str) -> RolloutSelection:
-    """Return a selection of nodes without an order, as one group.
-
-    Raises:
-        InvalidInputError: There are none.
-    """
+    """Return a selection of nodes, at least one, without an order, as one group."""
     return RolloutSelection(groups=refuse_none((tuple(sorted(nodes)),)), title=_title(title))
 
 
@@ -308,11 +301,7 @@ def _title(text: str) -> str:
 
 
 def refuse_none(groups: Groups) -> Groups:
-    """Return the groups if they have nodes.
-
-    Raises:
-        InvalidInputError: There are no nodes: a selection without a match is an error.
-    """
+    """Return the groups if they have nodes: a selection without a match is an error."""
     if not any(groups):
         raise InvalidInputError("the selection matches no node")
     return groups
@@ -362,11 +351,7 @@ def consumers_of(needs: Sequence[ExportDependency]) -> Consumers:
 
 
 def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
-    """Return node run → the checks of its components; without empty ones.
-
-    Raises:
-        InvalidInputError: More than `MAX_CHECKS` checks follow one run.
-    """
+    """Return node run → the checks of its components, at most `MAX_CHECKS`; without empty ones."""
     by_run: dict[NodeRun, Checks] = {}
     for run in plan.runs:
         checks = dict.fromkeys(check for component in run.components for check in component.checks)
@@ -463,11 +448,7 @@ def approval_of(state: RolloutState) -> Approval | None:
 
 
 def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, RolloutBegan]:
-    """Return the approval that a digest names, and the first event of that rollout.
-
-    Args:
-        states: The rollouts of this machine, the newest first.
-        digest: The digest, or at least its first `SHORTEST` digits.
+    """Return the approval that a digest, or its first digits, names, and its rollout's first event.
 
     Raises:
         InvalidInputError: No rollout has the digest, or the digest is too short.

@@ -172,11 +172,7 @@ class Deliveries:
         return problem
 
     async def move(self, turn: NodeRun, *, epoch: int, serial: int) -> NodeRunAnswer | None:
-        """Switch a node to the release, or back from it, before its run.
-
-        Returns:
-            `None` if the node switched; otherwise the reason, or the result of its run.
-        """
+        """Switch a node to the release, or back, before its run; return why not, or its result."""
         deed = DeployAction.ROLL_BACK if self._is_back(turn) else DeployAction.APPLY
         if (turn.node, deed) in self._took:
             return None
@@ -205,11 +201,7 @@ class Deliveries:
     async def _confirm(
         self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
     ) -> NodeRunAnswer:
-        """Return the result of a node run once its release is confirmed, or the node left it.
-
-        Args:
-            end: The result of the run, whether successful or not.
-        """
+        """Return the result of a node run once its release is confirmed, or the node left it."""
         problem = _OWED
         for pause in PAUSES:
             answer = await self._status(end.node_run.node)

@@ -135,11 +135,7 @@ class JournalWriter(JournalReader):
             raise StateError("already exists", where=str(self.path))
 
     def append(self, *events: Event, at: str) -> None:
-        """Append events: all of them or none.
-
-        Args:
-            at: Their time, ISO 8601.
-        """
+        """Append events at an ISO 8601 time: all of them or none."""
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 

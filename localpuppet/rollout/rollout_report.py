@@ -364,11 +364,7 @@ _HELP = {
 
 
 def update_metrics(metrics: Path, report: RolloutReport, *, now: datetime) -> None:
-    """Replace the textfile: `metrics-rollouts.prom` for `metrics.prom`.
-
-    Args:
-        metrics: The textfile of node runs; both are world-readable, without secrets.
-    """
+    """Replace `metrics-rollouts.prom` beside the textfile of node runs; both are world-readable."""
     path = metrics.with_stem(f"{metrics.stem}-rollouts")
     samples = dict(_of(report, now))
     success = _success_before(path)

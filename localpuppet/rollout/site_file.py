@@ -205,10 +205,8 @@ NOT_OFFERED = "."  # the target for "this service is not offered" (RFC 2782)
 def look_up(name: str, server: tuple[str, int] | None = None) -> list[str]:
     """Return the servers of a service in the order in which to try them, `HOST:PORT`.
 
-    A name server that does not answer is an error; "no such record" is an empty list.
-
-    Args:
-        server: The name server to ask, with its port; `None` for those of this machine.
+    It asks `server`, by default those of this machine. A name server that does not answer is an
+    error; "no such record" is an empty list.
     """
     try:  # takes 100 ms or more
         import dns.exception

@@ -76,12 +76,9 @@ Point = tuple[float, float]
 
 
 def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
-    """Return a diagram as an SVG element.
+    """Return a diagram as an SVG element, placed as `dot -Tjson0` returns for `dot_sizes`.
 
-    Args:
-        placed: What `dot -Tjson0` returns for `dot_sizes`.
-        node_page: The address that a node's name is appended to, `/nodes/`; empty for a
-            separate file, which has no links and includes its style.
+    A node's name follows `node_page`; a separate file without one includes its style and no links.
     """
     _, _, right, top = map(float, placed["bb"].split(","))
 

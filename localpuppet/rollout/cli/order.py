@@ -318,11 +318,7 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
 
 
 def fact_of(node: NodeApp, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
-    """Return the value of a fact for some nodes; `None` if a node or its fact is unknown.
-
-    Args:
-        fact: Its dotted path: `datacenter`, `networking.network`.
-    """
+    """Return the value of a dotted fact for some nodes; `None` if it or its node is unknown."""
     from localpuppet.fleet.inventory.entry import at_path
 
     def ask(reader: "InventoryReader") -> "dict[NodeName, Json]":

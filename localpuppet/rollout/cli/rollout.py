@@ -94,11 +94,7 @@ def _send(
     *,
     about: "Callable[[RolloutState], str]" = _nothing,
 ) -> "JournalReader | None":
-    """Send a command to the controller of a rollout, on any machine.
-
-    Returns:
-        The journal of the rollout if no process controls it, so that nothing was sent.
-    """
+    """Send a command to a rollout's controller on any machine; without one, return its journal."""
     from localpuppet.fleet.app import run
     from localpuppet.fleet.cli.requests import shown
     from localpuppet.rollout.app import RolloutApp
