@@ -735,11 +735,7 @@ class WebApp:
         return door, self._tls(ca)
 
     def _tls(self, ca: "Path | None") -> "Tls":
-        """Return TLS with the dashboard's certificate.
-
-        Args:
-            ca: The CA of the clients' certificates; `None` if they need none.
-        """
+        """Return TLS with the dashboard's certificate, and the CA of clients if they need one."""
         from localpuppet.base.machine.anchors import server_tls_context
         from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.web.access.tls import ConnectionTable, Tls

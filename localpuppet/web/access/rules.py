@@ -133,11 +133,7 @@ TOO_MANY = AccessRefusal(code=429, what="Too many requests.", hint="Wait a secon
 
 
 def unlisted(setting: str, name: str) -> AccessRefusal:
-    """Return the refusal for a name that is not on a list.
-
-    Args:
-        setting: The key of the list in `localpuppet.yaml`.
-    """
+    """Return the refusal for a name that is not on the list of a setting."""
     return AccessRefusal(
         code=403,
         what=f"No access: {setting} does not list {name}.",
@@ -195,11 +191,7 @@ class RequestGate:
         self._strangers = RateLimit(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
     def refusal(self, headers: Mapping[str, str], *, known: bool) -> AccessRefusal | None:
-        """Return why a request is rejected whatever its URL, or `None`.
-
-        Args:
-            known: Whether the visitor has access.
-        """
+        """Return why a request is rejected whatever its URL, or `None`."""
         if not (self._known if known else self._strangers).take():
             return TOO_MANY
         return _stray(headers, hosts=self._hosts, scheme=self._scheme)
@@ -208,11 +200,7 @@ class RequestGate:
 def _stray(
     headers: Mapping[str, str], *, hosts: Collection[str], scheme: str
 ) -> AccessRefusal | None:
-    """Return why a request was meant for another host or comes from another site.
-
-    Args:
-        scheme: The scheme of the dashboard's URL: `http`, `https`.
-    """
+    """Return why a request was meant for another host or comes from another site, by its scheme."""
     if headers.get("host", "").lower() not in hosts:
         return NO_HOST
     origin = headers.get("origin")

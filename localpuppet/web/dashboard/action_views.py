@@ -167,11 +167,7 @@ class ActionViews:
     async def answer(
         self, request: Request, proposal: ActionProposal, form: FormFields | None = None
     ) -> Response:
-        """Show a proposal; for a POST with its token, do it and show the result.
-
-        Args:
-            form: The fields of the request; `None` if they were not read.
-        """
+        """Show a proposal; for a POST with its token, do it and show the result."""
         words = dict(await self.form(request) if form is None else form)
         if request.method != "POST" or "token" not in words:
             return self._confirm(request, proposal)

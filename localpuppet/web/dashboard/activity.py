@@ -143,7 +143,6 @@ def time_chart(
 
     Args:
         counts: Runs by the number of their hour since 1970, and by result.
-        now: Seconds since 1970, UTC.
         since: When the history begins; `None` without one.
     """
     begin, share = range_.begin(now), 100 / range_.bars
@@ -277,12 +276,7 @@ def days_before(now: float) -> Sequence[int]:
 def day_strip(
     node: str, counts: Mapping[tuple[int, Kind], int], *, now: float
 ) -> Sequence[DayCell]:
-    """Return the cells of a node, the oldest first.
-
-    Args:
-        counts: Its runs by the number of the day since 1970, UTC, and by result.
-        now: Seconds since 1970, UTC.
-    """
+    """Return the cells of a node, the oldest first; `counts` are by day since 1970 and result."""
     sums = {day: Counter[str]() for day in days_before(now)}
     for (day, kind), number in counts.items():
         if day in sums:

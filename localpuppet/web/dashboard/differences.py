@@ -85,11 +85,7 @@ class FileDiff:
 
     @classmethod
     def of(cls, name: str, text: str) -> "FileDiff":
-        """Return a file's diff.
-
-        Args:
-            text: The result of `releases.comparison.unified`.
-        """
+        """Return a file's diff from the result of `releases.comparison.unified`."""
         if not text.startswith("--- "):
             return cls(name=name, note=text)
         lines = text.split("\n")[2:]  # without the names

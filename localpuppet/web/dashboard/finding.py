@@ -336,11 +336,7 @@ class Findings:
 
 
 def find(text: str, names: Names) -> Findings:
-    """Return the matches of a text.
-
-    Args:
-        text: The text; not empty.
-    """
+    """Return the matches of a text that is not empty."""
     kind, _, rest = text.partition(":")
     alone = kind in _KINDS and rest.strip() != "" and not rest.startswith(":")
     if alone:
@@ -362,11 +358,7 @@ def _is_resource(text: str) -> bool:
 
 
 def run_bounds(text: str) -> tuple[RunId, RunId] | None:
-    """Return the first and the last possible id of a run that begins with a text, or `None`.
-
-    Args:
-        text: At least the eight digits of the date.
-    """
+    """Return the first and last possible id of runs that begin with a date or more, or `None`."""
     if not _RUN_START.fullmatch(text):
         return None
     begin, size = text[:23].upper() + text[23:].lower(), len(text)

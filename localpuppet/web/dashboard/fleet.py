@@ -88,7 +88,6 @@ class Fleet:
     Args:
         believe: Verifies and returns a signed presence entry.
         certificate_end: Returns when the certificate in a verified entry ends, if it has one.
-        now: Seconds since 1970, UTC.
 
     Attributes:
         changes: The changes of rows, and of the state of the bus.

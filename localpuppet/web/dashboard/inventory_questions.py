@@ -95,11 +95,7 @@ class _SlowAnswer(Generic[T]):
     _computing: asyncio.Task[T] | None = field(default=None, init=False)
 
     async def get(self, patience: float | None) -> T:
-        """Return the answer.
-
-        Args:
-            patience: Seconds to wait; `None` for no limit.
-        """
+        """Return the answer within `patience` seconds."""
         if self._known is not None and self._known[1] > time.monotonic():
             return self._known[2]
         if self._computing is None or self._computing.done():
@@ -430,11 +426,7 @@ class _Room:
 
 
 def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
-    """Return facts as a tree.
-
-    Args:
-        wanted: A search text; the tree has only facts whose path or value contains it, in any case.
-    """
+    """Return facts as a tree, those with a text in path or value, in any case."""
     room = _Room()
     # Structured facts come first: the limit cuts legacy ones.
     parts: tuple[dict[str, Json], dict[str, Json]] = {}, {}

@@ -183,11 +183,7 @@ LISTS = tuple(form.path for form in (NODES, FAILURES, RELEASES, ROLLOUTS, RUNS, 
 def read_parameters(
     parameters: Mapping[str, str], known: AbstractSet[str]
 ) -> tuple[dict[str, str], int]:
-    """Return the parameters of a URL that are not empty, and the page number, from 1.
-
-    Args:
-        known: The names of the view's parameters besides `page`.
-    """
+    """Return the parameters of a URL that are known and not empty, and the page number, from 1."""
     given = {key: value.strip() for key, value in parameters.items() if value.strip()}
     page = given.pop("page", "1")
     if unknown := sorted(given.keys() - known):
@@ -292,11 +288,7 @@ class ListQuery:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "ListQuery":
-        """Return the request in a URL.
-
-        Args:
-            parameters: The URL's parameters; empty ones are ignored.
-        """
+        """Return the request in the parameters of a URL that are not empty."""
         values, page = read_parameters(parameters, form.filters | {"sort"})
         filters: dict[str, Any] = {
             FILTERS[key].field or key: FILTERS[key].parse(key, word)

@@ -165,11 +165,7 @@ def as_csv(table: Table) -> str:
 
 
 def as_json(table: Table, *, last_updated: float | None) -> str:
-    """Return a table as JSON.
-
-    Args:
-        last_updated: When the bus last answered: seconds since 1970; `None` if never.
-    """
+    """Return a table as JSON, with when the bus last answered."""
     document = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
     return json.dumps(document, indent=1)
 

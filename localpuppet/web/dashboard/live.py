@@ -128,11 +128,7 @@ class Live:
 
 
 def event(number: int, names: set[str] | None) -> str:
-    """Return the text of an event.
-
-    Args:
-        names: The nodes that changed; `None` if any node may have changed.
-    """
+    """Return the text of an event about nodes that changed; `None` for any node."""
     few = sorted(names) if names is not None and len(names) <= MOST_NAMES else None
     return f"id: {number}\ndata: {json.dumps({'nodes': few})}\n\n"
 
@@ -205,11 +201,7 @@ class SharedAnswers:
         self._answers: BoundedDict[str, _Answer] = BoundedDict(MOST)
 
     async def answer(self, request: Request, view: View) -> Response:
-        """Return the answer of a view, or a shared one that is up to date.
-
-        Args:
-            request: The request; only its URL and the number of an event matter.
-        """
+        """Return the answer of a view to a URL and event, or a shared one that is up to date."""
         key = f"{request.url.path}?{request.url.query}"
         known = self._answers.get(key)
         if known is None or not known.has(self._wanted(request)):

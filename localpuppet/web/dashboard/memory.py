@@ -94,7 +94,6 @@ class DashboardStore:
 
     Args:
         path: The SQLite file; created at first use, mode 0600.
-        now: Seconds since 1970, UTC.
 
     Attributes:
         snapshot: Lends a connection that sees no later write.

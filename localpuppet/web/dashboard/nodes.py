@@ -111,7 +111,6 @@ class NodeTable:
     """Changes the nodes in one transaction.
 
     Attributes:
-        now: Seconds since 1970, UTC.
         reported: Whether a report about a rollout changed.
     """
 
@@ -217,12 +216,7 @@ def is_any(connection: Connection) -> bool:
 
 
 def selected(asked: ListQuery, names: Names, *, now: float) -> tuple[str, Values]:
-    """Return the condition of the requested nodes, with its values.
-
-    Args:
-        names: The nodes that its expression finds; `None` for all.
-        now: Seconds since 1970, UTC.
-    """
+    """Return the condition of the requested nodes, which its expression finds, with its values."""
     conditions = {
         # Not by the index of names: a look at all nodes is as fast as one at most of them.
         "+node IN (SELECT value FROM json_each(:names))": names is not None,
@@ -442,11 +436,7 @@ class FailureGroup:
 def failure_groups(
     connection: Connection, asked: ListQuery, names: Names
 ) -> ListPage[FailureGroup]:
-    """Return the failure causes of the requested nodes, in order; those of a page with their runs.
-
-    Args:
-        names: The nodes that the expression finds; `None` for all.
-    """
+    """Return the failure causes of the requested nodes, in order; a page's have their runs."""
     some, values = selected(asked, names, now=0.0)
     order = f"{_GROUP_ORDERS.get(asked.order, asked.order)}{' DESC' if asked.down else ''}"
     select = f"{_GROUPS.format(some)} ORDER BY {order}, since DESC, failure, place"

@@ -118,11 +118,7 @@ def releases(
     *,
     all_: Iterable[str],
 ) -> list[ReleaseRow]:
-    """Return releases in order: those that nodes run, and those staged on this machine.
-
-    Args:
-        asked: The request; its `name` is a part of a release's name.
-    """
+    """Return releases in order: those that nodes run, and those staged on this machine."""
     oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}
     here = {str(release.release): release for release in staged.all()}
     signed = {app: staged.signed(release) for app, release in here.items()}

@@ -177,12 +177,7 @@ class ReportedRollout:
 def rollout_reports_of(
     status: Mapping[str, Json], holds: tuple[HoldView, ...], *, now: float
 ) -> tuple[NodeRolloutReport, ...]:
-    """Return the reports of a node about rollouts, each rollout once.
-
-    Args:
-        status: The result of `inventory.presence.believe`.
-        now: Seconds since 1970, UTC.
-    """
+    """Return the reports about rollouts in a status that `believe` returned, each rollout once."""
     reports: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
     outcomes = status.get("outcomes")
     for raw in outcomes[-MOST:] if isinstance(outcomes, list) else []:
@@ -230,11 +225,7 @@ CREATE INDEX IF NOT EXISTS rollout_reports_last ON rollout_reports (last);
 def write(
     connection: Connection, node: str, reports: Iterable[NodeRolloutReport], *, now: float
 ) -> None:
-    """Write the current reports of a node, and end its other rollouts' holds.
-
-    Args:
-        now: Seconds since 1970, UTC.
-    """
+    """Write the current reports of a node, and end its other rollouts' holds."""
     free = "UPDATE rollout_reports SET until = NULL WHERE node = ? AND until IS NOT NULL"
     connection.execute(free, (node,))
     connection.executemany(

@@ -191,9 +191,6 @@ def active_rollouts(
 
     One that ended halfway is shown for a week, unless the same nodes had a later one. Those without
     a row come last.
-
-    Args:
-        now: Seconds since 1970, UTC.
     """
     active, later = [], set()
     for row in sorted(rows, key=lambda row: row.id, reverse=True):
@@ -209,11 +206,7 @@ def active_rollouts(
 
 
 def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
-    """Return the requested rollouts, in order.
-
-    Args:
-        asked: The request; its `name` is a part of an id, a title, a caller or a release.
-    """
+    """Return the requested rollouts, in order; a name is a part of id, title, caller or release."""
     selected = [row for row in rows if asked.name in row.words]
     selected.sort(key=lambda row: row.id)
     selected.sort(key=lambda row: _key(row, asked.order), reverse=asked.down)
@@ -239,11 +232,7 @@ def groups_of(
 def reported_runs(
     reports: Iterable[tuple[str, NodeRolloutReport]], *, now: float
 ) -> list[ReportedRun]:
-    """Return the runs that nodes report of a rollout, in the same order.
-
-    Args:
-        now: Seconds since 1970, UTC.
-    """
+    """Return the runs that nodes report of a rollout, in the same order."""
     return [
         ReportedRun(
             node=node,

@@ -94,11 +94,7 @@ def of_node(
     before: RunId | None = None,
     kinds: Collection[Kind] = tuple(Kind),
 ) -> list[RunRow]:
-    """Return runs of a node, newest first.
-
-    Args:
-        before: Only older ones than this run; `None` for all.
-    """
+    """Return runs of a node before another one, newest first."""
     number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
     # Each by itself: SQLite looks at the index for one, and at every run for both.
     days = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
@@ -164,13 +160,7 @@ def listed(
     now: float,
     limit: int = RUNS.most,
 ) -> ListPage[RunRow]:
-    """Return a page of runs of many nodes.
-
-    Args:
-        asked: The request; its `name` is a part of the names of nodes that the dashboard knows.
-        names: The nodes that its expression finds; `None` for all.
-        limit: Maximum number of all pages, the newest.
-    """
+    """Return a page of runs of many nodes, at most the newest `limit` on all pages."""
     filters = {
         "node = (SELECT id FROM texts WHERE text = :node)": asked.node,
         f"node IN ({_NAMED})": asked.name,

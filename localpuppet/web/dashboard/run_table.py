@@ -48,11 +48,7 @@ def parts_of(run: RunId) -> tuple[int, int]:
 
 
 def filed(run: RunId, ended: float) -> tuple[int, int]:
-    """Return the day on which a run ended, and the moment; see `run_table.TABLES`.
-
-    Args:
-        ended: When it ended, seconds since 1970; not before it was requested.
-    """
+    """Return the day on which a run ended, not before its request, and the moment; see `TABLES`."""
     day = max(parts_of(run)[0], day_of(ended))
     return day, number_of(run) - day * MOMENTS
 
@@ -195,11 +191,7 @@ class RunTableWriter:
     _known: dict[str | _Profile, tuple[int, range]] = field(default_factory=dict, init=False)
 
     def add(self, result: RunRow) -> bool:
-        """Add an end of a run, or what a summary adds to a known one.
-
-        Returns:
-            Whether the run or its summary is new, and fits its day.
-        """
+        """Add an end of a run, or its summary; return whether either is new, and fits its day."""
         run = RunId(result.run)
         day, moment = filed(run, result.finished_at)
         key = day, self._number(result.node, day), moment
@@ -360,11 +352,7 @@ def first_day(connection: Connection) -> int | None:
 
 
 def take_away(connection: Connection, *, until: int | None = None, most: int) -> int:
-    """Delete some of the oldest runs; return their number.
-
-    Args:
-        until: Delete only runs of earlier days; `None` for any.
-    """
+    """Delete some of the oldest runs, of days before `until`; return their number."""
     day = first_day(connection)
     if day is None or (until is not None and day >= until):
         return 0

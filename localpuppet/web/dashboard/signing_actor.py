@@ -219,10 +219,9 @@ class SigningActor:
     async def _spawn(
         self, words: Sequence[str], begins: Callable[[], bool], *, within: float
     ) -> str | None:
-        """Start a detached process and wait until it begins.
+        """Start a detached process; return why it ended before it began, or empty once it begins.
 
-        Returns:
-            Why it ended before that, one line; empty if it begins, `None` if neither is known.
+        The result is `None` if neither is known after `within` seconds.
         """
         with TemporaryFile() as errors:
             process = subprocess.Popen(

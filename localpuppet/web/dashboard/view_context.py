@@ -43,18 +43,10 @@ class Actor(Protocol):
         """Request an action of nodes; return the result of each within bounded time."""
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        """Send a command to the controller of a rollout; return the result.
-
-        Args:
-            about: The subject of the command, see `SentCommand`.
-        """
+        """Send a command and its subject to the controller of a rollout; return the result."""
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
-        """Return the groups of a rollout.
-
-        Args:
-            selection: `query` or `role` → its value.
-        """
+        """Return the groups of a rollout by `query` or `role`."""
 
     async def start(self, start: RolloutStart) -> RolloutId:
         """Start a process that runs a rollout; return the rollout once it has begun."""

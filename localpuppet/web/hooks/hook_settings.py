@@ -136,12 +136,7 @@ def hook_settings(file: SettingsFile) -> Mapping[str, HookSettings]:
 def is_signed(
     kind: HookType, secret: bytes, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> bool:
-    """Return whether a delivery has the signature of its sender; the body is not parsed.
-
-    Args:
-        headers: The headers by name in lower case.
-        now: Seconds since 1970.
-    """
+    """Return whether a delivery with lower-case header names is signed; it is not parsed."""
     if kind.signs_time:
         return is_signed_webhook(secret, headers, body, now=now)
     if kind is HookType.GITLAB_TOKEN:

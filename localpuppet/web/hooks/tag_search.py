@@ -87,7 +87,6 @@ class TagSearch:
         Args:
             name: The source.
             record: The record before; an empty one for the first look.
-            now: Seconds since 1970.
 
         Raises:
             UnavailableError: The repository cannot be reached.
@@ -146,11 +145,7 @@ class TagSearch:
 
 
 def marks_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the mark of each tag that can be a release.
-
-    Args:
-        listed: Names of references, and the ids of their objects.
-    """
+    """Return the mark of each tag that can be a release, by references and their objects' ids."""
     refs = {name: object_id for name, object_id in listed if not name.endswith("^{}")}
     beside: dict[str, list[str]] = {}
     for name in sorted(refs):

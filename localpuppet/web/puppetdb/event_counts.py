@@ -59,11 +59,7 @@ class EventCounting:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Json], page: Select) -> "EventCounting":
-        """Return what the parameters of a request ask for.
-
-        Args:
-            parameters: `summarize_by`, `count_by` and `counts_filter`.
-        """
+        """Return what `summarize_by`, `count_by` and `counts_filter` of a request ask for."""
         aggregate = page.entity is Entity.AGGREGATE_EVENT_COUNTS
         by = parameters.get("summarize_by")
         names = by.split(",") if isinstance(by, str) and aggregate else [by]
@@ -93,11 +89,7 @@ class EventCounting:
         )
 
     def shape(self, rows: Iterator[str]) -> Iterator[str]:
-        """Yield the rows of the answer, as JSON texts.
-
-        Args:
-            rows: The rows of `select`, as JSON texts.
-        """
+        """Yield the rows of the answer from those of `select`, as JSON texts."""
         groups = [loads_again(text.encode()) for text in rows]
         if self.aggregate:
             yield from (compact(self._aggregated(subject, groups)) for subject in self.by)

@@ -38,12 +38,7 @@ def population(evaluation: Evaluation) -> MBeans:
 
 
 def read(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
-    """Return the answer to `/metrics/v2/read/PATH`.
-
-    Args:
-        path: The name of an MBean, and perhaps one of its attributes; `!` escapes a character.
-        now: Seconds since 1970, UTC.
-    """
+    """Return the answer to `/metrics/v2/read/PATH`; `!` escapes a character in the MBean's name."""
     name, _, attribute = _ESCAPED.sub(r"\1", path).partition("/")
     request: dict[str, Json] = {"mbean": name, "type": "read"}
     attributes = mbeans.get(name)

@@ -62,11 +62,7 @@ STATUS = {
 
 
 def metrics(seconds: int | None, counts: RunCounts | None) -> list[Json]:
-    """Return the metrics of a report, without those that only the node has.
-
-    Args:
-        counts: Resources by result; `None` without a run summary.
-    """
+    """Return the metrics of a report, without those that only the node has."""
     if counts is None:
         return []
     numbers: dict[str, dict[str, int | None]] = {
@@ -163,7 +159,6 @@ def missing_report(
         ended: The end of its newest report in milliseconds since 1970, UTC; `None` if the memory
             has none.
         last_outcome: The outcome of its run.
-        now: Seconds since 1970, UTC.
     """
     failed = last_outcome is not None and STATUS[Kind(last_outcome)] == FAILED
     missing = _missing(row, ended, failed=failed, now=now)

@@ -273,7 +273,6 @@ class ReportViews:
     Attributes:
         file: The dashboard's memory.
         snapshot: Lends a connection to it that sees no later write.
-        now: Seconds since 1970, UTC.
         forgotten: Returns the nodes that were forgotten, also those that came back; called in any
             thread.
     """
@@ -420,7 +419,6 @@ def _missing(
     Args:
         connection: The connection; a node without a run has a negative number.
         names: The nodes; `None` for all.
-        now: Seconds since 1970, UTC.
     """
     find = _MAY_MISS.format(schema, _among("n.node", names))
     for text, number, ended, outcome in connection.execute(find, {"now": now, **_values(names)}):
