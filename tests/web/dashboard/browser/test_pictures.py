@@ -269,6 +269,21 @@ def test_a_search_shows_nodes_resources_and_texts(driver: webdriver.Chrome, tmp_
     assert problems(driver) == []
 
 
+def test_on_paper_nothing_is_folded(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    opened(driver, tmp_path, usual())
+    driver.find_element("css selector", "details[open] > summary").click()
+    folded = "return document.querySelectorAll('details:not([open])').length"
+    before = driver.execute_script(folded)
+    assert before > 0
+    driver.execute_script(
+        f"addEventListener('beforeprint', () => document.title = (() => {{ {folded} }})())"
+    )
+    driver.print_page()
+    assert driver.title == "0"
+    assert driver.execute_script(folded) == before
+    assert problems(driver) == []
+
+
 def test_hostile_text_runs_nothing_and_fits_every_width(
     driver: webdriver.Chrome, tmp_path: Path
 ) -> None:
