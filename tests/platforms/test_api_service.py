@@ -3,6 +3,7 @@
 import json
 import re
 
+from localpuppet.base.machine.own_program import shared_file
 from tests.platforms.test_web_service import identity, with_libraries
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import UNITS, Machine
@@ -40,7 +41,10 @@ def test_the_api_serves_listed_users_and_has_no_privilege_on_this_machine(machin
         "web": {"puppetdb": {"users": ["www-data"]}},
     }
     machine.write(f"{HOME}/localpuppet.yaml", json.dumps(settings))
-    machine.write(f"{UNITS}/{UNIT}.d/override.conf", dropin + with_libraries(UNIT))
+    machine.write(
+        f"{UNITS}/{UNIT}.d/override.conf",
+        dropin + with_libraries(shared_file(f"units/{UNIT}").read_text()),
+    )
     machine.run("sh", "-euc", commands)
     machine.until(lambda: "PuppetDB API at http://127.0.0.1:8080/" in machine.said(UNIT))
     answers = {
