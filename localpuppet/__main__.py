@@ -31,7 +31,7 @@ class _LateModule(ModuleType):
         return super().__getattribute__(name)
 
 
-for _name in ("inspect", "ipaddress", "platform"):
+for _name in ("csv", "inspect", "ipaddress", "platform", "tokenize"):
     sys.modules.setdefault(_name, _LateModule(_name))
 # All that `uuid`, which click imports, uses of it.
 vars(sys.modules["platform"]).setdefault("system", lambda: os.uname().sysname)

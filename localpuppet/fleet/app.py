@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localpuppet.base.errors import LocalpuppetError, UnavailableError, first_error
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shown_names
-from localpuppet.base.machine.own_program import own_command, own_words
+from localpuppet.base.machine.own_program import own_command, own_words, without_module
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.settings import FILE
@@ -155,8 +155,9 @@ class FleetApp:
             from localpuppet.fleet.bus.etcd_bus import open_etcd
 
             return await open_etcd(servers, timeout=bus.timeout, password=password)
-        from localpuppet.fleet.bus.jetstream_messages import inbox_of
-        from localpuppet.fleet.bus.nats_bus import open_nats
+        with without_module("importlib.metadata"):  # nats-py's version: 1.5 MiB in each agent
+            from localpuppet.fleet.bus.jetstream_messages import inbox_of
+            from localpuppet.fleet.bus.nats_bus import open_nats
 
         inbox = inbox_of(self.identity.name())
         return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)

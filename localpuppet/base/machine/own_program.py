@@ -7,6 +7,8 @@ In a clone, `enc.sh`, `default.pp` and the Puppet modules are at the top of the 
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,6 +76,18 @@ def require_extra(extra: str, *, where: str) -> None:
 def has_extra(extra: str) -> bool:
     """Return whether the libraries of an extra are installed; none is imported."""
     return all(map(find_spec, EXTRAS[extra]))
+
+
+@contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """Let a library that is imported meanwhile do without a module that is not loaded yet."""
+    loaded = sys.modules.get(name)
+    sys.modules[name] = loaded  # type: ignore[assignment]  # of `None`, an import fails
+    try:
+        yield
+    finally:
+        if loaded is None:
+            del sys.modules[name]
 
 
 def explain_missing(error: ModuleNotFoundError, *, where: str) -> InvalidInputError | None:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
@@ -123,6 +122,8 @@ class Database:
         Returns:
             Whether this call created the file; an existing one is left unchanged.
         """
+        from tempfile import TemporaryDirectory  # 0.8 MiB
+
         with self._filled(fill) as memory, TemporaryDirectory() as directory:
             # pysqlite3 has no `serialize`.
             made = Path(directory, "made")

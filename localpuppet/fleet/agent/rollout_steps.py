@@ -51,6 +51,8 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[Outcome]):
+    """A job in progress."""
+
     caller: str
     task: "asyncio.Task[Outcome]"
 

@@ -271,8 +271,10 @@ async def _any(tries: Sequence[Coroutine[None, None, bool]]) -> bool:
 async def resolve(host: str, port: int) -> list[Address]:
     """Return the addresses of a name by this machine's resolver; none if it does not resolve."""
     loop = asyncio.get_running_loop()
+    # Of a text, Python would load the tables of all letters that a name may have: 0.8 MiB.
+    name = host.encode() if host.isascii() else host
     try:
-        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
     return [(family, where) for family, _, _, _, where in infos[:MAX_ADDRESSES]]

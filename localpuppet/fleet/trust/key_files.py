@@ -7,6 +7,7 @@
 """
 
 import base64
+import binascii
 import hashlib
 import os
 import re
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 
 MAX_KEY_FILE = 16 * 1024
+# An Ed25519 key as DER is one of these and 32 bytes (RFC 8410).
+_PUBLIC_DER = bytes.fromhex("302a300506032b6570032100")
+_PRIVATE_DER = bytes.fromhex("302e020100300506032b657004220420")
 _BLOCK = re.compile(
     rb"-----BEGIN ([A-Z0-9 ]{1,40})-----\r?\n[A-Za-z0-9+/=\r\n]+-----END \1-----[ \t\r\n]*"
 )
@@ -73,6 +77,22 @@ def public_pem(key: "PublicKeyTypes") -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+def _plain_key(pem: bytes, label: bytes, der: bytes) -> bytes | None:
+    """Return the bytes of an Ed25519 key in the form that localpuppet writes; `None` for another.
+
+    The reader of all forms takes 1 MiB.
+    """
+    begin, _, rest = pem.partition(b"\n")
+    body, _, end = rest.partition(b"\n")
+    if (begin, end) != (b"-----BEGIN %s-----" % label, b"-----END %s-----\n" % label):
+        return None
+    with suppress(ValueError):
+        data = binascii.a2b_base64(body, strict_mode=True)
+        if data.startswith(der) and len(data) == len(der) + 32:
+            return data[len(der) :]
+    return None
+
+
 def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
     """Return the Ed25519 public key in a file; raise `InvalidInputError` for other content.
 
@@ -81,6 +101,10 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
         where: The file's name, for messages.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    plain = _plain_key(data, b"PUBLIC KEY", _PUBLIC_DER)
+    if plain is not None:
+        return Ed25519PublicKey.from_public_bytes(plain)
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     lines = data.splitlines(keepends=True)
@@ -152,6 +176,12 @@ def read_secret(file: Path) -> str:
 def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
     """Return a private key; raise `InvalidInputError` if it is invalid or has a password."""
     from cryptography.exceptions import UnsupportedAlgorithm
+
+    plain = _plain_key(pem, b"PRIVATE KEY", _PRIVATE_DER)
+    if plain is not None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(plain)
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:

@@ -32,7 +32,6 @@ from localpuppet.base.machine.files import (
     refuse_foreign_directory,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases.author.tagging import unused_parts
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.git_modules import CommitPin, head
@@ -325,6 +324,8 @@ class MutableCode(LockedModules):
             InvalidInputError: The directory is not a work tree, others may write to it, or manifest
                 and lock are invalid or do not fit.
         """
+        from localpuppet.node.releases.author.tagging import unused_parts  # agents seldom need it
+
         files = self.supply.files
         warn = warn or (lambda text: self.note(f"warning: {text}"))
         place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it

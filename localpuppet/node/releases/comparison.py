@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from difflib import unified_diff
 
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.machine.files import disk_errors
@@ -102,6 +101,8 @@ def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
         before: The first content; empty for a new file.
         after: The second content; empty for a removed file.
     """
+    from difflib import unified_diff  # agents load this module, and seldom compare
+
     if before == after:
         return "no difference in content"
     if max(len(before), len(after)) > MAX_TEXT:

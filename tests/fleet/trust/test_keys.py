@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
@@ -134,6 +135,29 @@ def test_invalid_private_keys_are_refused(
     with pytest.raises(InvalidInputError, match=message) as caught:
         own.load()
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pem: pem,
+        lambda pem: pem.replace(b"\n", b"\r\n"),
+        lambda pem: pem + b"\n",
+        lambda pem: pem.replace(b"\n", b"\n", 1)[:60] + b"\n" + pem[60:],
+    ],
+)
+def test_keys_of_openssl_are_read_in_each_form_of_their_lines(
+    change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    made = subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "ed25519"], capture_output=True, check=True
+    ).stdout
+    key = load_pem_private_key(made, password=None)
+    assert isinstance(key, Ed25519PrivateKey)
+    own = OwnKey(write(tmp_path / "node.pem", change(made), mode=0o600))
+    assert own.load().private_bytes_raw() == key.private_bytes_raw()
+    public = parse_public(change(public_pem(key.public_key())), where="x")
+    assert public.public_bytes_raw() == key.public_key().public_bytes_raw()
 
 
 def test_fingerprints_are_those_of_openssh(tmp_path: Path) -> None:
