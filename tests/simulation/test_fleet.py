@@ -22,6 +22,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Path
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from tests.rigs.long import with_sample
 from tests.rigs.quick import examples
 from tests.simulation.fleet import Fleet, Simulated
 from tests.simulation.history import check
@@ -335,14 +336,18 @@ def ignores_the_receiver(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "bug",
-    [
+    with_sample(
+        [
+            ForgetsWhatArrivesDuringARun,
+            RunsTwoAtOnce,
+            OneRunForEachCause,
+            ExpiresInSilence,
+            NeverSettles,
+            RestoresHalf,
+        ],
         ForgetsWhatArrivesDuringARun,
-        RunsTwoAtOnce,
-        OneRunForEachCause,
-        ExpiresInSilence,
-        NeverSettles,
         RestoresHalf,
-    ],
+    ),
 )
 def test_the_simulation_finds_a_planted_bug_of_the_coalescer(bug: type[Coalescer]) -> None:
     finds(coalescer=bug)

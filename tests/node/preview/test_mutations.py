@@ -36,7 +36,7 @@ def repositories() -> list[Path]:
     ("repository", "seed", "steps", "mutations"),
     [
         (DATA / "shop", 28, 4, 3),
-        (DATA / "works", 28, 4, 3),
+        pytest.param(DATA / "works", 28, 4, 3, marks=LONG),
         *(
             pytest.param(DATA / name, seed, 60, 1, marks=LONG)
             for name in ("shop", "works")

@@ -13,6 +13,7 @@ from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.drawing import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
 from tests.rigs.forge import Forge, make, more_settings
+from tests.rigs.long import with_sample
 from tests.rigs.node import Done, Node
 from tests.rigs.sessions import plain, session, typed
 
@@ -324,7 +325,7 @@ def test_a_commit_or_an_untrusted_work_tree_names_no_directory_of_the_job(
         assert "manifest.lock: paths.extra: is a work tree of the machine" in done.err
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o077])
+@pytest.mark.parametrize("mask", with_sample([0o000, 0o077], 0o077))
 def test_the_umask_of_the_caller_does_not_count(
     node: Node, control: ControlRepository, mask: int
 ) -> None:
@@ -347,7 +348,9 @@ def compilers(scratch: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", ["INT", "TERM", "HUP", "QUIT", "KILL"])
+@pytest.mark.parametrize(
+    "number", with_sample(["INT", "TERM", "HUP", "QUIT", "KILL"], "TERM", "KILL")
+)
 def test_a_preview_that_a_signal_ends_leaves_nothing(
     node: Node, control: ControlRepository, number: str
 ) -> None:
