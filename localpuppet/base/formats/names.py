@@ -269,7 +269,6 @@ class RolloutId(str):
         """Return the id of a rollout that begins now; it sorts after `newest`.
 
         Args:
-            now: UTC.
             random: Four hex digits.
             newest: The latest id in the journals, if any; needed when the clock was set back.
         """

@@ -94,7 +94,6 @@ def explain_missing(error: ModuleNotFoundError, *, where: str) -> InvalidInputEr
     """Return the error that names the extra of a missing module; `None` if no extra has it.
 
     Args:
-        error: What Python raised.
         where: What needs the module, for the message.
     """
     module = (error.name or "").partition(".")[0]

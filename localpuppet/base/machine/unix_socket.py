@@ -172,7 +172,6 @@ async def ask(
     """Send a line to a socket and yield the lines of the answer, at least one.
 
     Args:
-        path: The socket's file.
         patience: Seconds until the first answer must arrive.
         owner: The user whose process must listen; `None` for any. The path may lead elsewhere.
 
