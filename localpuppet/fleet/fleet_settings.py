@@ -113,12 +113,10 @@ class PeerSettings(Value):
     """How a node deals with other nodes.
 
     Attributes:
-        identity: How this node signs.
         trusted: The directory of pinned keys.
         policy: The file that allows actions on this node to other signers.
         inventory: What this node publishes, and how long entries of others count.
         collect_policy: The file that limits which exported resources this node takes.
-        capture: What a capture of this node contains.
         socket: The agent's socket for Puppet.
         kick_always: Whether each run kicks, and not only one that changed something.
     """
@@ -183,7 +181,6 @@ class BusSettings(Value):
 
     Attributes:
         named: Whether the site names the engine; otherwise it is SQLite.
-        sqlite: The file of the engine `sqlite`.
         servers: Engine → its servers, for the configured engines.
     """
 

@@ -247,7 +247,6 @@ class CatalogReader:
     Attributes:
         store: Returns the connected bus; raises `UnavailableError` during an outage.
         client: Returns what sends requests over a bus.
-        monotonic: A monotonic time in seconds.
         most: The limit of the catalogs in memory, in bytes.
     """
 

@@ -73,8 +73,6 @@ class RunCompletion(Value):
     """The result of a run.
 
     Attributes:
-        result: Whether it started and ended.
-        run: Its id, if it has one.
         reason: One line: why it failed or did not start.
     """
 
@@ -106,7 +104,6 @@ class RunObstacles(Value):
     """What prevents a due run from starting.
 
     Attributes:
-        held: Returns what blocks runs now, or `None`.
         lacking: Returns the entries that a step waits for and that this node does not have; see
             `fleet.triggers.coalescing.Steps`.
         begun: Returns the state of the run of a cause that an earlier agent began; see
@@ -180,7 +177,6 @@ class Agent:
 
     Args:
         admission: Decides which messages the node accepts.
-        obstacles: What prevents a run from starting.
     """
 
     def __init__(
@@ -299,7 +295,6 @@ class Agent:
 
         Args:
             sender: The name of the requester; this node by default.
-            noop: Whether the run changes nothing.
             good_for: Seconds that the cause waits for a hold to end; `None` for no limit.
             request: The id of the request, by which its sender finds the outcome; empty for none.
 

@@ -370,9 +370,7 @@ class Describer:
     """Describes the node.
 
     Attributes:
-        records: The records of the node's runs.
         attempt: Returns the last apply that was refused.
-        has_entry: Returns whether the node has an entry to publish.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         confirmation: Returns the published state of the confirmation of a deployed release.
     """

@@ -174,11 +174,7 @@ class Confirmation(JsonRecord):
         return f"no connection to the bus for {show_duration(self.within)}"
 
     def concerns(self, *, rolled_back: bool) -> bool:
-        """Return whether a person who looks at the node should see the confirmation.
-
-        Args:
-            rolled_back: Whether a rollback is in force.
-        """
+        """Return whether a person who looks at the node should see the confirmation."""
         return self.stage in (*OPEN, Stage.ROLLBACK_FAILED) or (
             rolled_back and self.stage is not Stage.CONFIRMED
         )
@@ -284,7 +280,6 @@ class ConfirmationState(Value):
         waited: Seconds since the confirmation began.
         reached: Whether a new connection had an answer, now or earlier.
         looked: Seconds for which this agent has looked without an answer.
-        by_rollout: Whether a rollout deployed the release.
         held: Whether that rollout holds the node.
     """
 
@@ -368,7 +363,6 @@ class ReturnRoute:
         runner: Puts the rollback in force.
         agent: Runs the older release.
         inbox: Remembers that a run is to follow.
-        records: The records of this node's runs.
     """
 
     runner: WorkRunner[RetreatOrder]

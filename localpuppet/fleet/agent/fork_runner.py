@@ -300,7 +300,6 @@ class ForkServerKeeper:
     """Keeps a fork server running.
 
     Attributes:
-        runs: Returns whether a run is in progress.
         first: The first pause in seconds after a failed start.
     """
 

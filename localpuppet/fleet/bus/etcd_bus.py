@@ -157,7 +157,6 @@ async def open_etcd(
     Args:
         servers: The members, and the client's identity.
         timeout: The deadline of each call in seconds.
-        password: The password of `servers.user`.
 
     Raises:
         UnavailableError: No member answers within the deadline, or the members deny access.

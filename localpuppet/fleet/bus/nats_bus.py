@@ -62,7 +62,6 @@ async def open_nats(
     Args:
         servers: The servers, their stream, and the client's identity.
         timeout: The deadline of each call in seconds.
-        password: The password of `servers.user`.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
 
     Raises:

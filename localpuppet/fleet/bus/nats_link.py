@@ -359,7 +359,6 @@ class NatsConnection:
         servers: The servers and the client's identity. If a URL or a CA requires TLS, a server
             without it is rejected; otherwise the server decides.
         timeout: The deadline of each call in seconds.
-        password: The password of `servers.user`.
     """
 
     def __init__(

@@ -175,7 +175,6 @@ class ProxyKeyValue(CheckedStore):
     """The bus, through the network side.
 
     Args:
-        socket: The network side's socket.
         engine: The engine of the store; `None` for the site's.
         timeout: The deadline of each call in seconds.
         owner: The network side's user id. The socket is in its directory, where it could place a

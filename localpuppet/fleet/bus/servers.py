@@ -48,7 +48,6 @@ class Endpoint(Value):
 
     Attributes:
         url: As the user wrote it; without credentials.
-        tls: Whether the URL requires TLS.
     """
 
     url: str

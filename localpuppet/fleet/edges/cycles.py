@@ -158,7 +158,6 @@ def closed_cycles(
 
     Args:
         reader: The inventory; it may hold either entry of the node, or none.
-        before: The node's previous entry; `None` if it had none.
         enough: Returns whether to stop early; cycles may be missing then.
     """
     mine = role_of(now.node, now.roles)

@@ -356,7 +356,6 @@ class ExportsFollower:
         at_once: The number of nodes to fetch from at the same time.
         together: The number of nodes to store in one transaction, so that a first listing does not
             wait for the disk once per node.
-        seconds: A monotonic time in seconds.
     """
 
     view: View

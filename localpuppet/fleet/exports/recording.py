@@ -262,7 +262,6 @@ class CollectorService:
 
     Args:
         held: The stored exports of other nodes.
-        policy: The path of `policies/collect.policy`.
     """
 
     def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:

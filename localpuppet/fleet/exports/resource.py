@@ -189,8 +189,6 @@ class ExportedResource(Message):
     Attributes:
         type: The type as Puppet writes it, `Concat::Fragment`.
         tags: The tags, sorted, in lower case.
-        file: The manifest on the exporting node; `None` if unknown.
-        line: The line of the manifest; `None` if unknown.
         parameters: Values by name, without the title.
         since: When its node first exported it: seconds since 1970, UTC.
     """

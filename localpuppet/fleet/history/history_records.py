@@ -52,7 +52,6 @@ class ResourceSummary(Value):
         title: The title if it is a plain name or path, else `…`.
         status: The result; never `unchanged`.
         file: The file that declares it, from the module's directory on; empty if unknown.
-        line: The line in the file; `None` if unknown.
         corrective_change: Whether Puppet restored an earlier value.
         containing_class: The innermost class that contains it; empty if unknown.
     """

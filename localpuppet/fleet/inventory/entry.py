@@ -143,7 +143,6 @@ class ExportedServer(_Part):
     """One server.
 
     Attributes:
-        ipaddress: Its address; `None` if the node publishes none.
         ports: The ports that it listens on, at most `MAX_PORTS`.
         since: When its node first exported it, in seconds since 1970, UTC.
     """
@@ -253,9 +252,7 @@ class InventoryEntry(_Part):
         release: The applied release, `foo/tags/r1`; `None` if the input has none.
         environment: Puppet's environment; `None` if the input has none.
         facts: Facts by name, structured as in Facter.
-        roles: The node's roles, at most `MAX_ROLES`.
         kicks: The roles and queries that its catalog kicks.
-        catalog: Its whole catalog; `None` if the node does not publish it.
         paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
             began on this node. At most `MAX_KICK_PATHS`.
         tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.

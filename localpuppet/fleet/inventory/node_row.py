@@ -86,7 +86,6 @@ class NodeRow:
 
     Attributes:
         state: One of `STATES`, or `UNKNOWN`.
-        last: The end of its last run; `None` if unknown.
         problem: Why the node is not trusted; one line.
         blocked: Why the run that is due cannot start; empty if nothing blocks it.
         release_digest: The digest of the last run's release on the node, if staged; empty if
@@ -278,7 +277,6 @@ def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) ->
 
     Args:
         order: The order; `severity` is that of `NodeRow.severity`.
-        down: Whether it is descending.
     """
     key = (lambda row: row.severity(now)) if order == "severity" else NODE_ORDERS[order]
     return sorted(sorted(rows, key=lambda row: row.node), key=key, reverse=down)

@@ -63,7 +63,6 @@ class InventoryReader(Protocol):
 
         Args:
             own: The rows that replace those of their node.
-            exports: Whether the exports are attached, too.
 
         Raises:
             UnavailableError: A node's exports were never read from the bus.

@@ -50,7 +50,6 @@ class LockUser(Value):
 
     Attributes:
         run: The run that it is part of, if that has an id.
-        process: The process that requested the lock, if known.
     """
 
     run: str | None = None
@@ -451,7 +450,6 @@ class LockUsers:
     """Runs and processes that use locks.
 
     Attributes:
-        records: The records of this node's runs.
         grace: Seconds between TERM and KILL.
     """
 

@@ -127,7 +127,6 @@ class Leases:
     Args:
         holder: The holder's name, as other nodes see it.
         session: The id of this process, unique among those of the same name.
-        stores: The stores before this one.
     """
 
     def __init__(

@@ -293,7 +293,6 @@ class NodeReply(Message):
         node: The sender of the reply (claim `iss`, its caller id).
         caller: The receiver of the reply (claim `aud`, its caller id).
         iat: When it was issued, seconds since 1970.
-        ok: Whether the node executed the request.
         result: The result; empty after an error.
         error: The error as one line; `None` after success.
     """

@@ -373,7 +373,6 @@ async def until_over(
     """Return a node's answer after its action has ended or was rejected.
 
     Args:
-        action: The action, for example `deploy`.
         patience: Seconds within which it must end.
     """
     pause = FIRST_PAUSE
@@ -404,7 +403,6 @@ class CatalogComparison(Value):
     """The answer of a node.
 
     Attributes:
-        changes: The changes; `None` if unknown.
         problem: Why they are unknown, one line.
     """
 

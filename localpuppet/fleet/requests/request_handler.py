@@ -181,7 +181,6 @@ class RequestHandler(Value):
 
     Attributes:
         reception: Accepts or rejects them.
-        audit: Records what was decided.
     """
 
     reception: RequestAdmission

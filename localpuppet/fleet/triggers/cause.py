@@ -282,7 +282,6 @@ def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[Tr
 
     Args:
         sent: Id of each cause → when it was sent.
-        outcome: The run's outcome.
     """
     newest: dict[str, str] = {}
     for cause_id, timestamp in sent.items():

@@ -193,7 +193,6 @@ async def ends(
     Args:
         verifier: Verifies the nodes' signatures.
         ttl: Seconds for which a trigger is valid; infinite for what the nodes accepted.
-        patience: Seconds.
         on_end: Called with each outcome as it arrives.
     """
     good = ttl + LATE

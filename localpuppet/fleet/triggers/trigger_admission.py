@@ -233,7 +233,6 @@ class SignedAdmission:
 
     Attributes:
         admission: The rules for what the node accepts.
-        audit: Records what was decided.
     """
 
     admission: Admission

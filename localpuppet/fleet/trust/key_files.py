@@ -98,7 +98,6 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
 
     Args:
         data: One PEM block, optionally after comment lines (`#`) as `keys show` prints them.
-        where: The file's name, for messages.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

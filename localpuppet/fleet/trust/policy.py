@@ -156,7 +156,6 @@ class PolicyDecision(Value):
     """Whether a caller may perform an action.
 
     Attributes:
-        allowed: Whether the action is allowed.
         reason: One line that names the policy line, for replies and logs.
     """
 
@@ -206,7 +205,6 @@ class Policy(Value):
 
     Attributes:
         allow: Whether actions are allowed if no rule matches.
-        default_line: The line number of `policy default`.
         rules: The rules in order; the first that matches decides.
     """
 
@@ -226,7 +224,6 @@ class Policy(Value):
 
         Args:
             data: UTF-8 text.
-            where: The file's name, for messages.
 
         Raises:
             InvalidInputError: A line is invalid, or the file has no `policy default`.
