@@ -108,7 +108,6 @@ class NodeApp:
     """The parts of a node, for one command.
 
     Args:
-        root: The value of `--root`.
         ports: The additions of layers above.
     """
 
@@ -1047,7 +1046,6 @@ class NodeApp:
         Args:
             confirm: Seconds within which an assigned release must be confirmed; 0 for no
                 confirmation.
-            confirmed: Returns whether an assignment was confirmed.
         """
         from localpuppet.node.enc.assignment import AssignedRelease
         from localpuppet.node.runs.preparing import AssignmentService
@@ -1077,7 +1075,6 @@ class NodeApp:
         """Return the supervisor of runs.
 
         Args:
-            observer: Receives output and notes.
             fork_server: Starts Puppet warm, if the caller has one.
         """
         from localpuppet.node.runs.supervisor import Supervisor

@@ -143,12 +143,7 @@ class CommandAdditions:
         raise InvalidInputError("this node has no bus with runs of other nodes", where="--node")
 
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
-        """Return what to add to `status`.
-
-        Args:
-            run: The run that is shown; `None` without one.
-            rolled_back: Whether a rollback is in force.
-        """
+        """Return what to add to `status`."""
         return CommandAddition()
 
     def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:

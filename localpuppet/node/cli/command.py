@@ -241,7 +241,6 @@ def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa:
     Args:
         words: Its names, and perhaps the name of the parameter and, in capitals, of the value:
             `-o --output FILE`, `--type kind TYPE`.
-        attributes: Arguments for `click.option`.
     """
     names: list[str] = []
     values: list[str] = []

@@ -350,7 +350,6 @@ def observer(*, quiet: bool, title: str, short: str = "") -> QuietObserver:
     """Return the observer of a run for a program, a log, or a person.
 
     Args:
-        quiet: Whether a program reads the output.
         short: A short form of the command line for people; empty for the whole line.
     """
     if quiet:

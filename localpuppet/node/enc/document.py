@@ -33,9 +33,6 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
 
     `%{literal('%')}` is a percent sign, as in Hiera
     (https://www.puppet.com/docs/puppet/7/hiera_merging.html#interpolation_functions).
-
-    Args:
-        where: The breadcrumb of `value`.
     """
     if isinstance(value, str):
         return _interpolate_text(value, lookup, where) if "%{" in value else value
@@ -51,7 +48,6 @@ def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]
 
     Args:
         value: Any JSON value; keys of mappings stay.
-        where: The breadcrumb of `value`.
     """
     if isinstance(value, str):
         if any(
@@ -171,7 +167,6 @@ class EncData(Value):
         Args:
             raw: `{"classes": {name: {…} | None} | [name, …], "parameters": {…}, "environment":
                 name}`, each optional.
-            where: The breadcrumb of `raw`.
 
         Raises:
             InvalidInputError: A name violates Puppet's grammar, is reserved, or is listed twice.

@@ -30,7 +30,6 @@ class InstanceData(JsonRecord):
 
     Attributes:
         source: `cloud-init`, or the name of a metadata service.
-        instance_id: The machine's name in its cloud.
         user_data: The data that the user passed when starting the machine; may be empty.
     """
 

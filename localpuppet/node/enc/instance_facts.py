@@ -307,7 +307,6 @@ class InstanceSource:
 
     Attributes:
         files: The directories of cloud-init; `None` to ignore cloud-init.
-        service: The metadata service; `None` for none.
         memory: The file that keeps a service's answer.
     """
 

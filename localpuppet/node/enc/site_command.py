@@ -20,7 +20,6 @@ class EncCommand(Value):
 
     Attributes:
         argv: Absolute program and arguments; the node's name is appended.
-        timeout: Seconds.
         note: Takes warnings about its answer.
     """
 
@@ -43,7 +42,6 @@ class EncCommand(Value):
 
         Args:
             text: The setting: words as in a shell.
-            timeout: Seconds.
             where: File and key of the setting, for messages.
             note: Takes warnings about its answers.
 

@@ -177,7 +177,6 @@ class NodeCompile(Value):
         source: The digest of the capture and the `enc.yaml` that it was compiled from.
         reads: Its read-set; `None` if no later preview may use the result.
         catalog: The catalog; `None` if it did not compile.
-        failure: Why it did not compile.
         impure: Why it is always repeated; empty for most.
         scope: The only revision that it serves; empty for every one.
     """

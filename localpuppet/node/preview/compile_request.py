@@ -74,7 +74,6 @@ class CompileFailure(Value):
     Attributes:
         message: One line, with file names relative to the release.
         file: The file that Puppet names, relative to the release; `None` if it names none.
-        line: The line; `None` if Puppet names none.
     """
 
     message: str

@@ -146,12 +146,7 @@ _EXPORTED = "(exported)"
 
 
 class ParameterChange(Value):
-    """A parameter whose value differs.
-
-    Attributes:
-        before: Its value; `None` if it is not set.
-        after: Its value; `None` if it is not set.
-    """
+    """A parameter whose value differs."""
 
     name: str
     before: Json
@@ -271,7 +266,6 @@ def difference(
     """Compare two catalogs.
 
     Args:
-        after: The second.
         ignore: Resources and parameters that are left out.
     """
     patterns = tuple(ignore)

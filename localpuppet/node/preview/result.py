@@ -77,12 +77,7 @@ class ChangeGroup(Value):
 
 
 class NodeFailure(Value):
-    """A node whose catalog does not compile.
-
-    Attributes:
-        file: The file in the release; `None` if unknown.
-        line: The line; `None` if unknown.
-    """
+    """A node whose catalog does not compile."""
 
     node: str
     kind: FailureKind
@@ -158,8 +153,6 @@ class PreviewResult(Value):
     """The result of a preview.
 
     Attributes:
-        base: The revision before the change.
-        head: The revision after the change.
         nodes: How many nodes were compared.
         groups: Groups of nodes with equal differences, the largest first.
         failures: Nodes that do not compile: new failures first, then by name.
@@ -361,8 +354,6 @@ class NodeFailureGroup(Value):
 
     Attributes:
         message: Puppet's error; with placeholders for the name if there are several nodes.
-        file: The file in the release; `None` if unknown.
-        line: The line; `None` if unknown.
         nodes: The nodes, sorted.
     """
 
@@ -428,7 +419,6 @@ class DifferenceGrouping:
         """Add the difference of a node; an empty one adds nothing.
 
         Args:
-            role: The role of the node; `None` if it has none.
             restarts: Returns the services that restart on the first node of a group.
         """
         if not difference:

@@ -43,7 +43,6 @@ class RevisionRange(Value):
     """Two revisions, as a user writes them.
 
     Attributes:
-        base: The revision before the change.
         head: The revision after it; empty for the files as they are.
         from_fork: Whether the base is the commit where both parted.
     """

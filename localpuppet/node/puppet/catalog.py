@@ -61,7 +61,6 @@ class CatalogResource(Value):
     Attributes:
         type: The type as Puppet writes it: `Concat::Fragment`.
         file: The file of its declaration, relative to the release; `None` if unknown.
-        line: The line; `None` if unknown.
         tags: The tags, sorted.
     """
 

@@ -97,12 +97,7 @@ class PredictedChanges(Message):
 
 
 def together(before: PredictedChanges | None, now: PredictedChanges) -> PredictedChanges:
-    """Return the changes of two noop runs of a node, each change once.
-
-    Args:
-        before: Those of the first run, or `None`.
-        now: Those of the second run.
-    """
+    """Return the changes of two noop runs of a node, each change once."""
     if before is None:
         return now
     changes = tuple(sorted({*before.changes, *now.changes}))

@@ -151,11 +151,9 @@ class ApplyCommand(Value):
         compilation: What the catalog is compiled from.
         node_document: The path of the node document, passed in the environment if it is not the ENC
             script's default.
-        noop: Whether to change nothing.
         tags: Puppet's tags, to apply only some resources.
         extra: The user's options after `--`.
         config_version: The configuration version for Puppet, one shell word.
-        instance_facts: The path of the facts from instance data, or `None`.
         storeconfigs: Whether resources are exported and collected over the bus.
         root: The root whose bus the run asks; `None` for the default root.
         selection: The tags in puppet.conf; the record has these even if the file changes.
@@ -388,7 +386,6 @@ def environment(
     environment.
 
     Args:
-        more: More variables for Puppet and its children.
         lock, sealed: Descriptors that Puppet inherits and its children do not: the lean start sets
             close-on-exec.
     """

@@ -75,7 +75,6 @@ class PuppetLaunch(Value):
     """The arguments for starting a run's Puppet.
 
     Attributes:
-        base: The caller's environment.
         lock: The descriptor of the node's lock.
         sealed: The descriptor on which Puppet asks for sealed values; `None` for none.
         environment: The key of the environment whose code the fork server may have read in advance;
@@ -115,9 +114,7 @@ def launch(
     """Start a run's Puppet: warm if a fork server accepts it, else cold.
 
     Args:
-        processes: Starts Puppet cold.
         lean: How Ruby starts cold, and Facter's configuration in both cases.
-        fork_server: Starts Puppet warm, or `None`.
 
     Raises:
         StateError: Puppet could not be started.
@@ -202,7 +199,6 @@ def compile_missing_ruby(
     Args:
         directory: The compiled Ruby; the first run that lacks compiled code creates it.
         command: Puppet's command, whose interpreter compiles.
-        env: The environment of runs.
         min_free: Bytes that must stay free on the disk.
     """
     from localpuppet.base.machine.processes import start_apart

@@ -25,7 +25,6 @@ class ResourceEvent(Value):
     """An event of a property.
 
     Attributes:
-        property: Its name, or empty.
         status: `success`, `failure`, `noop`, `audit`.
         message: Puppet's message, which has values except Sensitive ones.
         time: When, ISO 8601.
@@ -43,7 +42,6 @@ class ReportedResource(JsonRecord):
     Attributes:
         resource: Type and title, `File[/etc/motd]`.
         file: The file that declares it; empty if unknown.
-        line: The line; `None` if unknown.
         place: File and line in the release: `profile/manifests/db.pp:3`.
         seconds: The evaluation time; `None` if it was not evaluated.
         time: When it was evaluated, ISO 8601.

@@ -133,9 +133,6 @@ def differences(
 ) -> dict[str, NameDifference]:
     """Return how two releases differ: `dependencies` by their locks, and `files`.
 
-    Args:
-        after: The second.
-
     Raises:
         IntegrityError: A tree has a forbidden member.
     """
@@ -167,8 +164,6 @@ def texts(
     """Return differing files as unified diffs, by name; see `unified` for omissions.
 
     Args:
-        after: The second.
-        names: The names of the files, as `files` returns them.
         most: After this number of characters, further diffs are omitted.
     """
     contents: dict[str, str] = {}

@@ -31,7 +31,6 @@ class Release(Value):
             ones in its record.
         names: The names of the same directories below `modules/`.
         enc: Its `enc.yaml`, as `ReleaseFiles.read_enc` returned it.
-        hiera_config: Its `hiera.yaml`, if any.
         mutable: Directories of the modulepath that are not tags.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         work_tree: The directory of an unreleased work tree; else empty.

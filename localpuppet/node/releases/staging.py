@@ -102,11 +102,7 @@ class ReleaseStaging:
         self.repaired = ""
 
     def remembered(self, app: ReleasePath, known: StagedRelease | None) -> Pin | None:
-        """Return the pin of a release at its staging, even if `gc` removed it since.
-
-        Args:
-            known: Its record, if any.
-        """
+        """Return the pin of a release at its staging, even if `gc` removed it since."""
         return self._memory.pin(app) if known is None else known.pin
 
     def problems(self, staged: StagedRelease, *, full: bool) -> list[str]:
@@ -371,7 +367,6 @@ class GarbageCollector(Value):
     """Decides what gc removes, and removes it.
 
     Attributes:
-        ledger: What was applied.
         in_use: Returns release and modulepath of each running run.
         forget: Forgets what is known about a composition that was removed.
         urls: The URLs of the site's sources.

@@ -35,7 +35,6 @@ class Attempts(Value):
 
     Attributes:
         directory: `attempts/` in the state directory.
-        own: The node's own input.
         system_log: Takes a line about an attempt that cannot be written.
         after_refusal: Called with each recorded attempt; raises nothing.
     """

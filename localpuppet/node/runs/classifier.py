@@ -30,8 +30,6 @@ class Classifier(Value):
     Attributes:
         documents: Reads the answer of the site's ENC command.
         enc_command: The site's ENC command, if it has one.
-        certname: Returns the name of this node for that command.
-        processes: Returns what starts that command.
     """
 
     inputs: InputReader

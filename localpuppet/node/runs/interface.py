@@ -28,7 +28,6 @@ class SourceLocation(Value):
         directory: The index in the modulepath, from 0; higher indexes are code outside of modules.
         file: The file, relative to that directory: `web/manifests/init.pp`; empty if the directory
             is itself a file.
-        line: The line; `None` if Puppet does not report it.
     """
 
     directory: int

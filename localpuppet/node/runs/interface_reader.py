@@ -53,7 +53,6 @@ class Parser:
         ruby: Puppet's own interpreter.
         script: `base/share/interface.rb`; `hiera_data.rb` is beside it.
         own_modules: localpuppet's own modules, which every run has.
-        version: The installed Puppet's version.
     """
 
     ruby: Path

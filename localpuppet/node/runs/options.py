@@ -17,7 +17,6 @@ class RunOptions(Value):
     Attributes:
         noop: Change nothing (`--noop`).
         tags: Only resources with these tags.
-        timeout: Seconds.
         document: An earlier node document to use unchanged (a rollback).
         despite_hold: Run while a hold is in force; only a noop run may.
         through: The owner of a hold that does not stop this run: the rollout that requests the run.
@@ -59,7 +58,6 @@ class RunRequest(JsonRecord):
         user: The login of the user (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
         input: Where the input came from (a path, `-`, a URL).
-        input_sha256: SHA-256 of the input's bytes.
         data: The ENC data of the input over the answer of the site's ENC, before the release's.
         causes: For a run of the agent: its first causes (`causes`), the number of all (`count`),
             and the paths of triggers (`paths`).

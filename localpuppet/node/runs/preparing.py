@@ -78,7 +78,6 @@ class PreparedRun(Value):
         """Return the request as the record has it.
 
         Args:
-            now: UTC.
             command: The whole argument vector of Puppet; empty if Puppet is not started.
             document: The node document; empty without one.
             answer: The answer of the site's ENC command, if any.
@@ -181,12 +180,9 @@ class RunPreparation(Value):
     """Prepares runs of a node: of the release that an input names, or of a work tree.
 
     Attributes:
-        own: The node's own input.
         instance_facts: Returns the facts from the cloud's instance data.
         asks_enc: Whether the site has its own ENC command.
         ledger: What was applied, and an operator's rollback.
-        work_tree: Returns the work tree in a directory, ready to be run.
-        immutable_only: Whether the site runs tags only.
         applied_elsewhere: Returns the release that this node last published on the bus as applied;
             used if the ledger does not know the source.
         lock_store: Keeps `gc` away from releases; the lock is released when the run is on record.
@@ -347,13 +343,11 @@ class AssignmentService(Value):
     """Stages, applies and takes back assignments of this node.
 
     Attributes:
-        own: The node's own input.
         ledger: What was applied, and an operator's rollback.
         reader: Reads the interface of a release with Puppet's parser.
         answer: Returns the answer of the site's ENC command, if the site has one.
         lock_store: Keeps `gc` away from releases.
         confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
-        confirmed: Returns whether an assignment was confirmed.
         open_groups: Opens the groups of sealed values that name this node; raises an error if one
             does not open.
     """

@@ -39,11 +39,7 @@ _PLACEHOLDER = re.compile(r"\[sealed ([^\],\s]+), number \d+\]")
 
 
 class FactOverrides(Value):
-    """Facts of another machine, or facts that override some of this machine's.
-
-    Attributes:
-        name: The node's name; `None` for this machine.
-    """
+    """Facts of another machine, or facts that override some of this machine's."""
 
     name: NodeName | None
     values: Mapping[str, Json]
@@ -73,7 +69,6 @@ class PuppetCaller(Value):
         compilation: Returns the compilation of a release, in a Puppet environment below the given
             directory.
         instance_facts: Returns the facts of the cloud's instance data.
-        timeout: Seconds.
     """
 
     state: Path
@@ -263,7 +258,6 @@ def compile_nodes(
     Args:
         release: The working copy, with its modules.
         inputs: The inputs; the releases that they name are ignored.
-        facts: Facts of machines; `None` for this one.
         answer: Returns the answer of the site's ENC command for a node; `None` without a command.
 
     Raises:

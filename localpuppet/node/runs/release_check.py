@@ -69,7 +69,6 @@ class ReleaseChecker(Value):
     Attributes:
         supply: Provides code; locked trees are in the store afterwards.
         ignored: Returns what git ignores in a directory, so that a tag lacks it.
-        bus: Whether the settings name a bus.
         refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
         sealed: Checks the sealed values of a working copy.
     """

@@ -19,11 +19,7 @@ from localpuppet.node.runs.run_records import GoodRun, GoodRuns
 
 
 class RollbackService:
-    """Chooses the target of a rollback, and puts the rollback in force.
-
-    Args:
-        ledger: What was applied on the node.
-    """
+    """Chooses the target of a rollback, and puts the rollback in force."""
 
     def __init__(self, good_runs: GoodRuns, ledger: Ledger) -> None:
         self._good_runs = good_runs
@@ -44,7 +40,6 @@ class RollbackService:
         Args:
             loaded: The node's own input, which the rollback overrules.
             tag: The release to return to; `None` for the newest good one before the current one.
-            now: UTC.
             ensure: Ensures that a release is on this node; see `ReleaseProvider`.
             until: Return to the newest good run up to this one, whatever its release; empty for a
                 node without one. `None` for the rules above.

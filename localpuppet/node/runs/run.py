@@ -77,7 +77,6 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
     """Return an id that sorts after `newest`, also when the clock was set back.
 
     Args:
-        now: UTC.
         random: Four hex digits.
         newest: The latest id in the record, if any.
     """
@@ -94,14 +93,11 @@ class Status(JsonRecord):
         outcome: The result, only when finished.
         reason: One line, or empty.
         release: The release, or the name of a work tree.
-        noop: Whether noop was requested.
         partial: Whether only some resources were selected (tags).
         part: The options that selected them; empty for a whole run.
         started_at: When the record was opened, ISO 8601.
-        finished_at: When it was closed.
         seconds: Duration by the monotonic clock.
         exit_code: Puppet's; `None` before its end, or when a signal killed it or it never started.
-        puppet_started: Whether Puppet was started at all.
         noop_pending: Whether a noop run found something to change.
         resources: Counts of Puppet's report.
         puppet_seconds: Times of Puppet's report.
@@ -251,7 +247,6 @@ class Attempt(JsonRecord):
         reason: The line that the user saw.
         release: The release; empty where the input could not be read.
         input: Where the input came from (a path, `-`, a URL).
-        noop: Whether noop was requested.
     """
 
     SCHEMA: ClassVar = ATTEMPT_SCHEMA

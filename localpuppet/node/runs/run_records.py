@@ -356,7 +356,6 @@ class Records:
         """Return a run's status once it has finished, or its current one after `timeout` seconds.
 
         Args:
-            sleep: Waits for a number of seconds.
             timeout: Seconds; `None` to wait while the run's supervisor lives.
             tick: Called with the seconds that have passed.
         """

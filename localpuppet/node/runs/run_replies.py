@@ -159,7 +159,6 @@ class RunOrigin:
 
     Attributes:
         input: A path, or a URL; empty if unknown.
-        input_sha256: The digest of its bytes.
         by: The user who assigned the release; empty if the input names it.
     """
 
@@ -371,7 +370,6 @@ class RunReport(RunContext):
     """What a run did to which resources.
 
     Attributes:
-        report: Whether Puppet left a report.
         failed: Resources that failed; the next three by their names.
         left_out: How many resources exceed the limit.
         slowest: Those that took longest, without events.

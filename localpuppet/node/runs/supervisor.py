@@ -160,7 +160,6 @@ class Supervisor:
     Attributes:
         installation: Puppet's installation, or why it cannot be used.
         call: Returns the parts of the `puppet apply` command that do not depend on the input.
-        reports: Report processors that Puppet is to run.
         lean_start, route_file: How Ruby starts; Puppet's routes.
         fork_server: Starts Puppet warm; `None` for cold starts.
         answer: Returns the answer of the site's ENC command; asked if the document is not known.
@@ -171,7 +170,6 @@ class Supervisor:
         variables_of_calls: Environment variables by which Puppet code reaches localpuppet.
         sealed: Returns what opens the sealed values of a release; `None` if nothing is opened.
         after_run: Called after a record is closed; raises nothing.
-        processes: Starts and ends Puppet.
     """
 
     state: Path

@@ -38,7 +38,6 @@ class PuppetEnd(Value):
         report: Its report of this run; `None` if it left none.
         first_error: The first error that Puppet printed, or empty.
         directories: Directories of the release, see `command_line.file_name`.
-        classes: The classes of the node document.
         failure_cause: Why Puppet was not started, in words that may leave the node.
     """
 

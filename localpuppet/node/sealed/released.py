@@ -70,7 +70,6 @@ class SealedRepository:
 
     Args:
         program: git without the configuration of the repository.
-        directory: The top of the work tree.
     """
 
     def __init__(self, program: GitProgram, directory: Path) -> None:

@@ -28,7 +28,6 @@ class Claim(Value):
 
     Attributes:
         text: For people, with the key.
-        key: The key that would be trusted.
     """
 
     text: str

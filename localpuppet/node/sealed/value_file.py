@@ -214,7 +214,6 @@ class SealedValue(Value):
 
         Args:
             recipient: That of the group with this serial.
-            identities: The identity of that group.
 
         Raises:
             NotOpenedError: The identity does not open it, or its bytes were changed.

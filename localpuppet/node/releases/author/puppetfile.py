@@ -43,7 +43,6 @@ class Puppetfile(Value):
     """A Puppetfile.
 
     Attributes:
-        forge: The `forge` setting, or empty.
         notes: Line → unsupported code there.
     """
 

@@ -200,7 +200,6 @@ def source_of_tag(
     Args:
         sources: The site's sources by name.
         named: The user's choice.
-        sign: Whether the tag will be signed.
 
     Raises:
         InvalidInputError: The source is unknown, or a signed tag would name none.

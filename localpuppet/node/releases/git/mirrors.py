@@ -395,7 +395,6 @@ class Git:
         """Judge the fetched countersignatures of a fetched tag.
 
         Args:
-            signers: As for `verify_signature`.
             refresh: Fetch the server's countersignatures first.
 
         Returns:

@@ -65,7 +65,6 @@ class GitProgram:
     Args:
         env: The environment for PATH, HOME and the ssh agent.
         allow_file: Whether `file://` URLs may be fetched.
-        timeout: Seconds for one git command.
         access: Returns the access settings of a repository, by its address.
     """
 
@@ -463,7 +462,6 @@ def public_git(
 
     Args:
         env: The environment for PATH and LANG.
-        timeout: Seconds for one git command.
         patience: Seconds for one answer of a server before.
 
     Raises:

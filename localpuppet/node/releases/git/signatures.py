@@ -157,7 +157,6 @@ class PinnedKeys:
     Attributes:
         kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
         home: A directory that has only the keys.
-        names: The names of the keys; see `signer`.
     """
 
     program: GitProgram
@@ -235,11 +234,7 @@ def pinned(program: GitProgram, signers: Path) -> Iterator[PinnedKeys]:
 
 
 def signature_kind(body: bytes, *, where: str) -> str:
-    """Return the kind of signature that ends a tag: `OPENSSH`, `OPENPGP`, or another of git's.
-
-    Args:
-        body: The bytes of the tag object.
-    """
+    """Return the kind of signature that ends a tag: `OPENSSH`, `OPENPGP`, or another of git's."""
     blocks = list(_BEGIN.finditer(body))
     if not blocks:
         raise IntegrityError(

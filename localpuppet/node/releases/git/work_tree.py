@@ -37,9 +37,6 @@ REMOTE = "origin"
 class GitWorkTree:
     """A git repository with a release at its top.
 
-    Args:
-        timeout: Seconds for one command.
-
     Raises:
         InvalidInputError: The directory is not the top of a git work tree, or has no commit.
         StateError: git is not installed.

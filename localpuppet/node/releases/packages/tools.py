@@ -62,7 +62,6 @@ class SystemPackageTools:
 
     Args:
         env: The environment to take PATH and TMPDIR from.
-        timeout: Seconds for one command.
         sleep: Waits for some seconds.
     """
 
