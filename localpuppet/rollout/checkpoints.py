@@ -60,7 +60,6 @@ class Summary(Value):
         started_at: When it began, ISO 8601.
         finished_at: When it ended, ISO 8601.
         counts: State → number of nodes, as in `RolloutReport.counts`.
-        release: The release that it delivered, or empty.
     """
 
     IS_OPEN: ClassVar = True
@@ -125,7 +124,6 @@ class RolloutCheckpoint(JsonRecord):
         epoch: The newest epoch that began or was claimed.
         events: The events with their times, the oldest first; empty if they are too large.
         over: Whether the rollout cannot be resumed.
-        summary: The end of the rollout; `None` before that.
     """
 
     SCHEMA: ClassVar = 1

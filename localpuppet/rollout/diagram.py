@@ -76,7 +76,6 @@ class DiagramEdge(Value):
     """An edge.
 
     Attributes:
-        label: Its label; may be empty.
         kinds: Names of styles, `MARKED` for instance.
     """
 

@@ -91,7 +91,6 @@ class JournalReader:
         """Leave a command for the process that controls the rollout.
 
         Args:
-            command: The command, see `commands.RolloutCommand`.
             caller: The operator's caller id.
             about: What it refers to, see `SentCommand`.
         """
@@ -276,9 +275,6 @@ class Journals:
         """Remove old journals, and the oldest beyond a number.
 
         The `KEPT_ALWAYS` newest stay, and journals of running rollouts.
-
-        Args:
-            now: UTC.
         """
         oldest = RolloutId.of(now - KEPT_FOR, "0000", None)
         for number, rollout in enumerate(self.ids()):

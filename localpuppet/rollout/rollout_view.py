@@ -174,11 +174,7 @@ class RolloutView(Value):
 
     @classmethod
     def of(cls, report: RolloutReport, now: datetime) -> "RolloutView":
-        """Return the view of a rollout.
-
-        Args:
-            now: The time, UTC.
-        """
+        """Return the view of a rollout."""
         state, states = report.state, ProgressStates(report.state)
         back = sorted(state.took) if state.goes_back else []
         began = parse_time(report.began)
@@ -268,9 +264,7 @@ def show_headline(release: str, what: str, word: str, failed: Sequence[str] = ()
     """Return a rollout in a line.
 
     Args:
-        release: The release that it delivers, or empty.
         what: Its nodes, such as `8 nodes`.
-        word: Its state.
         failed: The nodes that failed, if they are known; the first to fail first.
     """
     change = f"{release.rpartition('/')[2]} → {what}" if release else what
@@ -489,11 +483,7 @@ td:first-child { font-weight: 600; }
 
 
 def page(report: RolloutReport, now: datetime) -> str:
-    """Return the HTML file.
-
-    Args:
-        now: The time, UTC.
-    """
+    """Return the HTML file."""
     view = RolloutView.of(report, now)
     root = Tree.Element("html", lang="en")
     head = Tree.SubElement(root, "head")

@@ -163,7 +163,6 @@ class ServiceFetch:
     Attributes:
         look_up: See `look_up`.
         timeout: Seconds for all attempts.
-        now: Returns monotonic seconds.
         default: The server, `HOST:PORT`, for a service without records; empty for none.
     """
 

@@ -180,9 +180,6 @@ def draw_svg(
 ) -> str:
     """Return a diagram as SVG.
 
-    Args:
-        node_page: As in `svg.write_svg`.
-
     Raises:
         UnavailableError: Graphviz is not installed, fails, or exceeds a limit.
     """
