@@ -114,7 +114,6 @@ class DashboardAccess(Value):
 
     Attributes:
         entrance: The same rules with a link; `None` over TLS.
-        tls: The TLS settings; `None` on loopback.
         reads_code: Returns whether a visitor with access may read releases; all on loopback, where
             the visitor started the dashboard.
     """
@@ -136,7 +135,6 @@ class ApiAccess(Value):
 
     Attributes:
         admits: Returns whether the client of a connection has access; `None` over TLS.
-        tls: The TLS settings; `None` on loopback.
     """
 
     rule: LocalUserRule | PeopleDoor

@@ -65,11 +65,7 @@ def kept_host_name(file: Path) -> str:
 
 
 class Sessions:
-    """The links and cookies of one server process.
-
-    Args:
-        monotonic: The monotonic clock, seconds.
-    """
+    """The links and cookies of one server process."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -102,11 +98,7 @@ class Sessions:
 
 
 class Tokens:
-    """Tokens of the dashboard's pages, each for one action.
-
-    Args:
-        monotonic: The monotonic clock, seconds.
-    """
+    """Tokens of the dashboard's pages, each for one action."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -146,7 +138,6 @@ class LoopbackDoor:
 
     Args:
         address: The listening address: `127.0.0.1`, `::1`.
-        monotonic: The monotonic clock, seconds.
         acts: Whether actions are enabled.
         name: A secret name below `localhost`, or empty.
     """

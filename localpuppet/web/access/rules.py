@@ -148,7 +148,6 @@ class RateLimit:
     Args:
         rate: Requests a second.
         burst: Requests at once after a pause.
-        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(self, rate: float, burst: float, monotonic: Callable[[], float]) -> None:
@@ -174,7 +173,6 @@ class RequestGate:
 
     Args:
         scheme: The scheme of the dashboard's URL: `http`, `https`.
-        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(
@@ -225,7 +223,6 @@ class LocalUserRule:
         address: The listening address: `127.0.0.1`, `::1`.
         users: Returns the current list: numbers of users.
         owner: Returns the user of a connection, from the addresses of both ends.
-        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(
@@ -293,7 +290,6 @@ class PeopleDoor:
         names: The DNS names and addresses of the dashboard.
         holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
             valid.
-        monotonic: The monotonic clock, seconds.
         setting: The key of the list in `localpuppet.yaml`.
     """
 
@@ -355,11 +351,7 @@ class PeopleDoor:
 
 @dataclass(frozen=True, slots=True)
 class AccessMiddleware:
-    """Rejects requests that the access rule refuses, and adds headers to each response.
-
-    Attributes:
-        shown: The application behind the access rule.
-    """
+    """Rejects requests that the access rule refuses, and adds headers to each response."""
 
     shown: ASGIApp
     door: AccessRule

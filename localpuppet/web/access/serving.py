@@ -279,7 +279,6 @@ async def serve(
 
     Args:
         listening: From `bound`.
-        tls: The TLS settings; `None` on loopback.
         knows: Returns whether a client has access, from the addresses of both ends; without it, no
             connection counts as a stranger's.
     """

@@ -46,11 +46,7 @@ class ConnectionTable:
         return peer
 
     def leave(self, peer: str) -> None:
-        """Remove an ended connection from the counts.
-
-        Args:
-            peer: What `enter` returned.
-        """
+        """Remove an ended connection from the counts."""
         self._there[peer] -= 1
         if not self._there[peer]:
             del self._there[peer]

@@ -180,7 +180,6 @@ class ActionOutcome:
 
     Attributes:
         results: The results of the nodes, bad ones first; none for an action of a rollout.
-        follows: What follows, or empty.
         command: The command line that does the same, or empty.
         opposite: The action that takes this one back; `None` without one.
         page: The page that shows what comes of it; empty for one with the result only.

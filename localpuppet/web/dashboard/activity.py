@@ -326,11 +326,7 @@ class NodeCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellGroup:
-    """Nodes with something in common.
-
-    Attributes:
-        url: The list of the nodes, or empty.
-    """
+    """Nodes with something in common."""
 
     name: str
     total: int

@@ -73,12 +73,7 @@ class Intent:
 
     Attributes:
         at: When it began, seconds since 1970.
-        label: The word of its button.
-        subject: What it was about, or empty.
-        rollout: The id of its rollout, or empty.
         nodes: The names of the nodes, sorted.
-        decisions: Numbers of requests by decision.
-        records: The newest requests.
         state: The state of its rollout, if this machine knows it; else empty.
         course: The decisions of its rollout: times and texts.
         machine: For a command to a rollout, the machine of the caller, or empty; else `None`.

@@ -88,7 +88,6 @@ class TextSearch:
 
     Attributes:
         text: In lower case.
-        matches: The matches by kind.
         is_cut: Whether the time was over before everything was searched.
     """
 
@@ -274,7 +273,6 @@ class Hit:
     """A match.
 
     Attributes:
-        about: A remark, or empty.
         exact: Whether the text means this match and no other of its kind.
     """
 

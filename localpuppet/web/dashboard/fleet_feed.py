@@ -39,7 +39,6 @@ class FleetFeed:
     Attributes:
         follow: Keeps the view up to date until an event is set; takes a function that provides the
             bus.
-        agent_is_there: Returns whether an agent runs on this machine.
         follow_history: Passes the history of all nodes to a board, without end.
     """
 

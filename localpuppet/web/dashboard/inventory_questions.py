@@ -410,7 +410,6 @@ class Tree:
 
     Attributes:
         branches: The first level, without legacy facts.
-        left_out: Whether values are omitted.
     """
 
     branches: tuple[Branch, ...]
@@ -478,7 +477,6 @@ class LogOrigin:
     Attributes:
         time: When Puppet logged it, as `show_epoch` writes it; empty if unknown.
         file: The file of the resource; empty if unknown.
-        line: The line in the file; `None` if unknown.
     """
 
     time: str = ""

@@ -108,11 +108,7 @@ Values = dict[str, str | int | float | None]
 
 @dataclass(slots=True, eq=False)
 class NodeTable:
-    """Changes the nodes in one transaction.
-
-    Attributes:
-        reported: Whether a report about a rollout changed.
-    """
+    """Changes the nodes in one transaction."""
 
     connection: Connection
     now: float
@@ -409,7 +405,6 @@ class FailureGroup:
     Attributes:
         failure_cause: Its key, see `NodeRow.failure_cause`.
         resource: The first failed resource; only its type if the resource differs between nodes.
-        release: The release of that run, or empty.
         since: When the first of these nodes began to fail: seconds since 1970.
         first: When it was seen first: seconds since 1970.
         cause: What led to the newest run, or empty.

@@ -42,10 +42,8 @@ class ReleaseRow:
         nodes: The nodes whose last run applied it, sorted.
         last: When the last of these runs ended: seconds since 1970, or `None`.
         tag: The staged tag with its commit, or empty.
-        commit: That commit, or empty.
         staged: The digest of the staged release, or empty.
         signed: Its signers; empty if no signature is required.
-        about: Its tag, if that was requested and is known.
         tagged: When it was tagged: seconds since 1970; `None` if this machine does not know.
         previous: The staged release before it, or empty.
         has_older: Whether nodes ran an older tag of its source last.
@@ -260,7 +258,6 @@ class StagedReleases:
     Attributes:
         repository: Git; only its mirrors are read.
         sources: The site's sources by name.
-        monotonic: The monotonic clock, seconds.
     """
 
     records: StagedRecords

@@ -139,7 +139,6 @@ class NodeRolloutReport:
 
     Attributes:
         outcome: The result of the node's newest run in it, `OTHER` if unknown; empty without a run.
-        run: The id of that run, or empty.
         until: The end of the rollout's hold on the node, seconds since 1970, or `None`.
     """
 

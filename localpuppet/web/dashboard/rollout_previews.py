@@ -75,11 +75,8 @@ class RolloutPreviews:
 
     Attributes:
         captures: The directory with captures of nodes; `None` if the settings name none.
-        root: The root of this machine.
-        env: The environment of the processes.
         now: Returns the time, seconds since 1970.
         words: The first words of a localpuppet command.
-        bounds: The limits of a process.
     """
 
     captures: Path | None

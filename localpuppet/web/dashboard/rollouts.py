@@ -76,7 +76,6 @@ class RolloutRow:
         state: Its state: a word of `RolloutReport`, or `DAMAGED`.
         reason: The reason of the state, one line, or empty.
         started_at: Its start, seconds since 1970; `None` if unknown.
-        noop: Whether it changes nothing.
         headline: The rollout in a line, see `RolloutView.headline`.
         release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
@@ -175,7 +174,6 @@ class ReportedRun:
 
     Attributes:
         detail: The outcome of its run, or whether it is held; may be empty.
-        run: The id of its run, or empty.
     """
 
     node: str

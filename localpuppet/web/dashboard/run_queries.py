@@ -68,7 +68,6 @@ class NodeDrift:
 
     Attributes:
         place: File and line of the declaration, or empty.
-        count: How many runs corrected it.
         last: When the last of them was requested, seconds since 1970.
         filed: The day and the moment under which the last of them is filed.
     """

@@ -26,9 +26,7 @@ class RunRow:
         reason: The first error or the reason, one line, or empty.
         place: File and line of the first error, or empty.
         failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
-        cause: What led to the run, or empty.
         seconds: Its duration; `None` without a run summary.
-        commit: The commit of the release, or empty.
         environment: Puppet's environment, or empty.
         noop: Whether the run changed nothing by request.
         corrective_change: Whether Puppet restored an earlier value.

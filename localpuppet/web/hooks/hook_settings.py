@@ -58,7 +58,6 @@ class HookSettings(JsonRecord):
 
     Attributes:
         secret_file: The private file with the secret that the sender has, too.
-        source: The source of releases to look at.
         caller: The signer in whose name it acts: that of the process which serves it.
         poll: Seconds after which it looks without a delivery.
         stage: The nodes that stage a new release, as a query; empty for a rollout.

@@ -125,9 +125,7 @@ class HookWorker:
 
     Attributes:
         forget: Called with a hook whose last delivery has led to a failure.
-        refused: Returns the number of refused deliveries.
         show: Called with why hooks fail, by name.
-        again: See `AGAIN`.
     """
 
     hooks: Mapping[str, HookSettings]

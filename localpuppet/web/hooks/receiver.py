@@ -70,7 +70,6 @@ class HookReceiver:
 
     Attributes:
         deliver: Takes the name of a hook whose source should be looked at.
-        patience: Seconds for a body.
         refused: How many deliveries were refused.
     """
 

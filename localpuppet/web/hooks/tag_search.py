@@ -46,7 +46,6 @@ class LookRecord(JsonRecord):
 
     Attributes:
         source: The source; another one in the settings is looked at for the first time.
-        marks: The marks of judged tags.
         release: The release that was accepted last; empty for none yet.
         tagged_at: The time in its tag, seconds since 1970.
         delivered_at: When a delivery was received last; 0 for never.
@@ -85,7 +84,6 @@ class TagSearch:
         """Return the record after a look at a source.
 
         Args:
-            name: The source.
             record: The record before; an empty one for the first look.
 
         Raises:

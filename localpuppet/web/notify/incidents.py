@@ -64,7 +64,6 @@ class Condition(JsonRecord):
         subject: What is wrong besides nodes: a resource, a rollout, a certificate; may be empty.
         detail: The failure cause, or the reason; one line, may be empty.
         nodes: The nodes that it concerns, sorted; empty if it is not about nodes.
-        page: The path of its page on the dashboard.
     """
 
     key: str
@@ -86,10 +85,8 @@ class Incident(JsonRecord):
     """A condition over time; times are seconds since 1970.
 
     Attributes:
-        seen_at: When it was seen first.
         opened_at: When it had lasted long enough; `None` while it is pending.
         gone_at: Since when it is not seen; `None` while it is.
-        closed_at: When it was over; `None` before that.
     """
 
     condition: Condition

@@ -92,7 +92,6 @@ class NoticeLedger:
 
     Attributes:
         spread: Returns a factor from 0 to 1, by which pauses differ.
-        new_id: Returns the id of a new message.
     """
 
     path: Path

@@ -196,7 +196,6 @@ class FleetSight:
         rollouts: Returns the rollouts; it reads files.
         certificates: Returns when certificates end, by name: seconds since 1970.
         names: Returns the nodes that an expression finds.
-        releases: Returns the staged and verified releases of a source.
     """
 
     fleet: Fleet
@@ -293,7 +292,6 @@ class Notifier:
 
     Attributes:
         election: Says whether this process sends messages; `None` without a bus: it does.
-        metrics: The file of the metrics.
         every: Seconds between two looks.
         again: Seconds between two reports of what is open, to channels that take states.
     """

@@ -103,7 +103,6 @@ class NotifySettings(JsonRecord):
     """The channels and the timing of notifications.
 
     Attributes:
-        fleet: The name of the fleet in messages.
         dashboard: The URL at which people reach the dashboard; empty for no links.
         lasts: Seconds that something is wrong before its incident opens.
         gone: Seconds that it is not before the incident closes.

@@ -120,7 +120,6 @@ class RequestDeadline:
     """The end of the time for a query.
 
     Attributes:
-        monotonic: Returns the time, in seconds.
         cancelled: Whether the client has left.
     """
 
@@ -151,11 +150,7 @@ class RequestDeadline:
 
 @dataclass(slots=True, eq=False)
 class SharedDeadline:
-    """The end of the time for an answer: when the time of all its requests is over.
-
-    Attributes:
-        cancelled: Whether the process ends.
-    """
+    """The end of the time for an answer: when the time of all its requests is over."""
 
     requests: tuple[RequestDeadline, ...] = ()
     cancelled: bool = False
@@ -241,7 +236,6 @@ class Answering:
     Attributes:
         records: Reports, events and catalogs; `None` if there are none.
         ask: Queries the entries, or raises an error if they are too old.
-        monotonic: The monotonic clock, seconds.
         bodies: Holds answers while they are sent.
         seconds: The limit for an answer, the wait for a turn included.
     """

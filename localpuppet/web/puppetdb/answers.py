@@ -106,12 +106,7 @@ class WrittenAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyForm:
-    """The form of a body.
-
-    Attributes:
-        pretty: Whether the JSON is indented.
-        gzip: Whether the client accepts gzip.
-    """
+    """The form of a body."""
 
     pretty: bool = False
     gzip: bool = False
@@ -153,11 +148,7 @@ class AnswerBodies:
 
 
 class AnswerBody:
-    """The bytes of an answer: in memory, or in a file without a name if there are many.
-
-    Args:
-        bodies: Counts the bytes.
-    """
+    """The bytes of an answer: in memory, or in a file without a name if there are many."""
 
     def __init__(self, bodies: AnswerBodies, directory: str, limits: AnswerLimits) -> None:
         self._bodies = bodies

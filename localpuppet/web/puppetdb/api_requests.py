@@ -198,7 +198,6 @@ class RequestParameters:
     """The parameters of a request.
 
     Attributes:
-        pretty: Whether the JSON is indented.
         ast_only: Whether the answer is the query in AST form.
         timeout: Seconds for the answer; `None` for the limit.
     """
@@ -275,11 +274,7 @@ _REFUSED = re.compile(r"q=0(\.0*)?\Z")
 
 
 class RequestReading:
-    """Reads the parameters of requests, of limited size and in limited time.
-
-    Args:
-        patience: Seconds for the body of a request.
-    """
+    """Reads the parameters of requests, of limited size and in limited time."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience

@@ -84,7 +84,6 @@ class ApiContext:
         details: Returns a part of the report with a hash, `logs` or `metrics`, and `None` if no
             report has it. Raises `UnavailableError` if its node cannot be reached.
         metrics: Returns metrics, in a thread.
-        body_patience: Seconds for the body of a request.
         parse_pql: Returns the AST form of a query in PQL.
     """
 

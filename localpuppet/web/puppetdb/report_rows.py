@@ -158,7 +158,6 @@ def missing_report(
     Args:
         ended: The end of its newest report in milliseconds since 1970, UTC; `None` if the memory
             has none.
-        last_outcome: The outcome of its run.
     """
     failed = last_outcome is not None and STATUS[Kind(last_outcome)] == FAILED
     missing = _missing(row, ended, failed=failed, now=now)
