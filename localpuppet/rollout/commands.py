@@ -257,9 +257,7 @@ def stale(spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[Timed
     return ""
 
 
-async def read_commands(
-    journal: JournalWriter, take: Take, *, machine: str, interval: float = LOOK
-) -> None:
+async def read_commands(journal: JournalWriter, take: Take, *, machine: str) -> None:
     """Deliver the commands of users who can write the journal, on this machine, without an end.
 
     Commands of later versions are left out, so that they do not end the rollout.
@@ -270,7 +268,7 @@ async def read_commands(
             last = number
             if (command := _KNOWN.get(word)) is not None:
                 take(SentCommand(command=command, caller=caller, machine=machine, about=about))
-        await asyncio.sleep(interval)
+        await asyncio.sleep(LOOK)
 
 
 @dataclass(slots=True, eq=False)
@@ -359,11 +357,7 @@ class BusCommandReader:
 
 
 async def look(
-    heads: RolloutCheckpoints,
-    rollout: RolloutId | None,
-    command: RolloutCommand,
-    *,
-    pace: float = PACE,
+    heads: RolloutCheckpoints, rollout: RolloutId | None, command: RolloutCommand
 ) -> PublishedCheckpoint:
     """Return the checkpoint of the rollout that a command is for, with the pause that it ends."""
     for _ in range(LOOKS):
@@ -382,7 +376,7 @@ async def look(
             )
         if state.waits:
             return published
-        await asyncio.sleep(pace)
+        await asyncio.sleep(PACE)
     raise InvalidInputError("is not paused", where=str(published.head.rollout))
 
 

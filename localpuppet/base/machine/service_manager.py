@@ -76,7 +76,7 @@ class ServiceManager:
                 peer.sendto(text.encode(), self._address)
 
 
-def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
+def given_socket() -> socket.socket | None:
     """Return the listening socket from the service manager; `None` if it passed none.
 
     The variables are cleared: children must not see them.
@@ -84,10 +84,9 @@ def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.
     Raises:
         InvalidInputError: The manager passed something else than one listening UNIX socket.
     """
-    env = os.environ if environment is None else environment
-    for_us = env.pop("LISTEN_PID", "") == str(os.getpid())
-    count = env.pop("LISTEN_FDS", "")
-    env.pop("LISTEN_FDNAMES", None)
+    for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+    count = os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
     if not for_us:
         return None
     try:

@@ -17,7 +17,6 @@ from localpuppet.base.formats.text import one_line
 MAX_PLAINTEXT = 64 * 1024
 MAX_HEADER = 1024
 MAX_IDENTITIES = 16
-MAX_RECIPIENT = 512
 # A nonce, and the tag of the one block that `MAX_PLAINTEXT` bytes fill.
 _MAX_FILE = MAX_HEADER + 16 + MAX_PLAINTEXT + 16
 

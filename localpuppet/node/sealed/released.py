@@ -76,13 +76,12 @@ class SealedRepository:
         self._program = program
         self._top = directory.resolve()
 
-    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _git(self, *arguments: str) -> bytes:
         where = str(self._top)
         return self._program.run(
             self._top / ".git",
             *arguments,
             cwd=self._top,
-            stdin=stdin,
             failure=lambda text: InvalidInputError(f"git {arguments[0]}: {text}", where=where),
         )
 
