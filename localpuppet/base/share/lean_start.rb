@@ -12,11 +12,13 @@ if asked
     used = standard.select { |place| $LOADED_FEATURES.any? { |file| file.start_with?("#{place}/") } }
     gems = (Gem.path - [Gem.user_dir]).reject { |place| Dir.glob("#{place}/{gems,specifications}/*").empty? }
     places = [RbConfig.ruby, RbConfig::CONFIG['libdir'], *used, *gems, *path, File.absolute_path($PROGRAM_NAME)]
-    more = if defined?(Puppet) && Puppet.settings.respond_to?(:stringify_settings)
-             { version: Puppet.version, user: Puppet.settings.stringify_settings('user', asked.split).transform_values(&:to_s) }
-           end
+    more = begin
+      { version: Puppet.version, user: Puppet.settings.stringify_settings('user', asked.split).transform_values(&:to_s) }
+    rescue StandardError # an older Puppet, or one that has said already what is wrong with puppet.conf
+      {}
+    end
     require 'json'
-    warn "localpuppet: ruby #{JSON.generate(ruby: RbConfig.ruby, load_path: path, places: places.uniq, **more.to_h)}"
+    warn "localpuppet: ruby #{JSON.generate(ruby: RbConfig.ruby, load_path: path, places: places.uniq, **more)}"
   end
 end
 locale = ENV['LOCALPUPPET_LC_ALL'] # Ruby has set its encoding by now
