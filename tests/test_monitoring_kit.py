@@ -45,10 +45,8 @@ def test_the_rules_fire_for_failing_and_late_nodes_and_end_when_they_recover(
     promtool: Path,
 ) -> None:
     assert run(promtool, "check", "rules", RULES.name)[0] == 0
-    assert run(promtool, "test", "rules", TESTS.name) == (
-        0,
-        f"Unit Testing:  {TESTS.name}\n  SUCCESS\n\n",
-    )
+    code, out = run(promtool, "test", "rules", TESTS.name)
+    assert (code, out.split()[-1]) == (0, "SUCCESS")
 
 
 @pytest.mark.parametrize("change", ["never fires", "always fires"])

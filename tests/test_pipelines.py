@@ -191,7 +191,8 @@ def test_the_job_that_signs_makes_a_repository_of_the_key_and_none_without(
     assert not (work / "public").exists()
     done = sign(forge, work, secret)
     assert done.returncode == 0, done.stderr
-    keyring = tmp_path / "keyring.gpg"
-    public = work / "public"
-    completed("gpg", "--dearmor", "--output", keyring, public / "localpuppet.asc")
-    completed("gpgv", "--keyring", keyring, public / "apt/dists/deb12/InRelease")
+    reader = tmp_path / "reader"
+    reader.mkdir(mode=0o700)
+    verifying = ("gpg", "--batch", "--no-autostart", "--homedir", reader)
+    completed(*verifying, "--import", work / "public/localpuppet.asc")
+    completed(*verifying, "--verify", work / "public/apt/dists/deb12/InRelease")
