@@ -324,7 +324,8 @@ def form_of(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
     if origin in (list, frozenset):
         return _list(origin, args[0])
     if origin in (dict, Mapping):
-        return _mapping(*args)
+        is_any = args[0] is str and form_of(args[1]) is _FORMS[Json]
+        return JsonForm(_object, dict, (dict,)) if is_any else _mapping(*args)
     if issubclass(form, str):
         return text_form(getattr(form, "parse", form))
     if issubclass(form, tuple):
@@ -489,6 +490,12 @@ def _exactly(noun: str, *kinds: type) -> JsonForm:
 
 
 def _as_it_is(raw: object) -> object:
+    return raw
+
+
+def _object(raw: Any) -> dict[str, Json]:  # noqa: ANN401
+    if not isinstance(raw, dict):
+        raise wrong_type(raw, "a mapping", "")
     return raw
 
 

@@ -19,8 +19,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar
@@ -357,22 +356,36 @@ def read_canonical(data: bytes) -> Json:
         return None
     if _LONG in data.translate(_DIGITS):  # an integer beyond 64 bits, perhaps
         return None
+    encode = msgspec.json.encode
     try:
         value: Json = msgspec.json.decode(data)
-        return value if msgspec.json.encode(value) == data else None
+        if not (isinstance(value, dict) and isinstance(facts := value.get("facts"), dict)):
+            return value if encode(value) == data else None
+        written = {name: encode(fact) for name, fact in facts.items()}
+        raw = {name: msgspec.Raw(text) for name, text in written.items()}
+        if encode({**value, "facts": raw}) != data:
+            return None
     except (ValueError, RecursionError):
         return None
+    if data.isascii():
+        texts = {name: text.decode("ascii") for name, text in written.items()}
+        value["facts"] = WrittenFacts(facts, texts)
+    return value
 
 
-def json_texts(values: Collection[Json]) -> list[str]:
-    """Return values as JSON in ASCII, without optional spaces, as `compact` returns it."""
-    with suppress(ImportError, ValueError):  # it refuses what no UTF-8 can encode
-        from msgspec.json import encode
+class WrittenFacts(dict[str, Json]):
+    """Facts, each also as `compact` writes it: the reader of an entry has written it again."""
 
-        texts = [*map(encode, values)]
-        if all(map(bytes.isascii, texts)):
-            return [*map(bytes.decode, texts)]
-    return [*map(compact, values)]
+    def __init__(self, facts: dict[str, Json], texts: Mapping[str, str]) -> None:
+        super().__init__(facts)
+        self.texts = texts
+
+
+def fact_texts(facts: Mapping[str, Json]) -> Mapping[str, str]:
+    """Return facts as `compact` writes them: JSON in ASCII, without optional spaces."""
+    if isinstance(facts, WrittenFacts):
+        return facts.texts
+    return {name: compact(fact) for name, fact in facts.items()}
 
 
 def inflate(payload: bytes) -> bytes:

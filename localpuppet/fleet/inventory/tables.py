@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +21,7 @@ from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
-from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, json_texts
+from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, fact_texts
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 ROLE = "role"
@@ -91,7 +92,10 @@ FACTS = (
     " JOIN fact_names ON fact_names.id = fact_values.id >> 32"
 )
 NAMES = ("nodes", "fact_names", "fact_values", "legacy", "classes", "servers")
-_OF_NODE = {"fact_values": "?, ?", "classes": "?, ?", "servers": "?, ?, ?, ?"}
+_OF_NODE = {
+    "nodes": ", ".join("?" * 12),
+    **{"fact_values": "?, ?", "classes": "?, ?", "servers": "?, ?, ?, ?"},
+}
 _ASKED = "IN (SELECT value FROM json_each(?1))"
 _ITS_FACTS = f"main.nodes n, json_each(n.fact_ids) f WHERE n.id {_ASKED})"
 # Names of facts and lists of legacy names that no node has any more are deleted, too.
@@ -132,10 +136,10 @@ class EntryRows:
     def of(cls, entry: InventoryEntry) -> "EntryRows":
         """Return the rows of an entry."""
         name = str(entry.node)
-        facts = {**entry.facts, "fqdn": name, "clientcert": name, TRUSTED: _trusted(name)}
+        own: dict[str, Json] = {"fqdn": name, "clientcert": name, TRUSTED: _trusted(name)}
         if entry.roles:
-            facts[ROLE] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
-        facts = {key: value for key, value in facts.items() if value is not None}
+            own[ROLE] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
+        texts = {**fact_texts(entry.facts), **fact_texts(own)}
         return cls(
             certname=name,
             at=entry.at,
@@ -148,7 +152,7 @@ class EntryRows:
                 None if entry.catalog is None else entry.catalog.digest,
                 None if entry.catalog is None else entry.catalog.resources,
             ),
-            facts=tuple(zip(facts, json_texts(facts.values()), strict=True)),
+            facts=tuple(pair for pair in texts.items() if pair[1] != "null"),
             classes=tuple(map(class_title, sorted({*entry.classes} - {NODE_BLOCK}))),
             servers=tuple(
                 (server.role, server.since, compact(server.facts(entry.node)))
@@ -168,14 +172,19 @@ def write(
     )
     legacy = _numbers(connection, f"{schema}.legacy", {entry.legacy for entry in entries})
     rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _OF_NODE}
+    (last,) = connection.execute(f"SELECT ifnull(max(id), 0) FROM {schema}.nodes").fetchone()  # noqa: S608
+    new = count(max([last, *known.values()]) + 1)
+    ids: dict[tuple[int, ...], str] = {}  # most nodes have the same names
     for entry in entries:
-        ids = compact([facts[name] for name, _ in entry.facts])
-        columns = (entry.certname, entry.at, *entry.node, ids, legacy[entry.legacy])
-        marks = ", ".join("?" * (len(columns) + 1))
-        number = known.get(entry.certname)
-        insert = f"INSERT INTO {schema}.nodes VALUES ({marks})"  # noqa: S608
-        number = connection.execute(insert, (number, *columns)).lastrowid or 0
-        rows["fact_values"] += ((facts[name] << 32 | number, text) for name, text in entry.facts)
+        number = known[entry.certname] if entry.certname in known else next(new)
+        keys = tuple([facts[name] for name, _ in entry.facts])
+        if keys not in ids:
+            ids[keys] = compact(keys)
+        columns = (entry.certname, entry.at, *entry.node, ids[keys], legacy[entry.legacy])
+        rows["nodes"].append((number, *columns))
+        rows["fact_values"] += [
+            (key << 32 | number, text) for key, (_, text) in zip(keys, entry.facts, strict=True)
+        ]
         rows["classes"] += ((title, number) for title in entry.classes)
         rows["servers"] += ((role, number, *more) for role, *more in entry.servers)
     # In the order of the keys: a third faster.
