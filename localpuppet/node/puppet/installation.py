@@ -330,12 +330,11 @@ class PuppetProbe(Value):
             stdout, stderr = self._run(
                 command, ["config", "print", "--section", "agent", *ASKED, *own], env
             )
-            if not lean or probe_took(stderr):
+            if b"unknown argument" not in stderr:
                 break
-            if b"unknown argument" not in stderr:  # a wrapper that withholds RUBYOPT
-                lean = ()
-                break
-        found = probed(stderr) if lean else {}
+        if not probe_took(stderr):
+            lean = ()  # a wrapper withholds RUBYOPT, say
+        found = probed(stderr)
         if "version" not in found:
             version, _ = self._run(command, ["--version"], self.env)
             of_runs, _ = self._run(
