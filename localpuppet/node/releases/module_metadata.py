@@ -54,7 +54,8 @@ def unmet(directories: Mapping[str, Path], *, implementation: str, version: str)
             if problem:
                 problems.append(f"{name}: {METADATA} requires {problem}")
         required = requirement(metadata, implementation)
-        if required and not _is_in(version, required[1]):
+        # A release candidate counts as its version.
+        if required and not _is_in(version.partition("-")[0], required[1]):
             others.setdefault(" ".join(required), []).append(name)
     here = f"{IMPLEMENTATIONS.get(implementation, 'Puppet')} {version}"
     problems += [
@@ -87,10 +88,10 @@ def _items(metadata: Mapping[str, object], key: str) -> Iterator[Mapping[str, ob
 
 
 def _is_in(version: str, wanted: str) -> bool:
-    """Return whether a range has a version or its candidate; true if one of both is malformed."""
+    """Return whether a range has a version; also true without a range, or if one is malformed."""
     try:
-        final = ModuleVersion.parse(version.partition("-")[0], where="")
-        return not wanted or Range.parse(wanted, where="").has(final)
+        found = ModuleVersion.parse(version, where="")
+        return not wanted or Range.parse(wanted, where="").has(found)
     except InvalidInputError:
         return True
 
@@ -104,12 +105,7 @@ def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, obje
             f"{asked} {wanted}, which the release lacks".replace(" ,", ",")
             + " (add it to 'modules:' in manifest.yaml, then run 'localpuppet release lock')"
         )
-    try:
-        if not wanted:
-            return ""
-        version = ModuleVersion.parse(str(modules[module].get("version")), where="")
-        if Range.parse(wanted, where="").has(version):
-            return ""
-    except InvalidInputError:
-        return ""  # the version or the range is malformed
+    version = str(modules[module].get("version"))
+    if _is_in(version, wanted):
+        return ""
     return f"{asked} {wanted}, and the release has {version} (change a version in manifest.yaml)"
