@@ -76,10 +76,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Ask Puppet once, and return the stored answers with @ROOT@ for the root."""
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory that all processes of the session share."""
     directory = tmp_path_factory.getbasetemp()
-    return share_puppet(directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory)
+    return directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory
+
+
+@pytest.fixture(scope="session")
+def puppet_probe(shared_directory: Path) -> str:
+    """Ask Puppet once, and return the stored answers with @ROOT@ for the root."""
+    return share_puppet(shared_directory)
 
 
 @pytest.fixture(scope="session")

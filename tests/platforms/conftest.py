@@ -46,17 +46,16 @@ def build(directory: Path, *targets: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(request: pytest.FixtureRequest, shared_directory: Path) -> Path:
     """Packages for the systems of the tests: one process of a session builds them for all."""
     if system := os.environ.get("LOCALPUPPET_DEBIAN"):
         targets = [system]
     else:
         targets = [*(DEBIANS if request.config.getoption("--long") else ["debian12"]), "sles15"]
-    top = tmp_path_factory.getbasetemp()
-    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
-    with (top / "packages.lock").open("w") as lock:
+    packages, unfinished = shared_directory / "packages", shared_directory / "unfinished"
+    with (shared_directory / "packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (top / "packages").exists():
-            build(top / "unfinished", *targets)
-            (top / "unfinished").rename(top / "packages")
-    return top / "packages"
+        if not packages.exists():
+            build(unfinished, *targets)
+            unfinished.rename(packages)
+    return packages
