@@ -17,21 +17,29 @@ class Follower:
         self.state: dict[str, bytes] = {}
         self.revision = after or 0
         self.error: Exception | None = None
-        self._news = asyncio.Condition()
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._task = asyncio.create_task(self._follow(store.watch(prefix, after=after)))
 
     async def _follow(self, watch: AsyncGenerator[Change, None]) -> None:
         try:
             async for change in watch:
                 self._take(change)
-                async with self._news:
-                    self._news.notify_all()
+                self._tell()
         except (LocalpuppetError, AssertionError) as error:
             self.error = error
         finally:
             await watch.aclose()
-            async with self._news:
-                self._news.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Ask each condition after each change: the next one may make it false again."""
+        for condition, future in self._waiting:
+            if future.done():
+                continue
+            if condition():
+                future.set_result(None)
+            elif self.error is not None:
+                future.set_exception(self.error)
 
     def _take(self, change: Change) -> None:
         self.changes.append(change)
@@ -48,12 +56,11 @@ class Follower:
             self.state.pop(change.key, None)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for the changes to make `condition` true."""
-        async with self._news:
-            await self._news.wait_for(lambda: condition() or self.error is not None)
-        if not condition():
-            assert self.error is not None
-            raise self.error
+        """Wait for a change that makes `condition` true."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((condition, future))
+        self._tell()
+        await future
 
     async def until_state(self, state: Mapping[str, bytes]) -> None:
         """Wait for these keys and values, and no others."""
@@ -66,8 +73,7 @@ class Follower:
 
     async def failed(self) -> Exception:
         """Return the error that ends the watch."""
-        async with self._news:
-            await self._news.wait_for(lambda: self.error is not None)
+        await self.until(lambda: self.error is not None)
         assert self.error is not None
         return self.error
 

@@ -124,17 +124,25 @@ async def test_a_write_cannot_remove_others(wire: NatsWire) -> None:
             assert "rollup not permitted" in answer.data.decode()
 
 
+async def stored(client: RawNats) -> bytes:
+    answer = await client.read(f"{layout.PRESENCE}{WEB01}")
+    return answer.data if isinstance(answer, Msg) else b""
+
+
 @asynccontextmanager
 async def provoked(client: RawNats, answer_to: str) -> AsyncGenerator[None]:
     """Send every request that a node may send, with a reply subject that is not its own.
 
-    A busy server delivers in its own time: its consumers exist until the end of the block.
+    A busy server stores and delivers in its own time: it is asked for messages when it has stored
+    the forged one, and its consumers exist until the end of the block.
     """
     ask, api = client.client, client.api
     await ask.publish(f"{api}.STREAM.INFO.{STREAM}", b"", reply=answer_to)
     await ask.publish(f"{api}.DIRECT.GET.{STREAM}.{MINE}", b"", reply=answer_to)
     future = {"Nats-Subject": SUBJECT, "Nats-Sequence": "999999999"}
     await ask.publish(MINE, packed(b"forged", ttl=None), reply=answer_to, headers=future)
+    while b"forged" not in await stored(client):
+        await asyncio.sleep(0.01)
     below = "lp.localpuppet.presence.>"
     config = {"name": "pull", "ack_policy": "none", "filter_subject": below, "mem_storage": True}
     create = f"CONSUMER.CREATE.{STREAM}.pull.{below}"
@@ -164,7 +172,7 @@ async def test_no_answer_and_no_trace_of_the_server_becomes_a_write(wire: NatsWi
         return entry.value, entry.revision
 
     async with raw_nats(wire, WEB01) as client:
-        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is not None
+        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"mine") is not None
         async with provoked(client, SUBJECT):
             assert await there() == (b"there", before)
         traced = {"Nats-Trace-Dest": SUBJECT}
