@@ -14,11 +14,10 @@ from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 from tests.rigs.engines import age
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
+from tests.rigs.waiting import PATIENCE
 
 LOCAL = "127.0.0.1"
-# Seconds of each call. A server of a busy machine may say nothing for some of them: only where a
-# test waits for an outage, agents and commands notice it soon.
-TIMEOUT = 60.0
+# Seconds of each call, only where a test waits for an outage: a busy server may be silent for some.
 SHORT = 2.0
 
 
@@ -31,7 +30,7 @@ class Bus:
         self.engine = engine  # its name in settings
         self.where = where
         self.servers: list[EtcdServer | NatsServer] = [*servers]  # those that can be killed
-        self.timeout = TIMEOUT  # seconds of each call of the nodes that are made from now on
+        self.timeout = PATIENCE  # seconds of each call of the nodes that are made from now on
 
     @property
     def server(self) -> EtcdServer | NatsServer:
@@ -46,7 +45,7 @@ class Bus:
         return {"bus": self.engine, "buses": {self.engine: known, "timeout": self.timeout}}
 
     @asynccontextmanager
-    async def open(self, timeout: float = TIMEOUT) -> AsyncGenerator[KeyValue, None]:
+    async def open(self, timeout: float = PATIENCE) -> AsyncGenerator[KeyValue, None]:
         """Lend a client to a test, with a timeout in seconds for each call."""
         urls = [server.url for server in self.servers]
         if self.engine == "sqlite":

@@ -19,8 +19,7 @@ from localpuppet.fleet.bus.sqlite_file import SqliteFile
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server
-
-TIMEOUT = 60.0
+from tests.rigs.waiting import PATIENCE
 
 
 class Engine:
@@ -34,7 +33,7 @@ class Engine:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def open(self, timeout: float = TIMEOUT) -> AsyncGenerator[KeyValue, None]:
+    async def open(self, timeout: float = PATIENCE) -> AsyncGenerator[KeyValue, None]:
         """Return a separate client."""
         store = await self.connect(timeout)
         try:

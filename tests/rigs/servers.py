@@ -23,18 +23,17 @@ from pathlib import Path
 from typing import Self
 
 from tests.rigs.node import completed
+from tests.rigs.waiting import PATIENCE
 
 ETCD = Path("/usr/bin/etcd")
 ETCDCTL = Path("/usr/bin/etcdctl")
 OLD_NATS = Path("/usr/sbin/nats-server")
 NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
-# Enough for a server on a busy machine; one that needs longer is broken.
-PATIENCE = 300.0
 # etcdctl itself gives a server two and five seconds.
 CTL_ENVIRONMENT = {
     "ETCDCTL_API": "3",
-    "ETCDCTL_DIAL_TIMEOUT": "60s",
-    "ETCDCTL_COMMAND_TIMEOUT": "60s",
+    "ETCDCTL_DIAL_TIMEOUT": f"{PATIENCE:.0f}s",
+    "ETCDCTL_COMMAND_TIMEOUT": f"{PATIENCE:.0f}s",
 }
 _WORKERS = "PYTEST_XDIST_WORKER_COUNT"
 _given: deque[int] = deque(maxlen=500)

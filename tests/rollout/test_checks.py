@@ -25,7 +25,7 @@ from localpuppet.rollout.site import (
 )
 from tests.rigs.node import REPOSITORY
 from tests.rigs.tls import Authority
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 from tests.rollout.make import SimulatedProbe, node
 
 
@@ -120,7 +120,6 @@ from localpuppet.rollout.checking import Probing
 asyncio.run(Probing(ca=None).problem(tuple(sys.argv[1:]), seconds=1000.0))
 """
 
-LONG = 300.0
 SHORT = 0.2
 
 
@@ -147,7 +146,7 @@ def tried(
     answer: bytes,
     path: str = "/",
     *,
-    seconds: float = LONG,
+    seconds: float = PATIENCE,
     ca: Path | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> str:
@@ -161,7 +160,7 @@ def tried(
     return asyncio.run(work())
 
 
-def run(check: Check, *, seconds: float = LONG) -> str:
+def run(check: Check, *, seconds: float = PATIENCE) -> str:
     return asyncio.run(Probing(ca=None).problem(check, seconds=seconds))
 
 
@@ -203,10 +202,10 @@ def test_a_check_that_is_cancelled_closes_its_connection() -> None:
         serving = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with serving:
             url = f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}/"
-            check = asyncio.create_task(Probing(ca=None).problem(url, seconds=2 * LONG))
+            check = asyncio.create_task(Probing(ca=None).problem(url, seconds=2 * PATIENCE))
             await connected.wait()
             check.cancel()
-            async with asyncio.timeout(LONG):
+            async with asyncio.timeout(PATIENCE):
                 await closed.wait()
 
     asyncio.run(work())
@@ -216,7 +215,7 @@ def test_a_refused_connection_fails() -> None:
     async def work() -> str:
         async with server(b"") as host:
             pass
-        return await Probing(ca=None).problem(f"http://{host}/", seconds=LONG)
+        return await Probing(ca=None).problem(f"http://{host}/", seconds=PATIENCE)
 
     assert asyncio.run(work()) == "Connection refused"
 

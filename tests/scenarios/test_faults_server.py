@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.fleet.agent.service_log import MOST, WINDOW
-from tests.rigs.buses import SHORT, TIMEOUT, etcd
+from tests.rigs.buses import SHORT, etcd
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on
 from tests.rigs.preloaded import OWN_PYTHON
@@ -185,7 +185,7 @@ def may_log(begun: float) -> float:
 def test_a_storm_during_a_slow_run(served_fleet: Fleet) -> None:
     """At most two runs, bounded memory, a readable log."""
     fleet = served_fleet
-    fleet.bus.timeout = TIMEOUT
+    fleet.bus.timeout = PATIENCE
     senders = fleet.add("a", "c", "d", "e")
     (b,) = fleet.add("b")
     b.behave(gate=True)

@@ -15,6 +15,7 @@ from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.bus.proxy import ProxyKeyValue
 from tests.rigs.split_member import NETWORK, STRANGER, Split
+from tests.rigs.waiting import PATIENCE
 
 # Connects as often as it can, and sends nothing.
 SILENT = """
@@ -111,7 +112,7 @@ async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int)
             await writer.drain()
 
     async with answering(place, answer):
-        changes = ProxyKeyValue(place, timeout=30.0).watch("/a/")
+        changes = ProxyKeyValue(place, timeout=PATIENCE).watch("/a/")
         with pytest.raises(UnavailableError, match="more entries than the limit"):
             await anext(changes)
         await changes.aclose()

@@ -20,6 +20,7 @@ from tests.node.enc.instance import metadata
 from tests.node.enc.instance.cloud_init import CloudInit
 from tests.node.enc.instance.test_services import DHCLIENT, leased
 from tests.rigs.node import REPOSITORY, Done, Node, shell
+from tests.rigs.waiting import PATIENCE
 
 LINK_LOCAL, OWN, ROUTER = "169.254.169.254", "10.1.1.57", "10.1.1.1"
 CANARY = "canary-7e1f"
@@ -80,7 +81,7 @@ def network(directory: Path) -> Iterator[Cloud]:
     made = Cloud(directory, f"lpcloud{os.getpid()}")
 
     def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=PATIENCE)
 
     ip("netns", "add", made.name)
     try:

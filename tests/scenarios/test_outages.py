@@ -63,8 +63,7 @@ async def refused(store: KeyValue, prefix: str) -> None:
         store.remove_if_revision(prefix + "a", 1),
         anext(store.watch(prefix)),
     ]
-    async with asyncio.timeout(PATIENCE):  # a busy machine may be slow, a hang is longer
-        answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [answer for answer in answers if not isinstance(answer, UnavailableError)] == []
 
 

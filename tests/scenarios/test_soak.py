@@ -27,6 +27,7 @@ from tests.rigs.long import LONG
 from tests.rigs.member import Member
 from tests.rigs.node import Done
 from tests.rigs.preloaded import OWN_PYTHON
+from tests.rigs.waiting import PATIENCE
 from tests.scenarios.test_rollouts import site_of
 from tests.web.dashboard.test_command import Page
 
@@ -198,7 +199,7 @@ class SoakFleet:
         for path in ("/", "/nodes", "/runs", "/rollouts", "/audit", "/nodes.json"):
             self.page.get(path)
         for path in ("nodes", "reports", "facts?limit=100", "events", "resources?limit=10"):
-            connection = HTTPConnection("127.0.0.1", self.page.api_port, timeout=60)
+            connection = HTTPConnection("127.0.0.1", self.page.api_port, timeout=PATIENCE)
             try:
                 connection.request("GET", f"/pdb/query/v4/{path}")
                 answer = connection.getresponse()

@@ -14,8 +14,9 @@ from localpuppet.fleet.bus.etcd_bus import EtcdKeyValue
 from localpuppet.fleet.bus.etcd_calls import EtcdConnection
 from localpuppet.fleet.bus.etcd_messages import encode
 from localpuppet.fleet.inventory import presence
-from tests.rigs.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
+from tests.rigs.bus.wire import ALICE, LB01, ROSTER, WEB01, WEB02, EtcdWire
 from tests.rigs.reaching import servers_at
+from tests.rigs.waiting import PATIENCE
 
 OTHERS = f"{layout.PRESENCE}{WEB02}"
 SMALLER = f"nodes: {{{WEB01}: {{triggers: [{LB01}]}}, {LB01}: {{}}}}\n"
@@ -36,7 +37,7 @@ def connection(wire: EtcdWire, name: str) -> EtcdConnection:
     own = wire.identity(name)
     return EtcdConnection(
         servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
-        timeout=TIMEOUT,
+        timeout=PATIENCE,
     )
 
 
@@ -112,7 +113,7 @@ async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
             wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key, user=user
         ),
         password=password,
-        timeout=TIMEOUT,
+        timeout=PATIENCE,
     )
     try:
         await client.call(etcd_messages.RANGE, etcd_messages.range_request(OTHERS), idempotent=True)

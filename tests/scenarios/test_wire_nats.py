@@ -22,7 +22,6 @@ from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
 from tests.rigs.bus.wire import (
     LB01,
     REFUSAL,
-    TIMEOUT,
     WEB01,
     WEB02,
     NatsWire,
@@ -177,7 +176,7 @@ async def test_no_answer_and_no_trace_of_the_server_becomes_a_write(wire: NatsWi
             assert await there() == (b"there", before)
         traced = {"Nats-Trace-Dest": SUBJECT}
         await client.client.publish(MINE, packed(b"1", ttl=None), headers=traced)
-        await client.client.flush(timeout=60)
+        await client.client.flush(timeout=int(PATIENCE))
         assert await there() == (b"there", before)
     await admin.close()
 
@@ -192,9 +191,8 @@ async def test_in_a_single_account_a_reply_could_overwrite_the_key_of_another_no
         await client.client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=SUBJECT)
         assert await client.call(f"STREAM.INFO.{STREAM}") is not None
         # The server stores its answer in its own time: a call behind the publish may overtake it.
-        async with asyncio.timeout(PATIENCE):
-            while await admin.get(OTHERS) is not None:
-                await asyncio.sleep(0.01)
+        while await admin.get(OTHERS) is not None:
+            await asyncio.sleep(0.01)
         answer = await client.read(OTHERS)
         assert isinstance(answer, Msg)
         assert b"stream_info_response" in answer.data
@@ -284,7 +282,7 @@ async def test_without_the_other_account_there_is_no_stream(wire: NatsWire) -> N
     with pytest.raises(UnavailableError, match="permission"):
         await open_nats(
             servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
             inbox="_INBOX_web01~example~com",
         )
 

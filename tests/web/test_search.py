@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.rigs.node import REPOSITORY
-from tests.web.dashboard.browser.chromium import PATIENCE
+from tests.rigs.waiting import PATIENCE
 from tests.web.dashboard.browser.conftest import driver
 
 __all__ = ["driver"]

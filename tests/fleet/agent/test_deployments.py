@@ -78,9 +78,8 @@ class Site:
 
     async def until_told(self, args: Deploy = R2) -> Any:
         """Repeat the request, as callers do, until the node has a result; return the result."""
-        async with asyncio.timeout(60):
-            while (told := self.ask(args)) == WORKING:
-                await asyncio.sleep(0)
+        while (told := self.ask(args)) == WORKING:
+            await asyncio.sleep(0)
         return told
 
 

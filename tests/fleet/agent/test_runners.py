@@ -202,7 +202,7 @@ from localpuppet.fleet.agent.fork_runner import CommandRunner
 from localpuppet.fleet.agent.agent import RunOrder
 directory = Path(sys.argv[1])
 runner = CommandRunner(
-    tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=60, grace=60
+    tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=300, grace=300
 )
 
 async def agent():

@@ -117,7 +117,7 @@ def test_only_the_network_sides_user_may_ask(split: Split) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         ).stdout
 

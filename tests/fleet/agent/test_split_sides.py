@@ -206,7 +206,7 @@ def test_a_passed_descriptor_must_be_a_socket(split: Split) -> None:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 2

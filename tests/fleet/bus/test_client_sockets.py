@@ -15,6 +15,7 @@ from tests.rigs.engines import ServerEngine
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
 from tests.rigs.tls import Authority
+from tests.rigs.waiting import PATIENCE
 
 
 def sizes(transport: asyncio.BaseTransport | None) -> set[int]:
@@ -57,7 +58,7 @@ def test_a_transport_without_a_socket_is_left_alone() -> None:
 @pytest.mark.parametrize("served", ["nats"], indirect=True)
 async def test_localpuppets_client_of_nats_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, NatsServer)
-    link = NatsLink(where="", timeout=60.0, must_be_tls=False)
+    link = NatsLink(where="", timeout=PATIENCE, must_be_tls=False)
     await link.connect(served.server.url, {}, inbox="_INBOX")
     assert sizes(link.client._socket()) == {READ}
     await link.close()
@@ -66,7 +67,7 @@ async def test_localpuppets_client_of_nats_reads_little(served: ServerEngine) ->
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
 async def test_localpuppets_client_of_etcd_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, EtcdServer)
-    connection = EtcdConnection(servers_at(served.server.url), timeout=60.0)
+    connection = EtcdConnection(servers_at(served.server.url), timeout=PATIENCE)
     channel, _ = await connection.ready()
     protocol = await channel.__connect__()
     assert sizes(protocol.connection._transport) == {READ}

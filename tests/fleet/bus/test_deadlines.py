@@ -21,7 +21,7 @@ from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
-from tests.rigs.waiting import answered
+from tests.rigs.waiting import PATIENCE, answered
 
 TIMEOUT = 2.0
 # Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
@@ -144,7 +144,7 @@ async def test_a_call_that_waits_for_another_calls_connection_keeps_its_own_dead
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=60.0)
+        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=PATIENCE)
         patient = asyncio.create_task(connection.link())
         await asyncio.sleep(0)
         with pytest.raises(UnavailableError):

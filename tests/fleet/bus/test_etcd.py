@@ -28,9 +28,8 @@ from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCD, EtcdServer, etcd_cluster, version_of
 from tests.rigs.tls import Authority
-from tests.rigs.waiting import answered
+from tests.rigs.waiting import PATIENCE, answered
 
-TIMEOUT = 60.0
 SHORT = 2.0  # for calls that get no answer
 
 
@@ -46,7 +45,7 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
     with EtcdServer(tmp_path / "etcd", tls=authority.server()) as server:
         store = await open_etcd(
             servers_at(server.url, ca=authority.path, certificate=node.certificate, key=node.key),
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
         )
         revision = await store.put("/a", b"1")
         follower = Follower(store, "/a/")
@@ -57,16 +56,16 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
         assert revision > 0
         await store.close()
         with pytest.raises(UnavailableError, match="a client without a certificate"):
-            await open_etcd(servers_at(server.url, ca=authority.path), timeout=TIMEOUT)
+            await open_etcd(servers_at(server.url, ca=authority.path), timeout=PATIENCE)
         old = authority.node("web02.example.com", at="2020-01-01")
         with pytest.raises(UnavailableError, match=r"web02.example.com.pem, which expired on 2020"):
             await open_etcd(
                 servers_at(server.url, ca=authority.path, certificate=old.certificate, key=old.key),
-                timeout=TIMEOUT,
+                timeout=PATIENCE,
             )
         # The client does not trust the server, and the error says why.
         with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed).*sys"):
-            await open_etcd(servers_at(server.url), timeout=TIMEOUT)
+            await open_etcd(servers_at(server.url), timeout=PATIENCE)
 
 
 def with_users(server: EtcdServer) -> None:
@@ -85,7 +84,7 @@ def with_users(server: EtcdServer) -> None:
 
 async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: EtcdServer) -> None:
     with_users(server)
-    store = await open_etcd(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
+    store = await open_etcd(servers_at(server.url, user="web01"), timeout=PATIENCE, password="word")
     changes = store.watch("/mine/")
     assert isinstance(await anext(changes), KeyListing)
     # All tokens are over; the watch is opened with one of them.
@@ -105,7 +104,7 @@ async def test_a_user_that_lost_the_right_to_a_value_still_writes_others_of_its_
     root = "--user=root:secret"
     with_users(server)
     server.ctl(root, "role", "grant-permission", "node", "readwrite", "/other/a")
-    store = await open_etcd(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
+    store = await open_etcd(servers_at(server.url, user="web01"), timeout=PATIENCE, password="word")
     assert store.warnings == tuple(filter(None, [weakness(version_of(ETCD))]))
     for key in ("/other/a", "/mine/a"):
         await store.put(key, b"1", ttl=600.0)
@@ -120,7 +119,7 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
     with EtcdServer(tmp_path / "etcd", options=["--auth-token-ttl=1"]) as server:
         with_users(server)
         store = await open_etcd(
-            servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word"
+            servers_at(server.url, user="web01"), timeout=PATIENCE, password="word"
         )
         await store.put("/mine/a", b"1", ttl=3600.0)
         with pytest.raises(UnavailableError, match=r"permission denied .*role"):
@@ -138,7 +137,7 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
         await store.close()
         with pytest.raises(UnavailableError, match="authentication failed"):
             wrong = await open_etcd(
-                servers_at(server.url, user="web01"), timeout=TIMEOUT, password="x"
+                servers_at(server.url, user="web01"), timeout=PATIENCE, password="x"
             )
             await wrong.get("/mine/a")
 
@@ -158,7 +157,7 @@ async def test_the_client_tries_all_members_and_a_minority_gives_no_answer(tmp_p
         member.wait_healthy()
     try:
         servers = servers_at(*(member.url for member in members))
-        store = await answered(lambda: open_etcd(servers, timeout=TIMEOUT))
+        store = await answered(lambda: open_etcd(servers, timeout=PATIENCE))
         impatient = await answered(lambda: open_etcd(servers, timeout=SHORT))
         await answered(lambda: store.put("/a/b", b"1"))
         members[0].kill()
@@ -179,7 +178,7 @@ async def test_the_client_tries_all_members_and_a_minority_gives_no_answer(tmp_p
 
 async def test_a_full_server_refuses_writes_and_says_so(tmp_path: Path) -> None:
     with EtcdServer(tmp_path, options=["--quota-backend-bytes=2097152"]) as server:
-        store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
+        store = await open_etcd(servers_at(server.url), timeout=PATIENCE)
         assert await store.fullness() == ""
         with pytest.raises(FullError, match="database space exceeded"):
             for i in range(40):
@@ -191,7 +190,7 @@ async def test_a_full_server_refuses_writes_and_says_so(tmp_path: Path) -> None:
 async def test_a_lease_that_another_user_ended_stops_no_write(
     server: EtcdServer,
 ) -> None:
-    store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_etcd(servers_at(server.url), timeout=PATIENCE)
     await store.put("/a", b"1", ttl=3600.0)
     (lease,) = server.ctl("lease", "list").splitlines()[1:]
     server.ctl("lease", "revoke", lease)
@@ -215,7 +214,7 @@ async def test_a_server_that_shows_its_version_only_to_root_works_with_a_warning
     page = etcd_messages.encode((1, etcd_messages.encode((1, 1), (3, 5))))
     methods = {etcd_messages.STATUS: refuse, etcd_messages.RANGE: answering(page)}
     async with etcd_double(methods) as url:
-        store = await open_etcd(servers_at(url), timeout=TIMEOUT)
+        store = await open_etcd(servers_at(url), timeout=PATIENCE)
         assert await store.get("/a") is None
         (warning,) = store.warnings
         assert "its version to etcd's root only" in warning

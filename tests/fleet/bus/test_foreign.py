@@ -16,9 +16,9 @@ from localpuppet.fleet.bus.key_value import MAX_REVISION, KeyValue, KeyWrite
 from localpuppet.fleet.bus.nats_bus import open_nats
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
-from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
+from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer
+from tests.rigs.waiting import PATIENCE
 
-TIMEOUT = 60.0
 HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'
 # Subject, headers as they are on the wire, and a body that is not a value.
 FOREIGN: dict[str, tuple[bytes, ...]] = {
@@ -71,17 +71,15 @@ async def publish(server: NatsServer, subject: bytes, headers: bytes, body: byte
         size = b"%d %s" % (len(headers), size)
     message = b"%s %s %s\r\n%s%s\r\n" % (verb, subject, size, headers, body)
     writer.write(HELLO + message + b"PING\r\n")
-    async with asyncio.timeout(TIMEOUT):
-        while await reader.readline() != b"PONG\r\n":
-            pass
+    while await reader.readline() != b"PONG\r\n":
+        pass
     writer.close()
 
 
 async def check(store: KeyValue, follower: Follower) -> None:
     """Check that the store delivers, lists and reads localpuppet's values and no others."""
-    async with asyncio.timeout(PATIENCE):
-        await store.put("/a/good", b"2")
-        await follower.until_state({"/a/good": b"2"})
+    await store.put("/a/good", b"2")
+    await follower.until_state({"/a/good": b"2"})
     assert [(one.key, one.value) for one in (await store.list("/a/")).entries] == [
         ("/a/good", b"2")
     ]
@@ -92,7 +90,7 @@ async def check(store: KeyValue, follower: Follower) -> None:
 
 
 async def test_foreign_messages_on_nats(nats: NatsServer) -> None:
-    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(nats.url), timeout=PATIENCE)
     for what, message in FOREIGN.items():
         await store.put("/a/good", b"1")
         follower = Follower(store, "/a/")
@@ -105,14 +103,13 @@ async def test_foreign_messages_on_nats(nats: NatsServer) -> None:
             raise
         await follower.stop()
         late = Follower(store, "/a/")
-        async with asyncio.timeout(PATIENCE):
-            await late.until_state({"/a/good": b"2"})
+        await late.until_state({"/a/good": b"2"})
         await late.stop()
     await store.close()
 
 
 async def test_a_key_whose_message_has_a_foreign_ttl_can_be_added_again(nats: NatsServer) -> None:
-    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(nats.url), timeout=PATIENCE)
     await publish(nats, *FOREIGN["a ttl that is a word"])
     assert await store.get("/a/x") is None
     assert await store.add_if_new("/a/x", b"2", ttl=3600.0) is not None
@@ -120,11 +117,11 @@ async def test_a_key_whose_message_has_a_foreign_ttl_can_be_added_again(nats: Na
 
 
 async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
-    store = await open_etcd(servers_at(etcd.url), timeout=TIMEOUT)
+    store = await open_etcd(servers_at(etcd.url), timeout=PATIENCE)
     await store.put("/a/good", b"1")
     follower = Follower(store, "/a/")
     await follower.listed()
-    other = EtcdConnection(servers_at(etcd.url), timeout=TIMEOUT)
+    other = EtcdConnection(servers_at(etcd.url), timeout=PATIENCE)
     # More of them than are asked for at once, and they sort behind all keys that are text.
     for number in range(1, 61):
         key = b"/a/\xff" + bytes([number])
@@ -136,7 +133,6 @@ async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
     await check(store, follower)
     await follower.stop()
     late = Follower(store, "/a/", follower.revision - 1)
-    async with asyncio.timeout(PATIENCE):
-        await late.until_state({"/a/good": b"2"})
+    await late.until_state({"/a/good": b"2"})
     await late.stop()
     await store.close()

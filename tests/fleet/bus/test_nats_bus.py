@@ -22,8 +22,8 @@ from localpuppet.fleet.bus.nats_link import NatsConnection
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer, version_of
+from tests.rigs.waiting import PATIENCE
 
-TIMEOUT = 60.0
 SHORT = 2.0  # if no server answers
 USERS = """
 authorization: {
@@ -48,7 +48,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServe
 
 
 def connection(server: NatsServer) -> NatsConnection:
-    return NatsConnection(servers_at(server.url), inbox="_INBOX", timeout=TIMEOUT)
+    return NatsConnection(servers_at(server.url), inbox="_INBOX", timeout=PATIENCE)
 
 
 async def counts(server: NatsServer) -> tuple[int, int]:
@@ -63,11 +63,11 @@ async def counts(server: NatsServer) -> tuple[int, int]:
 async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) -> None:
     with NatsServer(tmp_path / "nats", program=program, config=NatsConfig(text=USERS)) as server:
         admin = await open_nats(
-            servers_at(server.url, user="admin"), timeout=TIMEOUT, password="secret"
+            servers_at(server.url, user="admin"), timeout=PATIENCE, password="secret"
         )
         store = await open_nats(
             servers_at(server.url, user="web01"),
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
             password="word",
             inbox="_INBOX_web01",
         )
@@ -91,12 +91,14 @@ async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) ->
         await store.close()
         await admin.close()
         with pytest.raises(UnavailableError, match="credentials"):
-            await open_nats(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="wrong")
+            await open_nats(
+                servers_at(server.url, user="web01"), timeout=PATIENCE, password="wrong"
+            )
 
 
 @pytest.mark.parametrize("keys", [1, FEW + 1])
 async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int) -> None:
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
     for i in range(keys):
         await store.put(f"/a/{i}", b"1", ttl=3600.0)
     follower = Follower(store, "/a/")
@@ -112,8 +114,8 @@ async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int)
 
 async def test_a_watcher_that_lags_behind_misses_no_change(server: NatsServer) -> None:
     """More changes than the queue holds: the client reads the rest when there is room."""
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
-    other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
+    other = await open_nats(servers_at(server.url), timeout=PATIENCE)
     changes = store.watch("/a/")
     await anext(changes)
     keys = [f"/a/{i}" for i in range(BEHIND + 300)]
@@ -142,7 +144,7 @@ async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer)
         name="localpuppet", subjects=["x.>"], allow_direct=True, republish=republish
     )
     await stream.add_stream(name="other", subjects=["lp.>"])
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
     with pytest.raises(UnavailableError, match="in the stream other"):
         await store.put("/a/b", b"1")
     await store.close()
@@ -150,7 +152,7 @@ async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer)
 
 
 async def test_a_lost_stream_is_created_again(server: NatsServer) -> None:
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
     for i in range(10):
         await store.put(f"/a/{i}", b"")
     follower = Follower(store, "/a/")
@@ -159,7 +161,7 @@ async def test_a_lost_stream_is_created_again(server: NatsServer) -> None:
     await follower.failed()
     shutil.rmtree(server.directory / "data")
     server.start()
-    other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    other = await open_nats(servers_at(server.url), timeout=PATIENCE)
     for i in range(20):  # a higher revision than before: only the stream's creation differs
         await other.put("/a/new", b"%d" % i)
     again = Follower(store, "/a/", follower.revision)
@@ -175,7 +177,7 @@ async def test_a_stream_that_is_replaced_under_a_live_connection_ends_a_watch(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     monkeypatch.setattr(jetstream, "LOOK", 86400.0)  # the server reports it
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
     await store.put(f"{prefix}1", b"")
     born = await store.born(prefix)
     follower = Follower(store, prefix)
@@ -191,7 +193,7 @@ async def test_a_stream_that_is_replaced_under_a_live_connection_ends_a_watch(
 
 
 async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsServer) -> None:
-    store = await open_nats(servers_at(server.url, max_bytes=2 * 1024 * 1024), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url, max_bytes=2 * 1024 * 1024), timeout=PATIENCE)
     await store.put("/a/first", b"1")
     assert await store.fullness() == ""
     for size in (100_000, 1000):
@@ -204,7 +206,7 @@ async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsSer
 
 
 async def test_expired_values_are_removed_from_the_stream(server: NatsServer) -> None:
-    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=PATIENCE)
     for i in range(5):
         await store.put(f"/a/{i}", b"1", ttl=1.0)
     await store.put("/a/stays", b"1", ttl=3600.0)

@@ -16,8 +16,8 @@ from localpuppet.fleet.bus.nats_bus import open_nats
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
 from tests.rigs.tls import Authority
+from tests.rigs.waiting import PATIENCE
 
-TIMEOUT = 60.0
 SHORT = 5.0  # the client tries until then
 PROGRAMS = pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 UNLIMITED = ("subs", "data", "payload", "conn", "leaf", "imports", "exports")
@@ -62,7 +62,7 @@ def running(directory: Path, program: Path, text: str) -> Iterator[NatsServer]:
 
 
 async def works(server: NatsServer, file: Path) -> None:
-    store = await open_nats(servers_at(server.url, credentials=file), timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url, credentials=file), timeout=PATIENCE)
     await store.put("/a/b", b"1")
     assert [entry.value for entry in (await store.list("/a/")).entries] == [b"1"]
     await store.close()
@@ -70,7 +70,7 @@ async def works(server: NatsServer, file: Path) -> None:
 
 async def refused(server: NatsServer, file: Path) -> None:
     with pytest.raises(UnavailableError, match="credentials"):
-        await open_nats(servers_at(server.url, credentials=file), timeout=TIMEOUT)
+        await open_nats(servers_at(server.url, credentials=file), timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> N
         own = servers_at(
             server.url, ca=authority.path, certificate=known.certificate, key=known.key
         )
-        store = await open_nats(own, timeout=TIMEOUT)
+        store = await open_nats(own, timeout=PATIENCE)
         await store.put("/a", b"1")
         await store.close()
         for less in (servers_at(server.url, ca=authority.path), servers_at(server.url)):

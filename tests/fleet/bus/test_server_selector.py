@@ -16,16 +16,16 @@ NOT_OURS = ("255.255.255.255", 9)  # the kernel refuses to connect there
 async def test_a_listening_server_answers_even_if_it_accepts_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as hangs:
         port = hangs.getsockname()[1]
-        assert await ServerSelector([("127.0.0.1", port)], timeout=30).answers()
-        assert await ServerSelector([NOT_OURS, ("localhost", port)], timeout=30).answers()
+        assert await ServerSelector([("127.0.0.1", port)], timeout=PATIENCE).answers()
+        assert await ServerSelector([NOT_OURS, ("localhost", port)], timeout=PATIENCE).answers()
 
 
 async def test_a_refused_connection_is_an_answer_of_the_machine() -> None:
-    assert await ServerSelector([("127.0.0.1", free_port())], timeout=30).answers()
+    assert await ServerSelector([("127.0.0.1", free_port())], timeout=PATIENCE).answers()
 
 
 async def test_an_error_of_this_machine_is_not_an_answer() -> None:
-    assert not await ServerSelector([NOT_OURS], timeout=30).answers()
+    assert not await ServerSelector([NOT_OURS], timeout=PATIENCE).answers()
 
 
 async def test_an_unresponsive_server_is_not_an_answer_and_the_wait_ends() -> None:
@@ -48,11 +48,11 @@ async def test_a_name_keeps_its_last_address_while_it_cannot_be_resolved() -> No
 
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
         where = ("localhost", server.getsockname()[1])
-        known = ServerSelector([where], timeout=30, look_up=look_up)
+        known = ServerSelector([where], timeout=PATIENCE, look_up=look_up)
         assert await known.answers()
         fails = True
         assert await known.answers()
-        assert not await ServerSelector([where], timeout=30, look_up=look_up).answers()
+        assert not await ServerSelector([where], timeout=PATIENCE, look_up=look_up).answers()
 
 
 async def test_a_resolver_that_hangs_is_left_at_the_timeout_and_not_called_twice() -> None:

@@ -20,6 +20,7 @@ from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
 from localpuppet.fleet.bus.sqlite_bus import Doorbell, open_sqlite
 from localpuppet.fleet.bus.sqlite_file import MAX_REMOVALS, SCHEMA, SqliteFile, other_owner
 from tests.rigs.following import Follower
+from tests.rigs.waiting import PATIENCE
 
 WRITER = """
 import asyncio, sys
@@ -27,7 +28,7 @@ from pathlib import Path
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
 
 async def main():
-    store = await open_sqlite(Path(sys.argv[1]), timeout=30.0)
+    store = await open_sqlite(Path(sys.argv[1]), timeout=300.0)
     for line in sys.stdin:
         print(await store.put(line.strip(), b"x" * 5000), flush=True)
     await store.close()
@@ -56,7 +57,7 @@ def make_file(path: Path) -> None:
 
 
 async def test_files_are_private(path: Path) -> None:
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     await store.put("/a", b"")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("bus.sqlite", "bus.sqlite-wal", "bus.sqlite-shm"), 0o600)
@@ -68,7 +69,7 @@ async def test_a_directory_that_others_can_write_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.parent.chmod(0o777)
     with pytest.raises(InvalidInputError, match="can be written by others"):
-        await open_sqlite(path, timeout=60.0)
+        await open_sqlite(path, timeout=PATIENCE)
 
 
 def no_database(path: Path) -> None:
@@ -124,7 +125,7 @@ async def test_a_path_that_cannot_be_written_is_an_error() -> None:
 
 
 async def test_a_locked_file_is_an_error_at_the_deadline(path: Path) -> None:
-    store, patient = await open_sqlite(path, timeout=0.2), await open_sqlite(path, timeout=60.0)
+    store, patient = await open_sqlite(path, timeout=0.2), await open_sqlite(path, timeout=PATIENCE)
     revision = await patient.put("/a/b", b"1")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -142,7 +143,7 @@ async def test_a_locked_file_is_an_error_at_the_deadline(path: Path) -> None:
 
 
 async def test_a_write_of_another_process_wakes_a_watcher(path: Path) -> None:
-    store = await open_sqlite(path, timeout=30.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     follower = Follower(store, "/a/")
     await follower.listed()
     with writer(path) as process:
@@ -163,14 +164,14 @@ async def test_acknowledged_writes_survive_a_kill_of_the_writer(path: Path) -> N
         process.stdin.flush()
         acknowledged = [int(process.stdout.readline()) for _ in range(50)]
         process.kill()
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     found = {entry.revision for entry in (await store.list("/a/")).entries}
     assert found >= set(acknowledged)
     await store.close()
 
 
 async def test_a_writer_that_died_before_it_rang(path: Path) -> None:
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     follower = Follower(store, "/a/")
     await follower.listed()
     quiet = SqliteFile(path)  # commits, and rings no bell
@@ -182,7 +183,7 @@ async def test_a_writer_that_died_before_it_rang(path: Path) -> None:
 
 
 async def test_an_expiry_is_published_as_a_removal(path: Path) -> None:
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     follower = Follower(store, "/a/")
     await follower.listed()
     await store.put("/a/b", b"1", ttl=0.1)
@@ -222,7 +223,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
             ((seen + i, f"/a/{i}") for i in range(1, MAX_REMOVALS + 1)),
         )
         other.execute("UPDATE counter SET revision = ?", (seen + MAX_REMOVALS,))
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     kept = Follower(store, "/a/", seen)
     await kept.until(lambda: len(kept.changes) == MAX_REMOVALS)
     assert all(isinstance(change, KeyRemoval) for change in kept.changes)
@@ -236,7 +237,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
 
 
 async def test_a_file_that_was_replaced(path: Path) -> None:
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     await store.put("/a/old", b"")
     follower = Follower(store, "/a/")
     seen = (await follower.listed()).revision
@@ -254,18 +255,18 @@ async def test_a_file_that_was_replaced(path: Path) -> None:
 
 
 async def test_a_copy_that_was_put_back_is_another_store(path: Path, tmp_path: Path) -> None:
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     await store.put("/a/old", b"")
     first = await store.born("/a/")
     await store.close()
     shutil.copy2(path, tmp_path / "backup")
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     assert await store.born("/a/") == first, "a restart changes nothing"
     seen = await store.put("/a/new", b"")
     await store.close()
     path.unlink()
     shutil.copy2(tmp_path / "backup", path)
-    store = await open_sqlite(path, timeout=60.0)
+    store = await open_sqlite(path, timeout=PATIENCE)
     assert await store.born("/a/") > first
     assert await store.put("/a/other", b"") > seen
     follower = Follower(store, "/a/", seen)

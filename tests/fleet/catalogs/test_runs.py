@@ -22,6 +22,7 @@ from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.fleet.exports.test_runs import applied
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
+from tests.rigs.waiting import PATIENCE
 
 RIGHT = "policy default deny\nallow\tchoria={who}\tcatalog\t*\t*\n"
 CODE = """
@@ -61,7 +62,7 @@ def ask(fleet: Fleet, caller: Member, node: Member) -> NodeCatalog:
                 verifier=Verifier(TrustedKeys(caller.root / "trusted"), None, SystemClock()),
                 clock=SystemClock(),
             )
-            return await ask_catalog(client, NodeName(node.name), patience=120)
+            return await ask_catalog(client, NodeName(node.name), patience=PATIENCE)
 
     return asyncio.run(work())
 

@@ -404,7 +404,7 @@ def test_an_editor_that_is_ended_leaves_no_file(author: Author, number: int) -> 
     file = Path(log.read_text().strip())
     assert file.read_text() == "hunter2"
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert author.node.finish(process).code == 128 + number
     assert not file.parent.exists()
 
 

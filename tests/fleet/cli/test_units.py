@@ -42,7 +42,7 @@ def analyze(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -114,7 +114,7 @@ def calls_of(name: str) -> set[str]:
         ["systemd-analyze", "syscall-filter", name],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     found: set[str] = set()

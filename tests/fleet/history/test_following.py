@@ -79,7 +79,7 @@ class _Board:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            await asyncio.wait_for(self._news.wait(), 30)
+            await self._news.wait()
             self._news.clear()
 
 

@@ -31,10 +31,10 @@ from tests.rigs.servers import (
     free_port,
 )
 from tests.rigs.tls import Identity
+from tests.rigs.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
-TIMEOUT = 60.0
 # For connections that a server or a client refuses: NATS's client tries again until then.
 REFUSAL = 5.0
 WEB01, WEB02, LB01 = "web01.example.com", "web02.example.com", "lb01.example.com"
@@ -134,7 +134,7 @@ class Wire:
         url: str = "",
         ca: Path | None = None,
         identity: Identity | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = PATIENCE,
     ) -> KeyValue:
         """Return the store as a client reaches it; without a certificate for `None`."""
         own = identity or (self.identity(name) if name else None)

@@ -46,6 +46,7 @@ from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.inventory.entries import entry, signed
 from tests.fleet.make import a_decision, a_resource, a_summary
+from tests.rigs.waiting import PATIENCE
 from tests.web.make import Site, kept, status
 
 WEB, EVE = person("web01.example.com"), person("eve.example.com")
@@ -298,7 +299,7 @@ class Slow(MemoryInventory):
 
     def entries(self) -> Iterator[InventoryEntry]:
         self.looks += 1
-        self.go.wait(20)
+        self.go.wait(PATIENCE)
         return super().entries()
 
 

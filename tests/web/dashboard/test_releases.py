@@ -35,6 +35,7 @@ from localpuppet.web.dashboard.releases import (
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.rigs.node import Node
 from tests.rigs.staged import R1, R2, ReleaseSite, url
+from tests.rigs.waiting import PATIENCE
 from tests.web.make import (
     DIFFERENCE,
     EVIL,
@@ -312,7 +313,7 @@ async def test_requests_that_wait_for_a_difference_take_no_thread(two: Site) -> 
         def differences(self, *_: ReleasePath) -> dict[str, NameDifference]:
             at_once.append(1)
             begun.set()
-            assert going_on.wait(60)
+            assert going_on.wait(PATIENCE)
             return {}
 
     views = DifferenceViews(SlowReleases(two), two.fleet, TemplateRenderer(two.fleet, two.clock))

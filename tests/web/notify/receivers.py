@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.request import urlopen
 
 from tests.rigs.servers import Server, free_port
+from tests.rigs.waiting import PATIENCE
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -93,7 +94,7 @@ class Alertmanager(Server):
         return status == 200 and bool(body)
 
     def alerts(self) -> list[dict[str, Any]]:
-        with urlopen(f"{self.url}/api/v2/alerts", timeout=60) as answer:  # noqa: S310 - on loopback
+        with urlopen(f"{self.url}/api/v2/alerts", timeout=PATIENCE) as answer:  # noqa: S310 - on loopback
             alerts: list[dict[str, Any]] = json.load(answer)
         return alerts
 

@@ -20,6 +20,7 @@ import pytest
 from tests.doubles.certificates import Ca, pem, write
 from tests.rigs.member import read_line
 from tests.rigs.node import REPOSITORY, Node
+from tests.rigs.waiting import PATIENCE
 
 pytestmark = pytest.mark.server
 STRANGER = pwd.getpwnam("daemon").pw_uid
@@ -49,7 +50,7 @@ class Api:
         self.port = int(self.url.rpartition(":")[2])
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
@@ -62,7 +63,7 @@ class Api:
             [sys.executable, "-c", _AS_STRANGER, self.url + path],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         ).stdout
 
@@ -128,7 +129,7 @@ def test_elsewhere_a_certificate_on_the_list_is_required(node: Node) -> None:
         context = ssl.create_default_context(cafile=str(node.root / "ca.pem"))
         context.check_hostname = False
         context.load_cert_chain(node.root / f"{name}.pem", node.root / f"{name}.key")
-        connection = HTTPSConnection("127.0.0.1", api.port, context=context, timeout=60)
+        connection = HTTPSConnection("127.0.0.1", api.port, context=context, timeout=PATIENCE)
         connection.request("GET", VERSION, headers={"Host": f"fleet.example.com:{api.port}"})
         status: int = connection.getresponse().status
         connection.close()

@@ -7,9 +7,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.rigs.waiting import PATIENCE
 from tests.web.make import Served, Site
 
-PATIENCE = 300
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
 ARGUMENTS = (
     "--headless=new",

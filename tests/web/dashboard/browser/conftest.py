@@ -13,7 +13,8 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.runs.holds import rollout_owner
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PATIENCE, Browser, theirs
+from tests.rigs.waiting import PATIENCE
+from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, Browser, theirs
 from tests.web.make import MOTD, Served, Site, decided, staged, status, summarise, summary
 
 

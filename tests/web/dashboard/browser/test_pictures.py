@@ -22,7 +22,8 @@ from localpuppet.web.dashboard.activity import RANGES
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
 from tests.node.cli.preview.results import hostile, usual
-from tests.web.dashboard.browser.chromium import PATIENCE, Browser
+from tests.rigs.waiting import PATIENCE
+from tests.web.dashboard.browser.chromium import Browser
 from tests.web.make import Served, Site, status, summarise, summary
 
 

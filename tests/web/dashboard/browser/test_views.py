@@ -26,8 +26,9 @@ from localpuppet.rollout.rollout_view import page
 from localpuppet.web.access.loopback import kept_host_name
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
+from tests.rigs.waiting import PATIENCE
 from tests.rollout.make import AT, RELEASE, run_ended, runs_started
-from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
+from tests.web.dashboard.browser.chromium import EVIL, Browser, theirs
 from tests.web.make import (
     DIFFERENCE,
     PlayedActor,

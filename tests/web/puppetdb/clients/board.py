@@ -12,7 +12,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.rigs.node import PATIENCE
 from tests.rigs.waiting import wait_until
-from tests.web.dashboard.browser.chromium import PATIENCE as PAGE_PATIENCE
 
 SETTINGS = """
 PUPPETDB_HOST, PUPPETDB_PORT = "127.0.0.1", {port}
@@ -77,7 +76,7 @@ class BoardVisitor:
         """
         self._driver.get_log("performance")  # type: ignore[no-untyped-call]
         self._driver.get(self._address + path)
-        wait = WebDriverWait(self._driver, PAGE_PATIENCE, poll_frequency=0.1)
+        wait = WebDriverWait(self._driver, PATIENCE, poll_frequency=0.1)
         missing = list(texts)
 
         def complete(driver: webdriver.Chrome) -> bool:

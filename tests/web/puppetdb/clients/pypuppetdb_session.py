@@ -19,7 +19,7 @@ from pypuppetdb.QueryBuilder import (  # type: ignore[import-not-found]
 WEB, DB, LB = "web01.example.com", "db01.example.com", "lb01.example.com"
 POPULATION = "puppetlabs.puppetdb.population:name=num-nodes"
 
-db = connect(host="127.0.0.1", port=int(sys.argv[1]), timeout=60)
+db = connect(host="127.0.0.1", port=int(sys.argv[1]), timeout=300)
 failed = db.node(DB)
 with_status = {node.name: node for node in db.nodes(with_status=True)}
 report = next(iter(failed.reports(order_by='[{"field": "end_time", "order": "desc"}]')))

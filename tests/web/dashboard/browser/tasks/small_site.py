@@ -19,8 +19,7 @@ from tests.rigs.fleet import Fleet
 from tests.rigs.forge import Forge
 from tests.rigs.member import Member, read_line
 from tests.rigs.node import Node
-from tests.rigs.waiting import wait_until
-from tests.web.dashboard.browser.chromium import PATIENCE
+from tests.rigs.waiting import PATIENCE, wait_until
 
 CLICKABLE = "a, button, summary, label"
 
