@@ -10,13 +10,7 @@ from contextlib import contextmanager
 
 
 class LocalpuppetError(Exception):
-    """An error with its place and its cure.
-
-    Args:
-        what: What is wrong, without a full stop.
-        where: The file and breadcrumb, line or command that it concerns.
-        hint: What the user can do about it.
-    """
+    """An error with its place and its cure; `what` ends without a full stop."""
 
     exit_code = 70
 

@@ -10,11 +10,6 @@
   from both. `DIRECT` and plain http use no proxy.
 - A request permits a number of redirects, by default none. They lead to https only, and a token
   goes only to the origin that it is for.
-
-Example:
-    client = HttpClient(HttpRoute(ca=Path("/etc/ssl/site.pem")))
-    with client.open(HttpRequest(url="https://example.com/input.yaml"), Deadline(30)) as answer:
-        body = answer.body(limit=1024 * 1024)
 """
 
 import base64
@@ -131,7 +126,6 @@ class HttpRequest:
         body: Sent with its length; it allows no redirects.
         token: Sent as `Authorization: Bearer …`; empty for none.
         token_url: A URL of the only origin that receives the token.
-        redirects: How many redirects to follow.
     """
 
     url: str
@@ -158,11 +152,7 @@ class _Target(Value):
 
 
 class HttpAnswer:
-    """An answer whose head was received.
-
-    Attributes:
-        url: The URL that answered, after redirects.
-    """
+    """An answer whose head was received; `url` is the one that answered, after redirects."""
 
     def __init__(self, answer: http.client.HTTPResponse, deadline: Deadline) -> None:
         self.status = answer.status
@@ -207,12 +197,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """Does exchanges by one route; several threads may use it.
-
-    Args:
-        route: How servers are reached and verified.
-        look_up: Returns the addresses of a host and port, as `socket.getaddrinfo` does.
-    """
+    """Does exchanges by one route; several threads may use it."""
 
     def __init__(self, route: HttpRoute, *, look_up: _LookUp = socket.getaddrinfo) -> None:
         self._route = route

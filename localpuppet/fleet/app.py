@@ -59,11 +59,7 @@ PATIENCE = 60.0
 
 
 class FleetApp:
-    """The parts of a fleet node.
-
-    Args:
-        name: The node's name, if it is known already: the network side cannot ask Puppet.
-    """
+    """The parts of a fleet node; the network side passes its name, as it cannot ask Puppet."""
 
     def __init__(self, node: NodeApp, *, name: NodeName | None = None) -> None:
         self.node = node

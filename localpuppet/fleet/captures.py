@@ -127,11 +127,7 @@ _BY_NODE = ("query_facts", "query_resources")
 
 
 class CaptureRules(Value):
-    """What a capture contains.
-
-    Attributes:
-        selection: The site's patterns for facts.
-    """
+    """What a capture contains."""
 
     selection: FactSelection
     keys: WithheldKeys
@@ -183,12 +179,7 @@ SCHEMA = 1
 
 
 class StoredCapture(JsonRecord):
-    """`captures/last.json`.
-
-    Attributes:
-        problem: Why there is no capture of it, in one line; otherwise empty.
-        capture: The capture in its JSON form; empty with a problem.
-    """
+    """`captures/last.json`; with a problem, which is one line, the capture is empty."""
 
     SCHEMA: ClassVar = SCHEMA
     node: NodeName

@@ -32,11 +32,8 @@ class InventorySettings(JsonRecord):
     """What a node publishes of itself, and what it accepts from other nodes.
 
     Attributes:
-        facts: Patterns of the facts that leave the node; empty for all.
-        hide: Patterns of the facts that do not.
         catalogs: Whether the node publishes its whole catalog, without Sensitive values.
         refresh: Seconds after which an unchanged entry is published again.
-        max_stale: Seconds for which a view counts after it was last current.
         expire: Seconds after which an entry no longer counts; `None` for never.
     """
 
@@ -76,12 +73,8 @@ MAX_SOCKET = 107
 class IdentitySettings(JsonRecord):
     """The name and key with which this node signs, and the CA whose certificates it trusts.
 
-    Attributes:
-        name: The signer's name; `None` for the certificate's, or the node's.
-        certificate: The key's certificate by the site's CA; `None` for a key that others have
-            pinned.
-        ca: The CA whose certificates are identities; `None` for no CA.
-        crl: The CA's revocation list; `None` for no list.
+    Without a name, the certificate's counts, or the node's; without a certificate, others have
+    pinned the key.
     """
 
     name: SignerName | None = None
@@ -92,11 +85,7 @@ class IdentitySettings(JsonRecord):
 
 
 class CaptureSettings(JsonRecord):
-    """What a capture of this node contains.
-
-    Attributes:
-        show: Patterns of names whose values are not.
-    """
+    """What a capture of this node contains: `withhold` and `show` are patterns of names."""
 
     withhold: tuple[str, ...]
     show: tuple[str, ...]
@@ -110,16 +99,7 @@ class CaptureSettings(JsonRecord):
 
 
 class PeerSettings(Value):
-    """How a node deals with other nodes.
-
-    Attributes:
-        trusted: The directory of pinned keys.
-        policy: The file that allows actions on this node to other signers.
-        inventory: What this node publishes, and how long entries of others count.
-        collect_policy: The file that limits which exported resources this node takes.
-        socket: The agent's socket for Puppet.
-        kick_always: Whether each run kicks, and not only one that changed something.
-    """
+    """How a node deals with other nodes; `kick_always` kicks also after a run without a change."""
 
     identity: IdentitySettings
     trusted: Path
@@ -177,12 +157,7 @@ MAX_PASSWORD = 4096
 
 
 class BusSettings(Value):
-    """The bus of a site.
-
-    Attributes:
-        named: Whether the site names the engine; otherwise it is SQLite.
-        servers: Engine → its servers, for the configured engines.
-    """
+    """The bus of a site: SQLite, unless the settings name an engine (`named`)."""
 
     engine: str
     named: bool
@@ -259,14 +234,10 @@ class AgentSettings(JsonRecord):
     """The agent of this node.
 
     Attributes:
-        run_interval: Seconds between runs without another cause; `None` for no timer.
         react: Whether the agent runs Puppet when an answer to a query of its catalog changes.
-        warm: Whether the agent keeps a Puppet that has loaded its library, and forks it for each
-            run.
-        confirm: Seconds after its run within which a deployed release is to be confirmed; `None`
-            for no confirmation.
-        confirm_command: The argument vector of the command that decides whether this node is cut
-            off.
+        warm: Whether it keeps a Puppet that has loaded its library, and forks it for each run.
+        confirm: Seconds after its run within which a deployed release is to be confirmed.
+        confirm_command: The command that decides whether this node is cut off.
     """
 
     run_interval: Annotated[float | None, JsonForm(_timer)]
@@ -280,11 +251,7 @@ class AgentSettings(JsonRecord):
 
 
 class FleetSettings(Value):
-    """The settings that make a node part of a fleet.
-
-    Attributes:
-        node: The node's name, if a file sets it.
-    """
+    """The settings that make a node part of a fleet."""
 
     node: NodeName | None
     bus: BusSettings

@@ -44,16 +44,7 @@ from localpuppet.node.puppet.catalog import MAX_BYTES, CanonicalCatalog
 
 
 class CatalogHeader(JsonRecord):
-    """The run of a catalog, and the digest of its packed form.
-
-    Attributes:
-        at: When that run ended, in seconds since 1970, UTC.
-        commit: The commit of the release; empty if it was not staged.
-        digest: SHA-256 of the packed form, hexadecimal; empty if the catalog is unknown.
-        size: The bytes of the packed form.
-        resources: How many resources it has; `None` if unknown.
-        problem: Why the catalog is unknown, in one line; otherwise empty.
-    """
+    """The run of a catalog, and the packed form's digest and size; a problem if that is unknown."""
 
     SCHEMA: ClassVar = 1
     run: RunId
@@ -242,13 +233,7 @@ async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float)
 
 @dataclass(slots=True, eq=False)
 class CatalogReader:
-    """Reads catalogs of nodes.
-
-    Attributes:
-        store: Returns the connected bus; raises `UnavailableError` during an outage.
-        client: Returns what sends requests over a bus.
-        most: The limit of the catalogs in memory, in bytes.
-    """
+    """Reads catalogs of nodes, and keeps at most `most` bytes of them in memory."""
 
     me: NodeName
     keeper: CatalogKeeper

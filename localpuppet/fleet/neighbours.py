@@ -124,8 +124,7 @@ class FleetNeighbours(Neighbours):
 class ReinstalledNode:
     """Looks up the entry that this node published before it was reinstalled.
 
-    Args:
-        reading: Seconds that the first run waits for an agent that has not read the bus yet.
+    The first run waits `reading` seconds for an agent that has not read the bus yet.
     """
 
     def __init__(self, fleet: FleetApp, *, reading: float = READING) -> None:

@@ -49,11 +49,8 @@ Note = Callable[[str], None]
 class NodePublishing:
     """What runs and commands of this node leave for other nodes.
 
-    Errors become notes, because the run or command is over.
-
-    Attributes:
-        history: The history; `None` for a node whose settings name no bus.
-        look_for_cycles: Notes the cycles that an entry closes, given the entry before.
+    Errors become notes, because the run or command is over. `history` is `None` without a bus;
+    `look_for_cycles` notes the cycles that an entry closes, given the entry before.
     """
 
     name: Callable[[], NodeName]

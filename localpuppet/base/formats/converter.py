@@ -89,11 +89,7 @@ class JsonForm(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """The forms of a field, of which a field before it selects one.
-
-    Attributes:
-        forms: The class of each value of that field.
-    """
+    """The forms of a field: the value of the field `by`, which is before it, selects one."""
 
     by: str
     forms: Mapping[str, type]
@@ -158,11 +154,7 @@ class JsonRecord(Value):
 
 
 class Message(JsonRecord):
-    """A value that other programs write, too.
-
-    Attributes:
-        LIMIT: Its maximum size in bytes.
-    """
+    """A value that other programs write, too; LIMIT is its maximum size in bytes."""
 
     WHERE: ClassVar[str] = ""
     LIMIT: ClassVar[int] = 0

@@ -23,11 +23,7 @@ KEPT = 64
 
 
 class Documents:
-    """Reads and checks documents.
-
-    Args:
-        memory: The cache directory; `None` disables the cache.
-    """
+    """Reads and checks documents, and caches them in the directory `memory`."""
 
     def __init__(self, memory: Path | None) -> None:
         self._memory = memory

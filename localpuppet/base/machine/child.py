@@ -223,12 +223,7 @@ class OwnGroup:
 
 
 class SystemChild:
-    """A started Puppet, its output and its cgroup; see `base.machine.ports.Child`.
-
-    Args:
-        output: The file in memory that Puppet writes to; `release` closes it.
-        cgroup: Puppet's cgroup; `None` if the kernel or localpuppet's rights do not allow one.
-    """
+    """A started Puppet: see `base.machine.ports.Child`. `release` closes `output`, in memory."""
 
     def __init__(
         self, processes: "Signaller", group: ProcessGroup, output: int, cgroup: Cgroup | None
@@ -303,11 +298,7 @@ OUTPUT_PIPE_CHUNK = 65536
 
 
 class OutputPipe:
-    """One output stream of a command.
-
-    Args:
-        limit: Maximum number of bytes; one more is kept to detect an overflow.
-    """
+    """One output stream of a command: at most `limit` bytes, and one that shows an overflow."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

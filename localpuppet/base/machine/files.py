@@ -495,11 +495,7 @@ T = TypeVar("T")
 
 
 class ReloadedFiles(Generic[T]):
-    """A value made from files.
-
-    Args:
-        make: Builds the value; if it raises, the next call tries again.
-    """
+    """A value made from files; if `make` raises, the next call tries again."""
 
     def __init__(self, files: Iterable[Path], make: Callable[[], T]) -> None:
         self._files = tuple(files)

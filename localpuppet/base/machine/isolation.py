@@ -70,15 +70,7 @@ class Bounds(Value):
 
 
 class ProgramResult(Value):
-    """The result of a program.
-
-    Attributes:
-        code: Its exit code; `-N` for signal N.
-        out: Its standard output, up to the limit.
-        err: Its standard error, up to the limit.
-        flooded: Whether its standard output exceeded the limit.
-        in_time: Whether it ended in time.
-    """
+    """The result of a program: its code is -N for signal N; `out` ends at the limit."""
 
     code: int
     out: bytes
@@ -211,7 +203,6 @@ class CodeIsolation(Value):
     Attributes:
         memory: Bytes of memory of everything that it starts, where a cgroup can be created.
         programs: The number of processes and threads, likewise.
-        otherwise: What to do if the kernel does not allow it.
         hidden: Directories that it must not see, even if they are inside of one that it sees.
         trusted: Whether the code is trusted: then it is not isolated.
         system: What Ruby and the shell need.

@@ -85,12 +85,7 @@ class Output(Value):
 
 
 class RunningProcess(Value):
-    """What the kernel says about a running process.
-
-    Attributes:
-        name: The name of its program, at most 15 characters: `comm` of ps.
-        started_at: When it started, in seconds since 1970 by the present clock.
-    """
+    """A running process: at most 15 characters of its name, its start by the present clock."""
 
     name: str
     words: Sequence[str]

@@ -18,12 +18,7 @@ _FIRST = 3  # SD_LISTEN_FDS_START
 
 
 class ServiceManager:
-    """Reports the state of this service to the service manager.
-
-    Args:
-        address: The manager's socket; empty without a manager.
-        watchdog: Maximum seconds between two signs of life; 0 without a watchdog.
-    """
+    """Reports the state of this service; `watchdog` is the time between two signs of life."""
 
     def __init__(self, address: str, watchdog: float) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address

@@ -70,11 +70,7 @@ class RequestedRunResult(StrEnum):
 
 
 class RunCompletion(Value):
-    """The result of a run.
-
-    Attributes:
-        reason: One line: why it failed or did not start.
-    """
+    """The result of a run."""
 
     result: RequestedRunResult
     run: str | None = None
@@ -88,8 +84,6 @@ class RunOrder(Value):
 
     Attributes:
         causes: `Batch.to_dict()` with all `paths`: what the record keeps.
-        noop: Whether every cause requires a noop run.
-        puppet_tags: Puppet tags that limit the run; empty for a complete run.
         through: The owner of the hold that does not stop the run; `None` if every hold does.
     """
 
@@ -103,11 +97,9 @@ class RunOrder(Value):
 class RunObstacles(Value):
     """What prevents a due run from starting.
 
-    Attributes:
-        lacking: Returns the entries that a step waits for and that this node does not have; see
-            `fleet.triggers.coalescing.Steps`.
-        begun: Returns the state of the run of a cause that an earlier agent began; see
-            `RestoredSteps`.
+    - `lacking` returns the entries that a step waits for and that this node does not have
+      (`Steps`).
+    - `begun` returns the state of the run of a cause that an earlier agent began (`RestoredSteps`).
     """
 
     held: Callable[[], HoldStatus | None]
@@ -137,11 +129,7 @@ _UNKNOWN = RunCompletion(
 
 
 class RestoredSteps:
-    """The steps whose result this agent has not reported yet.
-
-    Args:
-        begun: Returns the state of the run of a cause; `None` without a record.
-    """
+    """The steps whose result this agent has not reported yet."""
 
     def __init__(self, begun: Callable[[RunCause], RunCompletion | None]) -> None:
         self._begun = begun
@@ -173,11 +161,7 @@ def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:
 
 
 class Agent:
-    """One node's agent.
-
-    Args:
-        admission: Decides which messages the node accepts.
-    """
+    """One node's agent."""
 
     def __init__(
         self,

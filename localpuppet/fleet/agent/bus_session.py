@@ -87,11 +87,7 @@ class RunSide(Protocol):
 
 
 class LocalRunSide:
-    """The run side in this process.
-
-    Args:
-        describe: Returns the signed description of the node.
-    """
+    """The run side in this process."""
 
     def __init__(
         self,
@@ -148,12 +144,7 @@ class _Stopped(Exception):  # noqa: N818 - not an error: it ends a group of task
 
 
 class BusSession:
-    """The side of the agent that uses the bus.
-
-    Args:
-        side: Takes triggers, executes requests and describes the node.
-        keyprefix: The key prefix of triggers.
-    """
+    """The side of the agent that uses the bus."""
 
     def __init__(
         self,
@@ -367,13 +358,7 @@ LOOKED_AT = 50  # runs that are searched for these
 
 @dataclass(frozen=True, slots=True)
 class Describer:
-    """Describes the node.
-
-    Attributes:
-        attempt: Returns the last apply that was refused.
-        run_interval: Seconds between periodic runs; `None` for no periodic runs.
-        confirmation: Returns the published state of the confirmation of a deployed release.
-    """
+    """Describes the node."""
 
     agent: Agent
     _: KW_ONLY

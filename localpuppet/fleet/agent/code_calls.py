@@ -136,10 +136,8 @@ class _LockCall(_LeaseCall):
 class Sender(Value):
     """How this node sends triggers.
 
-    Attributes:
-        store: Lends a connected store of an engine; `None` means the engine of the site.
-        paths: Returns the paths of the causes of a run, or of the run in progress.
-        keyprefix: The key prefix of this site's triggers.
+    `store` lends a connected store of an engine; `None` means the site's. `paths` returns the paths
+    of the causes of a run, or of the run in progress.
     """
 
     store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -154,11 +152,7 @@ def _listed(dropped: Mapping[NodeName, str]) -> list[dict[str, str]]:
 
 
 class InventoryCalls:
-    """Answers queries about nodes.
-
-    Args:
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """Answers queries about nodes."""
 
     def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
         self._asking = RequestService(lend, max_stale=max_stale, clock=clock)
@@ -251,12 +245,7 @@ class InventoryCalls:
 
 
 class ExportCalls:
-    """Answers the export and collect termini of a catalog.
-
-    Args:
-        lend: Lends the entries and their age.
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """Answers the export and collect termini of a catalog."""
 
     def __init__(
         self,
@@ -340,12 +329,7 @@ def _to_dict(item: TakenResource) -> dict[str, Json]:
 
 
 class TriggerCalls:
-    """Answers `trigger` and `kick`.
-
-    Args:
-        inventory: Answers which nodes receive a kick.
-        held: Keeps the kicks of a run until the run has ended.
-    """
+    """Answers `trigger` and `kick`."""
 
     def __init__(self, sender: Sender, *, inventory: InventoryCalls, held: HeldKicks) -> None:
         self._sender = sender
@@ -425,12 +409,7 @@ class TriggerCalls:
 
 
 class PuppetCalls(Value):
-    """Answers calls.
-
-    Attributes:
-        inventory: Answers queries about nodes.
-        keeper: This node's leases; `None` in a process that does not stay to renew them.
-    """
+    """Answers calls; without a keeper in a process that does not stay to renew its leases."""
 
     triggers: TriggerCalls
     inventory: InventoryCalls

@@ -1,7 +1,5 @@
 """The confirmation of a deployed release: its waiting time, its file, and the way back.
 
-- `agent.confirming` has the node's side.
-
     pending -> confirmed
             -> rolling back -> rolled back, or rollback failed
             -> superseded: a person has decided otherwise
@@ -70,12 +68,7 @@ class Stage(StrEnum):
 
 
 class ConfirmationReport(Value):
-    """A published confirmation.
-
-    Attributes:
-        stage: Its stage; `None` if it has not begun.
-        nonce: The nonce that has to come back; empty if it cannot come back now.
-    """
+    """A published confirmation; its nonce is empty if it cannot come back now."""
 
     stage: Stage | None = None
     nonce: str = ""
@@ -114,12 +107,7 @@ OPEN = (Stage.PENDING, Stage.ROLLING_BACK)
 
 
 class Instant(Value):
-    """A moment by both clocks.
-
-    Attributes:
-        monotonic: The monotonic clock of that boot in seconds.
-        at: The time of day, ISO 8601, UTC.
-    """
+    """A moment by both clocks: the monotonic one of a boot, and the time of day in ISO 8601."""
 
     boot: str
     monotonic: float
@@ -137,15 +125,11 @@ class Confirmation(JsonRecord):
         by: The caller id that assigned the release.
         rollout: The rollout that assigned it; empty for a person.
         run: The first finished run of the release.
-        nonce: The UUID that has to come back through the bus.
-        within: Seconds for that.
-        since: When the waiting time began.
+        nonce: The UUID that has to come back through the bus, `within` seconds after `since`.
         reached: Whether a new connection had an answer since: the release has not cut this node
             off.
-        reason: A reason for people, one line; may be empty.
         newest: The newest run when the node decided to roll back, then the newest failed run of the
             older release; empty before.
-        tries: The number of failed rollback attempts.
     """
 
     SCHEMA: ClassVar = 1
@@ -277,10 +261,9 @@ class ConfirmationState(Value):
     """The facts for a decision.
 
     Attributes:
-        waited: Seconds since the confirmation began.
         reached: Whether a new connection had an answer, now or earlier.
         looked: Seconds for which this agent has looked without an answer.
-        held: Whether that rollout holds the node.
+        held: Whether the rollout that deployed the release holds the node.
     """
 
     reach: BusContact
@@ -357,13 +340,7 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
 
 @dataclass(slots=True, eq=False)
 class ReturnRoute:
-    """Rolls this node back, one step after the other.
-
-    Attributes:
-        runner: Puts the rollback in force.
-        agent: Runs the older release.
-        inbox: Remembers that a run is to follow.
-    """
+    """Rolls this node back, one step after the other: `runner` puts the rollback in force."""
 
     runner: WorkRunner[RetreatOrder]
     _: KW_ONLY

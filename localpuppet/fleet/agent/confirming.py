@@ -51,11 +51,7 @@ Answers = Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class BusProbe:
-    """Looks at the bus.
-
-    Attributes:
-        answers: Tries new connections; `None` for an engine without servers.
-    """
+    """Looks at the bus; `answers` is `None` for an engine without servers."""
 
     me: NodeName
     _: KW_ONLY
@@ -128,11 +124,8 @@ async def ask_command(
 class Confirming:
     """The confirmation of the release that was deployed on this node.
 
-    Attributes:
-        boot: The kernel's id of this boot.
-        late: Called with whether a confirmation is overdue, for monitoring.
-        command: Returns whether the site's `confirm_command` reports a connection; `None` without
-            such a command.
+    `late` is called with whether a confirmation is overdue, for monitoring. `command` is the site's
+    `confirm_command`, and returns whether there is a connection.
     """
 
     memory: ConfirmationMemory

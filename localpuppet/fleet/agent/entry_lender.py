@@ -44,11 +44,7 @@ RECHECK = 0.1
 
 
 class RequestService:
-    """Answers queries from lent entries.
-
-    Args:
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """Answers queries from lent entries."""
 
     def __init__(self, lend: Lend, *, max_stale: float, clock: Clock) -> None:
         self._lend = lend
@@ -71,12 +67,7 @@ class RequestService:
 
 
 class FirstListing:
-    """Delays the first queries of an agent until it has listed the bus, or has failed to.
-
-    Args:
-        is_current: Returns whether the view may be queried.
-        recheck: Seconds between two checks of the view.
-    """
+    """Delays the first queries of an agent until it has listed the bus, or has failed to."""
 
     def __init__(
         self, is_current: Callable[[], bool], clock: Clock, *, recheck: float = RECHECK
@@ -108,12 +99,8 @@ class EntryLender:
     """Lends the entries to commands and Puppet code of this node.
 
     Attributes:
-        view: Opens this node's copy of the entries.
         list_bus: Lists the bus into the view; gets what takes warnings for a person.
-        require_bus: Raises `UnavailableError` if the settings name no bus.
         trusts: The files that decide which entries count.
-        max_stale: Seconds for which the view counts after it was last current.
-        state: The state directory, in which an agent locks `agent/lock`.
     """
 
     view: Callable[[], View]

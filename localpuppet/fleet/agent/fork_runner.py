@@ -72,12 +72,7 @@ Work = TypeVar("Work")  # the work of a child: a run's order, a deployment
 
 
 class ForkRunner(Generic[Work]):
-    """Executes runs, or other long work, in child processes.
-
-    Args:
-        work: Executes one run in the child and returns its result; calls its second argument when
-            the run begins.
-    """
+    """Executes runs, or other long work, in children: `work` calls `Begun` when its run begins."""
 
     def __init__(self, work: Callable[[Work, Begun], RunCompletion]) -> None:
         self._work = work
@@ -186,12 +181,7 @@ def _understand(message: bytes, code: int) -> RunCompletion:
 
 @dataclass(slots=True, eq=False)
 class CommandRunner:
-    """Runs a command of the site (`run_cmd`), such as `puppet agent --test`.
-
-    Attributes:
-        timeout: Seconds until the command gets TERM.
-        grace: Seconds between TERM and KILL.
-    """
+    """Runs a command of the site (`run_cmd`), such as `puppet agent --test`."""
 
     command: tuple[str, ...]
     env: dict[str, str]
@@ -297,11 +287,7 @@ class RunActivity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForkServerKeeper:
-    """Keeps a fork server running.
-
-    Attributes:
-        first: The first pause in seconds after a failed start.
-    """
+    """Keeps a fork server running; `first` is the first pause in seconds after a failed start."""
 
     runs: RunActivity
     _: KW_ONLY

@@ -173,13 +173,7 @@ class Deployment(Value):
 
 @dataclass(slots=True, eq=False)
 class Deployments:
-    """Accepts and queues requests for deployments.
-
-    Attributes:
-        agent: Runs Puppet after an assignment.
-        inbox: Remembers the epochs of rollouts.
-        busy_again: Seconds until the next attempt if the store is locked.
-    """
+    """Accepts and queues requests for deployments; a locked store delays them by `busy_again`."""
 
     runner: WorkRunner[Deployment]
     _: KW_ONLY
@@ -252,12 +246,7 @@ class _StaleLookError(LocalpuppetError):
 
 @dataclass(frozen=True, slots=True)
 class RolloutSteps:
-    """Decides on the requests of rollouts.
-
-    Attributes:
-        entry: Returns the reference to this node's newest entry; `None` without an entry.
-        awaits_entries: Returns whether this node can wait for entries of other nodes.
-    """
+    """Decides on the requests of rollouts; `entry` refers to this node's newest entry."""
 
     agent: Agent
     _: KW_ONLY
@@ -360,12 +349,7 @@ def _voice(caller: str, rollout: RolloutReference) -> RolloutCaller:
 
 
 class AwaitedEntries:
-    """Compares the entries that steps wait for with this node's view.
-
-    Args:
-        view: This node's copy of the entries, which the agent updates.
-        is_current: Returns whether the view is recent enough for queries.
-    """
+    """Compares the entries that steps wait for with this node's view."""
 
     def __init__(self, view: View, exports: HeldExports, *, is_current: Callable[[], bool]) -> None:
         self._view = view

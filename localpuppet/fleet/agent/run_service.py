@@ -41,13 +41,7 @@ LONGEST = 60.0
 
 
 class Timer:
-    """Requests a run once a period.
-
-    Args:
-        every: The period in seconds.
-        phase: The second of each period; see `inventory.node_row.splay`.
-        now: The start time in seconds since 1970.
-    """
+    """Requests a run once a period, at the same second (`phase`) of each; see `node_row.splay`."""
 
     def __init__(self, every: float, *, phase: float, now: float, due: Callable[[], None]) -> None:
         self._every = every
@@ -112,11 +106,7 @@ class RunService:
     """The run side.
 
     Attributes:
-        around: Tasks that need no bus.
-        calls: Answers Puppet code on this machine.
-        lock: Prevents a second agent of this node.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
-        signer: The name that the node signs with.
         now: Whether a signal also ends the run in progress.
     """
 
@@ -232,13 +222,7 @@ LONGEST_BEAT = 10.0
 
 
 class NetworkSide:
-    """The side of the agent that talks to the bus, and that has no rights on this machine.
-
-    Args:
-        connect: Connects this node, given its name, to the store of an engine; `None` means the
-            site's.
-        verifier: Returns a verifier; see `RemoteRunSide`.
-    """
+    """The side of the agent that talks to the bus, and that has no rights on this machine."""
 
     def __init__(
         self,

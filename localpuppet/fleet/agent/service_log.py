@@ -19,13 +19,9 @@ _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
 
 
 class ServiceLog:
-    """Writes one line for each event.
+    """Writes one line for each event; debug lines, and those above the limit, only with `debug`.
 
     Lines for the journal have their priority (`sd-daemon(3)`), others the time.
-
-    Args:
-        clock: Measures elapsed time.
-        debug: Whether to write debug lines, and lines above the limit.
     """
 
     def __init__(self, clock: Clock, *, debug: bool) -> None:

@@ -87,11 +87,7 @@ def _message_id(text: str) -> MessageId:
 
 
 class SplitMessage(Message):
-    """One line.
-
-    Attributes:
-        ids: The ids of its messages: up to `MAX_IDS` for `receive`, one for `serve`, else none.
-    """
+    """A line, with ids of messages: up to `MAX_IDS` for `receive`, one for `serve`, else none."""
 
     WHERE, LIMIT = "network side", MAX_LINE
     verb: RequestKind
@@ -143,11 +139,7 @@ _AnswerForm = TypeVar("_AnswerForm", bound=_RunSideAnswer)
 
 
 class Spool:
-    """The network side's end.
-
-    Args:
-        directory: The spool, created with mode 0700 if it is missing.
-    """
+    """The network side's end; the directory is created with mode 0700 if it is missing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -231,10 +223,7 @@ VerifierOf = Callable[["tuple[SignerName, Ed25519PublicKey] | None"], Verifier]
 class RemoteRunSide:
     """The run side in another process; see `fleet.agent.bus_session.RunSide`.
 
-    Attributes:
-        ask: Sends a line and yields the lines of the answer; raises `UnavailableError`.
-        verifier: Returns a verifier, given this node's name and public key (`None` if it has a
-            certificate).
+    `verifier` takes this node's name and public key (`None` if it has a certificate).
     """
 
     ask: Ask
@@ -379,10 +368,8 @@ Read = Callable[[MessageId], bytes]
 class RunSideServer:
     """Answers the network side.
 
-    Args:
-        key: This node's public key as PEM, which the network side needs to recognise the node's own
-            messages; `None` with a certificate.
-        log: The agent's log, for rejected messages.
+    It needs the node's public `key` to recognise the node's own messages; `None` with a
+    certificate.
     """
 
     def __init__(self, side: RunSide, *, read: Read, key: str | None, log: Log) -> None:

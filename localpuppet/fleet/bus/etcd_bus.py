@@ -71,11 +71,7 @@ FOR_WRITES = 0.75
 
 
 class EtcdLease(Value):
-    """A lease of the server; `id` 0 for a value that does not expire.
-
-    Attributes:
-        covers_until: A write that ends by then stays for its ttl; see `SharedLeases.covers`.
-    """
+    """A lease of the server, 0 for no expiry; a write that ends by `covers_until` has its ttl."""
 
     id: int
     covers_until: float
@@ -83,11 +79,7 @@ class EtcdLease(Value):
 
 @dataclass(slots=True, eq=False)
 class SharedLeases:
-    """The leases of one client.
-
-    Attributes:
-        grant: Requests a lease of some seconds from the server, and returns its id.
-    """
+    """The leases of one client; `grant` requests one of some seconds, and returns its id."""
 
     grant: Callable[[int], Awaitable[int]]
     _: KW_ONLY
@@ -200,11 +192,7 @@ def weakness(version: str | None) -> str | None:
 
 
 class EtcdKeyValue(CheckedStore):
-    """The bus on an etcd cluster.
-
-    Args:
-        version: The version that the server reports; `None` if it reports none to this user.
-    """
+    """The bus on an etcd cluster; `version` is `None` if the server reports none to this user."""
 
     def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
         super().__init__(connection.timeout)

@@ -98,12 +98,7 @@ class _Codec(CodecBase):
 
 
 class EtcdConnection:
-    """One connection to a cluster.
-
-    Args:
-        servers: The endpoints, and the client's identity: a certificate, a user's name, or none.
-        timeout: The deadline of each call in seconds.
-    """
+    """One connection to a cluster; `timeout` is the deadline of each call."""
 
     def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
         self._servers = servers
@@ -349,11 +344,7 @@ WAITING_BYTES = 2 * 1024 * 1024
 
 
 class KnownKeys(Value):
-    """The state when a watch resumed.
-
-    Attributes:
-        revisions: The existing keys written after `after`, with their revisions.
-    """
+    """The keys that exist when a watch resumes and were written after `after`, with revisions."""
 
     after: int
     upto: int
@@ -367,11 +358,7 @@ class KnownKeys(Value):
 
 
 class EtcdWatch:
-    """A watch on a prefix, open between `async with` and its end.
-
-    Args:
-        largest: Maximum bytes of a reported value.
-    """
+    """A watch on a prefix, open between `async with` and its end."""
 
     def __init__(
         self, connection: EtcdConnection, prefix: str, *, start: int, largest: int

@@ -1,10 +1,8 @@
 """Encode and decode the messages of etcd's version 3 API that the bus needs.
 
-It reads varints and bytes. Integers are signed 64-bit numbers, as in etcd's fields. Truncated or
-malformed bytes raise ValueError.
-
-It has the field numbers of etcd's `rpc.proto`, `kv.proto` and `auth`. Unknown fields are ignored; a
-malformed message raises ValueError.
+Integers are signed 64-bit numbers, as in etcd's fields. It has the field numbers of etcd's
+`rpc.proto`, `kv.proto` and `auth`. Unknown fields are ignored; truncated or malformed bytes raise
+ValueError.
 """
 
 from localpuppet.base.value import Value
@@ -123,11 +121,7 @@ PROGRESS_REQUEST = encode((3, b""))
 
 
 class RangePage(Value):
-    """A part of a range.
-
-    Attributes:
-        more: Whether more entries follow the last one.
-    """
+    """A part of a range; `more` entries may follow the last one."""
 
     entries: tuple[KeyValueEntry, ...]
     more: bool
@@ -146,8 +140,6 @@ class WatchMessage(Value):
     """A message of a watch.
 
     Attributes:
-        revision: The store's revision; 0 if unknown.
-        cancelled: Whether the server ends the watch; with `compacted` or a `reason`.
         compacted: The oldest revision that the watch could start at; 0 for another cause.
     """
 

@@ -449,11 +449,7 @@ BEHIND_BYTES = 4 * 1024 * 1024
 
 
 class NatsFeed:
-    """The messages republished below a prefix, between `async with` and its end.
-
-    Args:
-        largest: Maximum bytes of a reported value.
-    """
+    """The messages republished below a prefix, between `async with` and its end."""
 
     def __init__(self, stream: NatsStream, prefix: str, *, largest: int) -> None:
         self._stream = stream

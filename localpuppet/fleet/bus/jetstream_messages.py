@@ -6,8 +6,6 @@ reports its time when it creates a consumer; from then on the local monotonic cl
 `SLACK`. The local time of day is not used: a node with a wrong clock neither sees expired values
 nor loses valid ones.
 
-`nats_link` sends requests; `jetstream` uses this API for its stream.
-
 `/a/b.c` is `lp.a.b~c`: the components of a key become tokens, its dots become `~`, which no key
 has. All other characters of keys are valid in tokens. Inventory and history have a separate stream,
 and so another first token.
@@ -37,12 +35,7 @@ _HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
 
 
 class NatsMessage(Value):
-    """The last message of a key.
-
-    Attributes:
-        removed: Whether it is the marker of a removal.
-        expires: When it expires by the server's clock, in seconds since 1970; `None` for never.
-    """
+    """The last message of a key, or the marker of its removal; it expires by the server's clock."""
 
     entry: KeyValueEntry
     removed: bool
@@ -209,11 +202,7 @@ def _read(data: bytes) -> dict[str, Any]:
 
 
 class SubjectRange(Value):
-    """A stream's part of the subjects.
-
-    Attributes:
-        suffix: The end of the stream's name, after the name in the settings.
-    """
+    """A stream's part of the subjects; its name is that of the settings, then `suffix`."""
 
     kept: str
     live: str

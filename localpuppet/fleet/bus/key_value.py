@@ -53,11 +53,7 @@ class FullError(UnavailableError):
 
 
 class KeyValueEntry(Value):
-    """A key with its value.
-
-    Attributes:
-        value: The bytes, exactly as written.
-    """
+    """A key with its value, the bytes exactly as written."""
 
     key: str
     value: bytes
@@ -65,12 +61,9 @@ class KeyValueEntry(Value):
 
 
 class KeyListing(Value):
-    """All entries below a prefix at one moment; a watcher discards earlier knowledge.
+    """All entries below a prefix at one moment, by key; a watcher discards earlier knowledge.
 
-    Attributes:
-        entries: The entries, sorted by key.
-        revision: Changes after this revision are not included.
-        more: Whether more parts follow; see `KeyValue.watch`.
+    Changes after `revision` are not included. If `more` parts follow, see `KeyValue.watch`.
     """
 
     entries: tuple[KeyValueEntry, ...]

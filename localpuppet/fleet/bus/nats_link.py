@@ -103,12 +103,7 @@ class _BoundedQueue:
 
 
 class NatsLink:
-    """One connection, from `connect` until it is lost or closed.
-
-    Args:
-        timeout: The deadline of each call in seconds.
-        must_be_tls: Whether to leave a server without TLS before sending the client's identity.
-    """
+    """One connection, from `connect` until it is lost or closed."""
 
     def __init__(self, *, where: str, timeout: float, must_be_tls: bool) -> None:
         self.client = TlsClient() if must_be_tls else TolerantClient()
@@ -355,10 +350,7 @@ def _worth_saying(record: logging.LogRecord) -> bool:
 class NatsConnection:
     """The connection of one client.
 
-    Args:
-        servers: The servers and the client's identity. If a URL or a CA requires TLS, a server
-            without it is rejected; otherwise the server decides.
-        timeout: The deadline of each call in seconds.
+    If a URL or a CA requires TLS, a server without it is rejected; otherwise the server decides.
     """
 
     def __init__(

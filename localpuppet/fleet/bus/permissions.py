@@ -38,11 +38,9 @@ from localpuppet.fleet.bus.layout import KEYPREFIX, STORE
 
 
 class Grant(Value):
-    """A right to one key or prefix.
+    """A right to one key, or to a prefix, which ends with `/`.
 
-    Attributes:
-        key: A key; or a prefix of keys, which ends with `/`.
-        write: Whether it grants write and remove; otherwise read, list and watch.
+    `write` grants write and remove; otherwise it grants read, list and watch.
     """
 
     key: str
@@ -55,11 +53,7 @@ class Grant(Value):
 
 
 class Member(Value):
-    """A node or a person with their rights.
-
-    Attributes:
-        grants: The rights, without duplicates.
-    """
+    """A node or a person with their rights, without duplicates."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -78,8 +72,6 @@ class RosterEntry(Value):
     """One entry of the roster.
 
     Attributes:
-        node: Whether it has an agent.
-        asks: The nodes that it may send requests to.
         reads: The keywords of `READS` that it may read of all nodes.
         forgets: Whether it may have nodes forgotten, if their policies allow that, too.
         takeover: The callers whose rollouts it may command and take over, if policies allow that.
@@ -96,11 +88,7 @@ class RosterEntry(Value):
 
 
 class Roster(Value):
-    """The members of a bus.
-
-    Attributes:
-        entries: Nodes, then people, in the file's order.
-    """
+    """The members of a bus: nodes, then people, in the file's order."""
 
     entries: tuple[RosterEntry, ...]
     admins: tuple[SignerName, ...]

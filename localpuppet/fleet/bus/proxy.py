@@ -176,7 +176,6 @@ class ProxyKeyValue(CheckedStore):
 
     Args:
         engine: The engine of the store; `None` for the site's.
-        timeout: The deadline of each call in seconds.
         owner: The network side's user id. The socket is in its directory, where it could place a
             link to another user's socket. `None` accepts any process.
         margin: Seconds that the other side may take beyond the deadline.

@@ -44,11 +44,7 @@ _TOGETHER = (("certificate", "key"), ("key", "certificate"), ("user", "password_
 
 
 class Endpoint(Value):
-    """A server by its URL.
-
-    Attributes:
-        url: As the user wrote it; without credentials.
-    """
+    """A server by its URL, as the user wrote it, without credentials."""
 
     url: str
     host: str
@@ -87,7 +83,6 @@ class Servers(Value):
         endpoints: At least one server, in the order of attempts.
         ca: PEM file with the authorities that verify the servers' certificates; `None` for the
             system's.
-        certificate: PEM file with the client's certificate.
         key: PEM file with its private key; `None` if the key is in `certificate`.
         credentials: A NATS credentials file: JWT and nkey, or an nkey's seed alone.
         replicas: Number of servers of a NATS cluster that keep a stream made by localpuppet.
@@ -211,12 +206,7 @@ LookUp = Callable[[str, int], Awaitable[list[Address]]]
 
 
 class ServerSelector:
-    """Probes servers.
-
-    Args:
-        timeout: Seconds for one probe.
-        look_up: Returns the addresses of a name and port; none if it cannot be resolved.
-    """
+    """Probes servers, each within `timeout`; `look_up` returns no address for an unknown name."""
 
     def __init__(
         self, servers: Sequence[tuple[str, int]], *, timeout: float, look_up: LookUp | None = None

@@ -141,11 +141,7 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
 
 
 class SqliteKeyValue(CheckedStore):
-    """The bus in one file.
-
-    Args:
-        timeout: The deadline of each call in seconds.
-    """
+    """The bus in one file."""
 
     def __init__(self, file: SqliteFile, bell: Doorbell, *, timeout: float) -> None:
         super().__init__(timeout)

@@ -164,13 +164,7 @@ def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 class Position(Value):
-    """The position of a watcher.
-
-    Attributes:
-        largest: Maximum bytes of a value of interest.
-        parts: Whether listings may come in parts.
-        key: The last key of an incomplete listing; empty otherwise.
-    """
+    """The position of a watcher; `key` is the last one of an incomplete listing, or empty."""
 
     after: int
     largest: int
@@ -179,12 +173,7 @@ class Position(Value):
 
 
 class WatchSnapshot(Value):
-    """The changes that a watcher finds in one look.
-
-    Attributes:
-        changes: The next changes, sorted by revision.
-        more: Whether there are more changes already.
-    """
+    """The changes that a watcher finds in one look, by revision, and whether there are more."""
 
     changes: tuple[Change, ...]
     position: Position
@@ -245,11 +234,7 @@ class LockedError(Exception):
 
 
 class SqliteFile:
-    """An open database.
-
-    Args:
-        path: Its file; created if missing, with its directory.
-    """
+    """An open database; its file and directory are created if missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

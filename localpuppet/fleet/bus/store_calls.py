@@ -175,10 +175,6 @@ class Backoff:
 
     All nodes lose a server at the same moment, so each pause is random: from half of a time to all
     of it. That time doubles from `FIRST` seconds to the longest.
-
-    Args:
-        chance: Returns a number from 0 to 1.
-        longest: The longest pause in seconds.
     """
 
     def __init__(self, chance: Callable[[], float] = _CHANCE, *, longest: float = LONGEST) -> None:
@@ -205,11 +201,7 @@ class WatchOptions(Value):
 
 
 class CheckedStore(ABC):
-    """The base class of all engines; `KeyValue` documents the methods.
-
-    Args:
-        timeout: The deadline of each call in seconds.
-    """
+    """The base class of all engines; `KeyValue` documents the methods."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -315,11 +307,7 @@ class CheckedStore(ABC):
 
 
 class ListingEntries:
-    """The entries of a listing, collected in memory up to a limit.
-
-    Args:
-        limit: Maximum bytes of keys and values.
-    """
+    """The entries of a listing, in memory: at most `limit` bytes of keys and values."""
 
     def __init__(self, prefix: str, where: str, *, limit: int = MAX_LISTING) -> None:
         self._limit = limit

@@ -31,9 +31,8 @@ SHARED = frozenset(("servers", "ca", "path", "api", "stream", "replicas"))
 class Invitation(Message):
     """What a new node needs to know of a fleet.
 
-    Attributes:
-        settings: The keys `bus` and `buses` of localpuppet.yaml, as JSON.
-        keys: Signer → its public key, as PEM.
+    `settings` has the keys `bus` and `buses` of localpuppet.yaml, as JSON; `keys` the PEM of
+    signers.
     """
 
     WHERE: ClassVar[str] = "invitation"

@@ -138,14 +138,10 @@ _ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
 
 
 class InventoryListing(Value):
-    """The nodes of the inventory.
+    """The nodes of the inventory; without a revision, it cannot be read.
 
-    Attributes:
-        nodes: Node → its row, without what it published.
-        matching: The nodes that an expression finds; `None` without an expression.
-        unknown: What no node has of an expression; see `FunctionReply`.
-        revision: The revision of the bus; `None` if the inventory cannot be read.
-        age: Seconds since the view was last current.
+    `nodes` has rows without what they published. `matching` are the nodes that an expression finds,
+    and `unknown` is what no node has of it; see `FunctionReply`.
     """
 
     nodes: Mapping[str, NodeRow]
@@ -419,11 +415,7 @@ async def follow(connect: Callable[[], Awaitable[KeyValue]], board: "Board") -> 
 
 
 class Board:
-    """Shows the reports of nodes, each change once.
-
-    Args:
-        as_json: Whether to show JSON lines instead of rows.
-    """
+    """Shows the reports of nodes, each change once."""
 
     def __init__(self, verifier: "Verifier", clock: "Clock", *, as_json: bool) -> None:
         self._verifier = verifier

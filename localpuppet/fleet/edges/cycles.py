@@ -35,23 +35,14 @@ MAX_TEXTS = 5  # kicks and questions of an edge
 
 
 class Role(Value):
-    """Nodes with the same roles.
-
-    Attributes:
-        name: The roles, `web,cache`; the node's name if the node has none.
-        nodes: The nodes; empty for the target of a kick that matches no node.
-    """
+    """Nodes with the same roles, `web,cache`, or one without; none if a kick matches no node."""
 
     name: str
     nodes: tuple[NodeName, ...]
 
 
 class RoleEdge(Value):
-    """A role that makes another one run.
-
-    Attributes:
-        texts: The first kicks or questions, up to `MAX_TEXTS`.
-    """
+    """A role that makes another one run, with the first `MAX_TEXTS` kicks or questions."""
 
     start: str
     end: str
@@ -63,9 +54,7 @@ class Relations(Value):
     """The roles that make other roles run.
 
     Attributes:
-        edges: By start, end and reason.
         cycles: Each once, the shortest first.
-        notes: Errors of kicks and queries, each one line.
         unanswered: The number of questions not answered; edges and cycles may be missing.
     """
 
@@ -202,12 +191,7 @@ def warn_of_cycles(
 
 
 class CycleWatch:
-    """Checks after each good run whether it closed a cycle, as long as an agent lives.
-
-    Args:
-        outbox: The node's own entry.
-        reader: The entries of other nodes.
-    """
+    """Checks after each good run whether it closed a cycle, as long as an agent lives."""
 
     def __init__(self, outbox: Outbox, reader: InventoryReader, log: Log) -> None:
         self._outbox = outbox

@@ -49,15 +49,7 @@ _QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
 
 
 class Kick(Message):
-    """The receivers of a kick.
-
-    Attributes:
-        roles: Roles; each node that has one of them is a receiver.
-        query: An expression; `None` if there are roles.
-
-    Raises:
-        InvalidInputError: There are both or neither.
-    """
+    """The receivers of a kick: nodes with one of the roles, or of a query, never both."""
 
     WHERE, IS_OPEN = "kick", True
     roles: Annotated[tuple[Annotated[str, parse_role], ...], AllowedRange(maximum=MAX_ROLES)]
@@ -96,12 +88,7 @@ SETTLING = 30.0
 
 
 class HeldKick(JsonRecord):
-    """The kick of one run.
-
-    Attributes:
-        at: When the first of its kicks was made: seconds since 1970, UTC.
-        released_at: When the run was over and had published its entry; `None` before.
-    """
+    """The kick of one run, since its first one; released when the run has published its entry."""
 
     SCHEMA: ClassVar = 1
     run: RunId
@@ -251,11 +238,7 @@ PATIENCE = 10.0
 
 @dataclass(slots=True, eq=False)
 class KickSending:
-    """Sends stored kicks.
-
-    Attributes:
-        store: Returns the connected bus; raises `UnavailableError` if it is unreachable.
-    """
+    """Sends stored kicks."""
 
     held: HeldKicks
     _: KW_ONLY

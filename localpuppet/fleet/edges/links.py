@@ -132,12 +132,7 @@ JUNCTION = -1  # place of a vertex without one
 
 
 class Graph(Value):
-    """A directed graph.
-
-    Attributes:
-        places: The place of each vertex, a number from 0, or `JUNCTION`.
-        successors: For each vertex, the vertices that its edges lead to.
-    """
+    """A directed graph: the place of each vertex, or `JUNCTION`, and where its edges lead."""
 
     places: Sequence[int]
     successors: Sequence[Sequence[int]]
@@ -318,12 +313,7 @@ ANSWERS = frozenset((LinkReason.QUERY, LinkReason.COLLECT))
 
 
 class NodeLink(Value):
-    """Nodes that make other nodes run.
-
-    Attributes:
-        ends: The nodes that run then; a node in both sets does not make itself run.
-        text: The kick or question as written; empty for a trigger.
-    """
+    """Nodes that make others run, not themselves; `text` is the kick or question as written."""
 
     by: LinkReason
     starts: frozenset[NodeName]
@@ -347,10 +337,7 @@ class NodeLink(Value):
 class Links(Value):
     """All links of an inventory, and its nodes.
 
-    Attributes:
-        lost: Kicks that match no node: the text, and the nodes that kick.
-        notes: Errors of kicks and queries, each one line.
-        unanswered: The number of questions not answered.
+    `lost` has kicks that match no node, with those that kick; `notes` errors of kicks and queries.
     """
 
     nodes: dict[NodeName, tuple[str, ...]]

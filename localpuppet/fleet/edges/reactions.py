@@ -47,11 +47,7 @@ from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 
 
 class AnswerDigest(Value):
-    """An answer, as far as the reactor compares it.
-
-    Attributes:
-        parts: The part of the answer about each node; empty for a node whose part is unknown.
-    """
+    """An answer, as far as the reactor compares it; a node whose part is unknown has none."""
 
     digest: str
     revision: int
@@ -74,7 +70,6 @@ class Dependency(Value):
 
     Attributes:
         source: The name of the `DependencySource` that can ask again.
-        key: Identifies the query for that source: text of some KiB at most.
     """
 
     source: str
@@ -211,11 +206,7 @@ MAX_ANSWERED = 64
 
 
 class PastReaction(Value):
-    """A reaction.
-
-    Attributes:
-        at: Its time in seconds since 1970, UTC.
-    """
+    """When the node reacted, because of which nodes."""
 
     at: float
     nodes: tuple[str, ...]
@@ -243,11 +234,7 @@ def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> flo
 
 
 class WatchedQuery(Value):
-    """A query of the last good run.
-
-    Attributes:
-        tried: Whether a run has received another answer since, or will.
-    """
+    """A query of the last good run; `tried` if a run has received another answer since, or will."""
 
     question: Dependency
     base_digest: str
@@ -270,13 +257,7 @@ class WatchedQuery(Value):
 
 
 class ReactionState(JsonRecord):
-    """The stored state.
-
-    Attributes:
-        run: The last run that was processed; `None` before the first.
-        reactions: The reactions of the last hour, oldest first.
-        pending: The causes of a reaction that may not be in the inbox yet.
-    """
+    """The stored state: reactions of the last hour, and causes that may not be in the inbox yet."""
 
     SCHEMA: ClassVar = 1
     run: str | None = None
@@ -321,12 +302,7 @@ DecisionPath = tuple[NodeName, ...]
 
 
 class ChangedPeer(Value):
-    """A node that changed an answer.
-
-    Attributes:
-        paths: The chains that led to its entry; `()` for a chain that begins there.
-        refusal: Why the policy forbids a reaction to it, or `None`.
-    """
+    """A node that changed an answer; the chain `()` begins at its entry."""
 
     node: NodeName
     paths: tuple[DecisionPath, ...]
@@ -347,12 +323,7 @@ class NewAnswer(Value):
 
 
 class ReactionDecision(Value):
-    """What follows.
-
-    Attributes:
-        state: The state to store before anything else happens.
-        due: When the wait ends, in seconds since 1970 UTC; `None` if no reaction waits.
-    """
+    """What follows: the state to store first, and when a reaction that waits is due."""
 
     state: ReactionState
     lines: tuple[str, ...] = ()

@@ -64,12 +64,7 @@ from localpuppet.node.runs.run_records import Records, RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """A `DependencySource` of queries.
-
-    Attributes:
-        now: Returns seconds since 1970, UTC.
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """A `DependencySource` of queries."""
 
     name = "query"
 
@@ -111,13 +106,7 @@ def _parts(query: RecordedQuery) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Collectors:
-    """A `DependencySource` of collectors.
-
-    Attributes:
-        reader: The entries and their age.
-        now: Returns seconds since 1970, UTC.
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """A `DependencySource` of collectors."""
 
     name = "collector"
 
@@ -238,12 +227,7 @@ AGAIN = 30.0
 
 @dataclass(slots=True, eq=False)
 class Reactor:
-    """Watches the answers and requests runs.
-
-    Attributes:
-        refusal: Returns why the policy forbids a reaction to a peer, or `None`.
-        again: Seconds until the next attempt after a disk error, or if no answer is known.
-    """
+    """Watches the answers and requests runs, `again` seconds after an error at the latest."""
 
     host: Host
     _: KW_ONLY

@@ -65,11 +65,7 @@ INSERT OR IGNORE INTO state VALUES (1, 0);
 
 
 class NodeExports(Value):
-    """All exports of a node, as rows of the database.
-
-    Attributes:
-        rows: For each resource: type, title, tags, JSON.
-    """
+    """All exports of a node: type, title, tags and JSON of each resource."""
 
     node: str
     digest: str
@@ -91,11 +87,7 @@ class NodeExports(Value):
 
 
 class RefusedExports(Value):
-    """A node whose latest exports were rejected or could not be read; older ones remain stored.
-
-    Attributes:
-        tries: How often they were rejected while the bus was reachable.
-    """
+    """A node whose latest exports were refused while the bus was reachable; older ones remain."""
 
     node: str
     digest: str
@@ -104,12 +96,7 @@ class RefusedExports(Value):
 
 
 class HeldExports:
-    """The database of stored exports.
-
-    Args:
-        path: The SQLite file; created on first use, mode 0600.
-        most: The limit for all nodes together, in bytes.
-    """
+    """The database of stored exports, 0600: at most `most` bytes for all nodes together."""
 
     def __init__(self, path: Path, *, most: int = MAX_HELD) -> None:
         self._most = most
@@ -353,7 +340,6 @@ class ExportsFollower:
     """Stores the exports that the entries of the view name; the inventory's `Companion`.
 
     Attributes:
-        at_once: The number of nodes to fetch from at the same time.
         together: The number of nodes to store in one transaction, so that a first listing does not
             wait for the disk once per node.
     """

@@ -73,14 +73,9 @@ class CollectorRecord(JsonRecord):
 
     Attributes:
         filter: Its condition in Puppet's JSON form; see `Search.parse`.
-        at: The time of the request, ISO 8601, UTC.
-        digest: The digest of the taken resources; `None` if the collector failed.
-        revision: The bus revision of the answer; `None` if unknown.
-        age: Seconds since the answer was last confirmed as current.
         parts: Short digests of the taken resources by node and reference.
         left_out: The first `MAX_LEFT_OUT` matching resources that it left out.
         more_left_out: The number of further resources left out.
-        reason: Why the collector failed; empty if it did not.
     """
 
     type: str
@@ -258,11 +253,7 @@ def _offered(outbox: ChunkOutbox, before: InventoryEntry | None) -> tuple[Export
 
 
 class CollectorService:
-    """Answers the collectors of this node.
-
-    Args:
-        held: The stored exports of other nodes.
-    """
+    """Answers the collectors of this node."""
 
     def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:
         self._held = held

@@ -10,7 +10,6 @@
   transfers them.
 - The node's signed inventory entry contains the digest and the size of the packed bytes; the bytes
   are unpacked only after the digest is verified.
-- The limits are in `bus_limits`.
 - A duplicate resource is rejected.
 
 Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
@@ -184,14 +183,7 @@ def _check_binary(value: Mapping[str, Json]) -> None:
 
 
 class ExportedResource(Message):
-    """A resource that a node exports.
-
-    Attributes:
-        type: The type as Puppet writes it, `Concat::Fragment`.
-        tags: The tags, sorted, in lower case.
-        parameters: Values by name, without the title.
-        since: When its node first exported it: seconds since 1970, UTC.
-    """
+    """A resource that a node exports, with sorted tags in lower case, and without its title."""
 
     type: Annotated[str, parse_type]
     title: Annotated[str, parse_title]
@@ -246,11 +238,7 @@ class ExportedResource(Message):
 
 
 class Offer(Value):
-    """A resource and the node that exports it.
-
-    Attributes:
-        size: Bytes of its stored JSON; 0 if not counted.
-    """
+    """A resource, the node that exports it, and the bytes of its JSON; 0 if not counted."""
 
     node: str
     resource: ExportedResource
@@ -258,12 +246,7 @@ class Offer(Value):
 
 
 class GuardedResource(Value):
-    """A resource after a guarded line was applied.
-
-    Attributes:
-        dropped: Names of the dropped parameters, sorted.
-        reason: Why the resource is left out; `None` if the line takes it.
-    """
+    """A resource after a guarded line was applied; without a reason, the line takes it."""
 
     parameters: Mapping[str, Json]
     dropped: tuple[str, ...]
@@ -323,12 +306,7 @@ class _Exports(Message):
 
 
 class PackedResources(Value):
-    """All exported resources of a node, packed for the bus.
-
-    Attributes:
-        data: The packed bytes; empty for no resources.
-        digest: Their SHA-256, hexadecimal; empty for no resources.
-    """
+    """All exported resources of a node, packed for the bus; empty for none."""
 
     data: bytes
     digest: str

@@ -40,12 +40,7 @@ class Join(StrEnum):
 
 
 class Comparison(Value):
-    """A comparison of a field with a value.
-
-    Attributes:
-        name: `tag`, `title`, or a parameter.
-        equal: Whether the operator is `==`; otherwise `!=`.
-    """
+    """A comparison of a field (`tag`, `title`, or a parameter) with a value by `==` or `!=`."""
 
     name: str
     equal: bool
@@ -226,13 +221,7 @@ class RejectedResource(Value):
 
 
 class CollectorResult(Value):
-    """The result of a collector.
-
-    Attributes:
-        taken: The resources it takes, sorted by title and node.
-        left_out: The first `MAX_LEFT_OUT` matching resources that it leaves out.
-        more_left_out: The number of further resources left out.
-    """
+    """What a collector takes, by title and node, and the first `MAX_LEFT_OUT` left out."""
 
     taken: tuple[TakenResource, ...]
     left_out: tuple[RejectedResource, ...]

@@ -149,12 +149,7 @@ class HistoryBoard(Protocol):
 
 
 class HistoryPauses(Value):
-    """The waiting times of a follower, in seconds.
-
-    Attributes:
-        again: Before the next attempt to reach the bus.
-        not_allowed: Before the next attempt without read access.
-    """
+    """The seconds before a follower tries again to reach the bus, also without read access."""
 
     again: float = 5.0
     not_allowed: float = 600.0
@@ -162,11 +157,7 @@ class HistoryPauses(Value):
 
 @dataclass(slots=True, eq=False)
 class HistoryFollower:
-    """Passes the verified days of all nodes to a board.
-
-    Attributes:
-        store: Returns the connected bus; raises `UnavailableError` during an outage.
-    """
+    """Passes the verified days of all nodes to a board."""
 
     board: HistoryBoard
     verifier: Verifier

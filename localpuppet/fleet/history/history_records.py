@@ -50,9 +50,7 @@ class ResourceSummary(Value):
 
     Attributes:
         title: The title if it is a plain name or path, else `…`.
-        status: The result; never `unchanged`.
         file: The file that declares it, from the module's directory on; empty if unknown.
-        corrective_change: Whether Puppet restored an earlier value.
         containing_class: The innermost class that contains it; empty if unknown.
     """
 
@@ -106,11 +104,7 @@ class RunSummary(RunEnd):
     """A finished run, or an apply that was refused before it had a record.
 
     Attributes:
-        commit: The release's commit; `None` if unknown.
-        environment: Puppet's environment, or empty.
-        cause: What led to the run, in one line.
         resources: Resources that need attention, those that failed first.
-        more: How many such resources are not listed.
     """
 
     commit: str | None = None
@@ -194,12 +188,9 @@ class AuditRecord(Value):
     """A request to a node, and the node's decision.
 
     Attributes:
-        at: When the node decided, in seconds since 1970, UTC.
         caller: The name whose key signed the request, or `LOCAL` and a user of the node.
         action: The action of the policy, such as `run` or `disable`.
-        subject: What the request is about, in one line: a release, the message of a hold, a run.
         reason: Why the node refused the request; empty if it accepted.
-        request: The id of the request; empty without one.
         times: How many equal requests in a row the record means.
     """
 
@@ -302,13 +293,7 @@ class _DayHeader(JsonRecord):
 
 
 class HistoryDay(Value, Generic[R]):
-    """A day of a node's history.
-
-    Attributes:
-        day: The number of the day since 1970, UTC.
-        records: The records, the oldest first.
-        dropped: How many more did not fit.
-    """
+    """A day of a node's history, counted from 1970, UTC: the oldest first, and how many dropped."""
 
     node: NodeName
     day: int

@@ -195,11 +195,9 @@ class _CallerDay:
 
 
 class Auditor:
-    """Records decisions.
+    """Records decisions: `append` stores a record, and replaces an earlier one of its identity.
 
-    Args:
-        append: Stores a record; one with a known identity replaces the earlier one.
-        log: Receives the problem if a record cannot be stored: the request is decided anyway.
+    A record that cannot be stored is logged: the request is decided anyway.
     """
 
     def __init__(self, append: Callable[[AuditRecord], None], clock: Clock, log: Log) -> None:
@@ -404,11 +402,7 @@ class PublishedDays:
 
 @dataclass(slots=True, eq=False)
 class HistoryPublisher:
-    """Writes the last days of a node's history to the bus.
-
-    Attributes:
-        store: Returns the connected bus; raises `UnavailableError` during an outage.
-    """
+    """Writes the last days of a node's history to the bus."""
 
     node: NodeName
     logs: Sequence[DayLog[Any]]
@@ -487,12 +481,7 @@ Store = Callable[[], Awaitable[KeyValue]]
 
 
 class NodeHistory:
-    """The history of a node whose settings name a bus; other nodes have none.
-
-    Args:
-        interval: Returns the seconds between the runs of the agent's timer; `None` while no agent
-            is running.
-    """
+    """The history of a node with a bus; `interval` returns `None` while no agent is running."""
 
     def __init__(
         self,

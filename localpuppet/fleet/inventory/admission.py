@@ -56,12 +56,7 @@ if TYPE_CHECKING:
 
 
 class Tombstone(Message):
-    """A forgotten node.
-
-    Attributes:
-        at: Entries up to this time are forgotten, in seconds since 1970, UTC; a later entry brings
-            the node back.
-    """
+    """A forgotten node: entries up to `at` are forgotten; a later one brings the node back."""
 
     SCHEMA: ClassVar = 1
     WHERE: ClassVar = "tombstone"
@@ -223,11 +218,7 @@ class ReceivedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedEntry:
-    """A node whose entry on the bus was rejected.
-
-    Attributes:
-        since: Since when, in seconds since 1970, UTC.
-    """
+    """A node whose entry on the bus was rejected."""
 
     node: str
     reason: str
@@ -236,13 +227,7 @@ class RefusedEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryAdmission:
-    """Decides which entries this node accepts.
-
-    Attributes:
-        claims: The path of `policies/inventory.policy`.
-        policy: The path of `policies/puppet.policy`, which says who may forget nodes.
-        now: Returns seconds since 1970, UTC.
-    """
+    """Decides which entries this node accepts; `policy` says who may forget nodes."""
 
     verifier: Verifier
     _: KW_ONLY

@@ -99,11 +99,7 @@ class ChunkOutbox:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ChunkWriter:
-    """Writes this node's chunks of one kind to the bus.
-
-    Attributes:
-        named: Returns the digest that an entry names; `None` for none.
-    """
+    """Writes this node's chunks of one kind to the bus; `named` is the digest in an entry."""
 
     prefix: str
     outbox: ChunkOutbox

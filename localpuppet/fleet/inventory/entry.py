@@ -64,13 +64,7 @@ class _Part(JsonRecord):
 
 
 class NodeComponent(_Part):
-    """A part of an application on the node.
-
-    Attributes:
-        name: Its reference: `Lamp::Mysql[app1]`.
-        application: Its application instance: `Lamp[app1]`.
-        produces: The capabilities that other components may consume.
-    """
+    """A part of an application on the node, such as `Lamp::Mysql[app1]` of `Lamp[app1]`."""
 
     name: _Line
     application: _Line
@@ -139,12 +133,7 @@ def ports_of(value: Json) -> tuple[Port, ...]:
 
 
 class ExportedServer(_Part):
-    """One server.
-
-    Attributes:
-        ports: The ports that it listens on, at most `MAX_PORTS`.
-        since: When its node first exported it, in seconds since 1970, UTC.
-    """
+    """One server, since its node first exported it."""
 
     role: Annotated[str, partial(parse_line, what="role")]
     ipaddress: Annotated[str, partial(parse_line, what="address")] | None
@@ -182,12 +171,7 @@ class CatalogQuery(_Part):
 
 
 class ExportsSummary(_Part):
-    """A summary of what the node exports; the chunks themselves have their own keys.
-
-    Attributes:
-        digest: The digest over the packed bytes; `None` without exports.
-        size: The number of packed bytes.
-    """
+    """A summary of what the node exports; the chunks themselves have their own keys."""
 
     count: Annotated[int, AllowedRange(minimum=0)]
     digest: str | None
@@ -195,13 +179,7 @@ class ExportsSummary(_Part):
 
 
 class CatalogSummary(_Part):
-    """A published catalog; the chunks themselves have their own keys.
-
-    Attributes:
-        digest: The digest over the packed bytes.
-        size: The number of packed bytes.
-        resources: How many resources it has; `None` if the entry does not say it.
-    """
+    """A published catalog; the chunks themselves have their own keys."""
 
     digest: str
     size: Annotated[int, AllowedRange(minimum=1)]
@@ -247,18 +225,13 @@ class InventoryEntry(_Part):
     """What one node publishes about its last good run.
 
     Attributes:
-        at: When the run ended by the node's clock, in seconds since 1970, UTC.
+        at: When the run ended by the node's clock.
         release: The applied release, `foo/tags/r1`; `None` if the input has none.
-        environment: Puppet's environment; `None` if the input has none.
-        facts: Facts by name, structured as in Facter.
-        kicks: The roles and queries that its catalog kicks.
         paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
             began on this node. At most `MAX_KICK_PATHS`.
-        tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
-        commit: The commit of that tag as staged; `None` if the release was not staged.
+        tagged_at: The time in the release's tag.
         sealing: The recipients to which secrets for this node are sealed, the newest first: two
             while it changes its key.
-        digest: SHA-256 over the content, hexadecimal; see `digested`.
     """
 
     SCHEMA: ClassVar = 1

@@ -41,12 +41,7 @@ _CHANCE = SystemRandom().random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherIdentity:
-    """The identity of a publishing node, and what accompanies its entry.
-
-    Attributes:
-        verifier: Verifies whether the entry on the bus is this node's.
-        baggage: The writers of the data that the entry names.
-    """
+    """The identity of a publishing node, and what accompanies its entry."""
 
     node: NodeName
     signer: MessageSigner
@@ -58,9 +53,7 @@ class PublisherIdentity:
 class Publisher:
     """Keeps the entry in the outbox on the bus while the agent runs.
 
-    Attributes:
-        store: Returns the connected bus; raises `UnavailableError` during an outage.
-        then: Called after each check with whether the bus has the entry.
+    `then` is called after each check with whether the bus has the entry.
     """
 
     outbox: Outbox

@@ -46,12 +46,7 @@ _NAMES = ("certname", "clientcert", "fqdn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSelection:
-    """The facts that a site publishes.
-
-    Attributes:
-        facts: Patterns of published facts; empty for all.
-        hide: Patterns of facts that are not published.
-    """
+    """Patterns of the facts that a site publishes (none for all), and of those that it hides."""
 
     facts: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
@@ -196,12 +191,10 @@ def class_names(names: Iterable[str]) -> tuple[ClassName, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """A node's last good run, as the source of its entry.
+    """A node's last good run: its entry with all facts, without roles.
 
-    Attributes:
-        entry: The entry with all facts of the run, and without roles.
-        parameters: The top-scope parameters of the node document.
-        withheld: Names of facts of the cloud, which are published only if the site selects them.
+    `parameters` are those of the node document at top scope; facts of the cloud are `withheld`
+    unless the site selects them.
     """
 
     entry: InventoryEntry

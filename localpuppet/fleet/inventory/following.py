@@ -83,7 +83,6 @@ class Sources:
     """The sources of the view.
 
     Attributes:
-        store: Returns the connected bus; raises `UnavailableError` during an outage.
         trust: Returns a text that changes when the trust files change.
         probe: A readable key, to check that the bus answers.
         companion: Stores what entries point to.
@@ -100,11 +99,7 @@ class Sources:
 
 @dataclass(slots=True, eq=False)
 class ViewFollower:
-    """Keeps a view up to date.
-
-    Attributes:
-        changed: Called after the view may have changed.
-    """
+    """Keeps a view up to date; `changed` is called after it may have changed."""
 
     view: View
     sources: Sources

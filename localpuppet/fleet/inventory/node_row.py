@@ -61,12 +61,7 @@ STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, UNRESPONSIVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldView:
-    """A hold on a node.
-
-    Attributes:
-        until: The end, seconds since 1970; `None` for unlimited.
-        since: The begin, seconds since 1970; `None` if unknown.
-    """
+    """A hold on a node, without an end or a known begin if that is `None`."""
 
     owner: str
     reason: str
@@ -87,15 +82,11 @@ class NodeRow:
     Attributes:
         state: One of `STATES`, or `UNKNOWN`.
         problem: Why the node is not trusted; one line.
-        blocked: Why the run that is due cannot start; empty if nothing blocks it.
-        release_digest: The digest of the last run's release on the node, if staged; empty if
-            unknown.
+        blocked: Why the run that is due cannot start.
+        release_digest: The digest of the last run's release on the node, if staged.
         assigned_by: The user who assigned its release; empty if its input names one.
-        input_release: The release that the node's input names, while a rollback is in force; else
-            empty.
-        rolled_back_by: The user who decided on that rollback, or empty.
-        run_interval: Seconds between runs of the node's timer.
-        received_at: When its last presence arrived: seconds since 1970.
+        input_release: The release that its input names, while a rollback is in force.
+        rolled_back_by: The user who decided on that rollback.
         in_inventory: Whether the inventory has an entry of it, or had one.
     """
 

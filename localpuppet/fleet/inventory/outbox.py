@@ -29,12 +29,7 @@ MAX_AWAITED = 100
 
 
 class AwaitedEntry(Message):
-    """A reference to an entry that a run waits for.
-
-    Attributes:
-        digest: Its digest, see `InventoryEntry`.
-        at: Its time by that node's clock, in seconds since 1970, UTC.
-    """
+    """A reference to an entry that a run waits for; `at` is by that node's clock."""
 
     WHERE: ClassVar = "awaited entry"
     node: NodeName
@@ -43,11 +38,7 @@ class AwaitedEntry(Message):
 
 
 class ViewedNode(Value):
-    """The entry of a node in a view.
-
-    Attributes:
-        digest: Its digest; empty if it was not looked up.
-    """
+    """The entry of a node in a view; its digest is empty if it was not looked up."""
 
     digest: str
     at: float

@@ -98,11 +98,7 @@ async def announce(
 
 @dataclass(slots=True, eq=False)
 class PresenceWriter:
-    """Publishes one node's state again and again, and notices other writers.
-
-    Attributes:
-        contended: Called when another process wrote the entry since this one did.
-    """
+    """Publishes one node's state repeatedly; calls `contended` if another process wrote it."""
 
     kv: KeyValue
     node: NodeName

@@ -74,12 +74,7 @@ class InventoryReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryAnswer(Generic[T]):
-    """An answer.
-
-    Attributes:
-        answer: The answer; an empty one means that no node matches.
-        age: Seconds since the view was last current.
-    """
+    """An answer of a view that was current `age` seconds ago; empty if no node matches."""
 
     answer: T
     revision: int
@@ -97,9 +92,8 @@ class UnansweredQuery:
 class UnlistedNodes:
     """The nodes that are online and have no entry in a view, sorted.
 
-    Attributes:
-        names: All of them. A node has no entry before its first good, whole run.
-        lost: Those that had one before the bus lost its data, and have not published again.
+    A node has none before its first good, whole run; those `lost` had one before the bus lost its
+    data.
     """
 
     names: tuple[str, ...] = ()

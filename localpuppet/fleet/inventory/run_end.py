@@ -137,18 +137,13 @@ class RunEnd:
         run: The run's id; for a refused apply an id that equal refusals in a row share.
         release: The release, `foo/tags/r1`; empty or `?` if unknown. If a refused apply had none,
             that of the run before.
-        started_at: Seconds since 1970, UTC; of refusals in a row the first.
-        finished_at: Seconds since 1970, UTC; of refusals in a row the last.
-        outcome: How the run ended; `None` for a refused apply.
-        refusal: The class of the refusal; `None` for a run.
+        started_at: Of refusals in a row, the start of the first.
+        finished_at: Of refusals in a row, the end of the last.
         times: How often it was refused in a row; 1 for a run.
-        noop: Whether the run changed nothing by request.
         corrective_change: Whether Puppet restored an earlier value.
         reason: A fixed sentence, which may end with the failure cause, or empty.
-        failing_since: When the first run failed after the last good one, seconds since 1970;
-            `None` if no run has failed since then.
+        failing_since: When the first run failed after the last good one.
         failed_runs: How many runs have failed since then, refusals included.
-        run_interval: Seconds between the runs of the agent's timer; `None` without one.
     """
 
     run: RunId

@@ -117,11 +117,8 @@ _REMOVE = (
 class EntryRows:
     """The rows of an entry, which need less memory than the entry.
 
-    Attributes:
-        at: When it was published, in seconds since 1970, UTC.
-        node: The other columns of its row in `nodes`.
-        servers: Roles, times of the first export, and facts of the exported servers.
-        legacy: The names of its legacy facts; see `_legacy`.
+    `node` has the other columns of its row in `nodes`; `servers` roles, times of the first export,
+    and facts of the exported servers; `legacy` the names of its legacy facts.
     """
 
     certname: str
@@ -506,12 +503,7 @@ def capitalized(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBrief:
-    """A node of the inventory without its facts.
-
-    Attributes:
-        at: When it published its entry, in seconds since 1970, UTC.
-        release: The applied release; `None` if its input has none.
-    """
+    """A node of the inventory without its facts."""
 
     node: NodeName
     at: float

@@ -67,13 +67,7 @@ INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """A node's state in the view, without its entry.
-
-    Attributes:
-        at: The time of its entry in seconds since 1970, UTC; `None` without an entry.
-        exports: The digest of its exports by its entry; `None` without exports.
-        refused: Why its newest entry on the bus was rejected; empty if it was accepted.
-    """
+    """A node's state in the view, without its entry; `refused` if its newest one was rejected."""
 
     at: float | None
     exports: str | None
@@ -84,10 +78,6 @@ class View:
     """This node's copy of the inventory, an `InventoryReader`.
 
     Args:
-        path: The SQLite file, created on first use with mode 0600.
-        now: Returns seconds since 1970, UTC.
-        expire: Seconds after which an entry expires; `None` for never.
-        exports: The exports of nodes; `None` if they are not stored.
         most: The limit in bytes of all entries together, as on the bus.
         refusals: The limit of unknown nodes whose rejected entries are recorded.
     """

@@ -46,11 +46,7 @@ CREATE TABLE IF NOT EXISTS leases (
 
 
 class LockUser(Value):
-    """The run or process that relies on a lock.
-
-    Attributes:
-        run: The run that it is part of, if that has an id.
-    """
+    """The run or process that relies on a lock."""
 
     run: str | None = None
     process: ProcessId | None = None
@@ -72,7 +68,6 @@ class LeaseRecord(Value):
     """A lease in the book.
 
     Attributes:
-        ttl: Seconds for which a renewal is valid.
         until: Monotonic seconds until which the last renewal is valid; 0 after a reboot.
         user: The user of the lock; `None` for a leader's lease.
     """
@@ -98,11 +93,7 @@ class LeaseStorage(Protocol):
 
 
 class LeaseBook:
-    """The book, on disk.
-
-    Args:
-        path: The SQLite file; created at first use, 0600.
-    """
+    """The book, on disk."""
 
     def __init__(self, path: Path, *, boot_id: str) -> None:
         self._database = Database(
@@ -177,7 +168,6 @@ class _Kept(Value):
     """A lease of this node.
 
     Attributes:
-        user: The user of the lock; `None` for a leader's lease.
         sure: Whether the store's revision is known: no write was left in doubt.
         confirmed: Whether this agent took it, or has verified that this node still has it.
         give_up_at: Monotonic seconds; without a renewal until then, it counts as lost.
@@ -198,12 +188,7 @@ class _Kept(Value):
 
 @dataclass(slots=True, eq=False)
 class Keeper:
-    """Keeps this node's leases.
-
-    Attributes:
-        leases: Returns the leases of this node's session, on a connected store.
-        relies: Whether the user of a lock is still running.
-    """
+    """Keeps this node's leases; `relies` returns whether the user of a lock is still running."""
 
     leases: Callable[[], Awaitable[Leases]]
     clock: Clock
@@ -447,11 +432,7 @@ def _noted(kept: _Kept) -> LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class LockUsers:
-    """Runs and processes that use locks.
-
-    Attributes:
-        grace: Seconds between TERM and KILL.
-    """
+    """Runs and processes that use locks; `grace` is the seconds between TERM and KILL."""
 
     records: "Records"
     processes: ProcessTable

@@ -64,7 +64,6 @@ class HeldLease(Value):
     Attributes:
         revision: The revision of the last write: another revision means another holder.
         until: Monotonic seconds; from then on, the lease must not be relied on.
-        ttl: Seconds for which a renewal is valid.
         born: When the store of that revision began; 0 if unknown.
         fence: Increases with every holder, also after the store has lost its data.
     """
@@ -87,9 +86,8 @@ class HeldLease(Value):
 class KnownStores:
     """The stores before the present one, as far as this node and the agents of others know.
 
-    Attributes:
-        path: The file with the beginning of the store of which this node takes leases.
-        online: Returns whether an agent with an entry is online that started before a time.
+    `path` has the beginning of the store of which this node takes leases. `online` returns whether
+    an agent with an entry is online that started before a time.
     """
 
     path: Path
@@ -352,13 +350,7 @@ class GuardedCommand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeasedCommand:
-    """Runs a command under a lease.
-
-    Attributes:
-        program: The command's name in messages.
-        fail: Reports an error that does not end the program.
-        note: Reports what a person should read.
-    """
+    """Runs a command under a lease."""
 
     leases: Leases
     command: GuardedCommand

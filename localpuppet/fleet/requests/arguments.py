@@ -32,12 +32,7 @@ from localpuppet.node.runs.holds import rollout_owner
 
 
 class ChunkArguments(Message):
-    """The arguments of `capture` and `catalog`.
-
-    Attributes:
-        chunk: The number of the chunk, from 0.
-        digest: The digest of the data that the caller began with; empty for the first chunk.
-    """
+    """A chunk from 0, and the digest of the data that the caller began with, if it has begun."""
 
     chunk: Annotated[int, AllowedRange(minimum=0, maximum=limits.MAX_CHUNKS - 1), ALWAYS] = 0
     digest: Annotated[str, parse_sha256] = ""
@@ -89,11 +84,7 @@ class RolloutReference(Message):
 
 
 class RolloutStep(RolloutReference):
-    """The rollout of a request that is a run.
-
-    Attributes:
-        step: The number of the run's step, from 1.
-    """
+    """The rollout of a request that is a run, and the number of its step, from 1."""
 
     step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)]
 
@@ -165,10 +156,6 @@ class Deploy(Message):
 
     Attributes:
         serial: The serial of the assignment: one above that of the assignment in force on the node.
-        layers: Layers of the release for the node; empty means the layers of its input.
-        classes: Classes and parameters that override those of its input.
-        allow_older: Whether the release may be older than the node's current one.
-        rollout: The rollout that asks and holds the node.
         nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 

@@ -84,10 +84,7 @@ def _length(text: str) -> str:
 class Disable(Message):
     """The arguments of `disable`: put the node on hold.
 
-    Attributes:
-        length: The time until the hold ends, as people write it (`2h`); `None` for no end.
-        rollout: The rollout that owns the hold instead of the caller; its hold has a length of at
-            most `MAX_HOLD` seconds.
+    `length` is as people write it (`2h`). A rollout's hold has one of at most `MAX_HOLD` seconds.
     """
 
     message: Annotated[str, partial(parse_line, what="message")]
@@ -108,11 +105,7 @@ class Disable(Message):
 
 
 class Enable(Message):
-    """The arguments of `enable`: end the caller's own hold.
-
-    Attributes:
-        rollout: End this rollout's hold instead.
-    """
+    """The arguments of `enable`: end the caller's own hold, or that of a rollout."""
 
     rollout: RolloutReference | None = None
 

@@ -26,11 +26,7 @@ PARAMETERS = ("query", "limit", "offset", "order_by", "include_total")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuery:
-    """The query of a request.
-
-    Attributes:
-        total: Whether the client asks for the number of all rows.
-    """
+    """The query of a request, and whether the client asks for the number of all rows."""
 
     select: Select
     total: bool

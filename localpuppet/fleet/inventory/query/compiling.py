@@ -165,7 +165,7 @@ class Relation:
         number: How many rows one row is, as SQL of the row `r`; empty for one.
         sorts: What rows are sorted by instead of a column, as SQL of the row `r`.
         keys: Column → a condition that follows from the column's being in a set, with `{}` for a
-            SELECT of the set. SQLite finds rows by it.
+            SELECT of the set, by which SQLite finds rows.
     """
 
     sql: str

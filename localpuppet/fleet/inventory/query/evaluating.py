@@ -95,10 +95,8 @@ class QueryAnswer:
     """The result of a query.
 
     Attributes:
-        names: The nodes with matching rows, sorted.
         watched: The part of the rows whose change is a new answer: without publication times, and
             with essential facts instead of a whole fact hash.
-        owners: The node of each watched row; empty if rows are counted, or are of no node.
     """
 
     texts: list[str]
@@ -114,22 +112,14 @@ class QueryAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAnswer:
-    """The answer to a client.
-
-    Attributes:
-        total: The number of rows without `limit` and `offset`; `None` if it was not requested.
-    """
+    """The result of a query for a client, with the number of rows without `limit` if requested."""
 
     rows: Generator[str, None, None]
     total: int | None
 
 
 class Evaluation:
-    """Answers queries.
-
-    Args:
-        records: The rows that entries do not have; `None` for none.
-    """
+    """Answers queries; `records` are the rows that entries do not have."""
 
     def __init__(
         self,
@@ -236,11 +226,7 @@ class Evaluation:
 
 
 class _Statement:
-    """One question on one connection; the `Surroundings` of its statements, and a `QueryContext`.
-
-    Args:
-        records: The rows that entries do not have.
-    """
+    """A question on one connection; the `Surroundings` of its statements, and a `QueryContext`."""
 
     def __init__(
         self,
@@ -446,11 +432,7 @@ class _Statement:
 
 
 class _Aggregate:
-    """A function over the values of a group.
-
-    Args:
-        name: `sum`, `avg`, `min` or `max`.
-    """
+    """A function over the values of a group: `sum`, `avg`, `min` or `max`."""
 
     def __init__(self, name: str, statement: _Statement) -> None:
         self._name, self._statement = name, statement

@@ -56,10 +56,8 @@ class FunctionReply:
 
     Attributes:
         text: The function's result as one line of JSON.
-        names: The nodes in the answer, sorted.
-        watched: The part whose change is a new answer.
-        values_by_node: The watched values by node; a node may occur several times.
-        warnings: Warnings for the author of the query, each one line.
+        watched: The part whose change is a new answer; by node, where a node may occur several
+            times.
         unknown: Of `query`: the facts, roles and classes that no node has, each one line.
     """
 

@@ -84,11 +84,7 @@ class MissingRowsError(InvalidInputError):
 
 
 class QueryContext(Protocol):
-    """The question that a query, or a subquery, is a part of.
-
-    Attributes:
-        known: What sources have prepared on the connection.
-    """
+    """The question that a query, or a subquery, is a part of; `known` is what sources prepared."""
 
     known: set[str]
 
@@ -123,11 +119,7 @@ class RecordSource(Protocol):
 
 
 class CombinedRecords:
-    """Rows of several sources, or of none: each entity has one of them; a `RecordSource`.
-
-    Args:
-        sources: The sources; the last one that has an entity is asked.
-    """
+    """Rows of several sources, or of none; the last source that has an entity is asked."""
 
     def __init__(self, sources: Sequence[RecordSource] = ()) -> None:
         self._sources = {entity: source for source in sources for entity in source.entities}

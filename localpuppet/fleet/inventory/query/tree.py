@@ -96,7 +96,6 @@ class Field:
 
     Attributes:
         path: The path in the column's value; a `Pattern` in it selects several places.
-        text: The field as written: its key in the result.
         members: Whether the values are the elements of an array and the keys of a hash; a
             comparison with such a field is never unknown.
     """
@@ -132,11 +131,7 @@ class VersionValue:
 
 @dataclass(frozen=True, slots=True)
 class TimeValue:
-    """A time, to compare with a column of times.
-
-    Attributes:
-        microseconds: Microseconds since 1970, UTC.
-    """
+    """A time since 1970, UTC, to compare with a column of times."""
 
     microseconds: int
 
@@ -148,10 +143,9 @@ Value = Json | Loose | VersionValue | TimeValue
 class Compare:
     """A condition that compares a field with a value.
 
-    Attributes:
-        field: The field. If its path has a `Pattern`, one matching place is enough.
-        value: The value: a regular expression for `MATCH`, a list of steps for `PATH_MATCH`.
-        contrary: Whether there must be a value for which the comparison is false.
+    If the field's path has a `Pattern`, one matching place is enough. The value is a regular
+    expression for `MATCH`, a list of steps for `PATH_MATCH`. With `contrary`, there must be a value
+    for which the comparison is false.
     """
 
     field: Field
@@ -162,11 +156,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsNull:
-    """A condition that a field has a value, or has none.
-
-    Attributes:
-        wanted: Whether it must have none.
-    """
+    """A condition that a field has a value or, if `wanted`, has none."""
 
     field: Field
     wanted: bool
@@ -230,12 +220,7 @@ class AggregateFunction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """A column with the result of a function over the rows of a group.
-
-    Attributes:
-        function: The function; its name is the key in the result.
-        field: The values of the function; `None` counts all rows.
-    """
+    """A column with the result of a function over the rows of a group; all rows without a field."""
 
     function: AggregateFunction
     field: Field | None
@@ -243,11 +228,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortOrder:
-    """A sort criterion.
-
-    Attributes:
-        descending: Whether the greatest value comes first.
-    """
+    """A sort criterion."""
 
     field: Field
     descending: bool = False
@@ -255,13 +236,7 @@ class SortOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """A query.
-
-    Attributes:
-        columns: The columns of the result; `None` for all.
-        order: The sort criteria; empty means by node name.
-        offset: The number of rows to skip.
-    """
+    """A query: of all columns unless some are named, by node name unless there is an order."""
 
     entity: Entity
     where: Condition = ALL
