@@ -8,6 +8,9 @@ What else may be raised everywhere is named where a docstring says more than thi
 `UnavailableError` for a server or a git without an answer, `BusyError` for a lock of another
 process, `PuppetMissingError`, and `StateError` for a program that cannot be started.
 
+A field lock_store keeps gc away from the content store, and instance_facts are those from the
+cloud's instance data.
+
 builds the parts: `app`.
 ports for layers above: `node_ports`.
 acts: `candidates`, `settings`.

@@ -79,10 +79,9 @@ class NodePorts(Value):
     """The additions of layers above to a node.
 
     Attributes:
-        sections: Returns the readers of further sections of `localpuppet.yaml`, given its keys; an
-            invalid section is an error for every command.
-        neighbours: Returns what runs need of other nodes.
-        failed_in: Returns the nodes that did not succeed in a rollout.
+    `sections` returns the readers of further sections of `localpuppet.yaml`, given its keys; an
+    invalid section is an error for every command. `failed_in` returns the nodes that did not
+    succeed in a rollout.
     """
 
     sections: Callable[[Collection[str]], Sequence[SectionReader]] = lambda _keys: ()
@@ -105,11 +104,7 @@ def program_environment() -> dict[str, str]:
 
 
 class NodeApp:
-    """The parts of a node, for one command.
-
-    Args:
-        ports: The additions of layers above.
-    """
+    """The parts of a node, for one command."""
 
     def __init__(
         self,

@@ -159,12 +159,7 @@ _WHY = "on the node 'localpuppet release diff BEFORE AFTER --catalog INPUT' says
 
 
 class Candidate(Value):
-    """Compares releases on this node.
-
-    Attributes:
-        answer: Returns the answer of the site's ENC; `None` if the site has no ENC.
-        lock_store: Keeps `gc` away from the store.
-    """
+    """Compares releases on this node; `answer` is that of the site's ENC, if it has one."""
 
     own: Path
     inputs: InputReader

@@ -77,11 +77,7 @@ class Neighbours:
 
 
 class CommandAddition(Value):
-    """What a layer above adds to the output of a command.
-
-    Attributes:
-        fields: Further keys of the JSON document.
-    """
+    """What a layer above adds to the output of a command; `fields` are keys of the JSON."""
 
     fields: "Mapping[str, Json]" = field(default_factory=dict)
     rows: Sequence[tuple[str, str]] = ()
@@ -92,10 +88,8 @@ class CommandAddition(Value):
 class NodeSelection(Value):
     """The nodes that a command is for, as its words name them; false if they name none.
 
-    A node must match each of the parts that are given.
-
-    Attributes:
-        failed_in: The id of a rollout in which the nodes did not succeed.
+    A node must match each of the parts that are given. `failed_in` is the id of a rollout in which
+    the nodes did not succeed.
     """
 
     nodes: Sequence[str] = ()

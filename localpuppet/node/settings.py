@@ -49,8 +49,7 @@ def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[s
 class SettingsFile(Value):
     """`localpuppet.yaml` of a root; each layer reads a section of it.
 
-    Attributes:
-        raw: The whole document; it fits the schema. Empty if there is no such file.
+    The `raw` document fits the schema, and is empty if there is no such file.
     """
 
     root: Path
@@ -105,12 +104,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Mapping[st
 
 
 class InstanceSettings(Value):
-    """The sources of facts from the cloud.
-
-    Attributes:
-        files: The directories of cloud-init; `None` to ignore cloud-init.
-        asked_for: Whether the site sets these directories itself.
-    """
+    """The sources of facts from the cloud; `asked_for` if the site sets the directories itself."""
 
     service: Service | None
     files: CloudInitFiles | None

@@ -114,7 +114,6 @@ class RunOnce(Message):
     """The arguments of `runonce`: run Puppet now.
 
     Attributes:
-        noop: Only show the changes.
         tags: Apply only resources with one of these Puppet tags; empty for all. In JSON an empty
             list is invalid: a complete run would surprise a caller whose filter removed all tags.
         rollout: The rollout step of the run: it passes this rollout's hold, runs alone, and once.
@@ -146,11 +145,7 @@ class RunOnce(Message):
 
 
 class RunArguments(Message):
-    """The arguments of `report` and `log`.
-
-    Attributes:
-        run: The id of the run; `None` for the newest.
-    """
+    """The arguments of `report` and `log`; without a run, the newest."""
 
     run: RunId | None = None
 
@@ -199,14 +194,7 @@ def requesting_rollout(args: Arguments) -> RolloutReference | None:
 
 
 class Request(Message):
-    """A request to one node.
-
-    Attributes:
-        caller: The sender (claim `iss`, its caller id).
-        node: The receiver (claim `aud`).
-        iat: When it was issued, seconds since 1970.
-        action: One of `fleet.trust.policy.REQUESTS`.
-    """
+    """A request to one node: `iss` is the sender's caller id, `aud` the receiver."""
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "request"
@@ -280,15 +268,7 @@ class ReplySubject(Protocol):
 
 
 class NodeReply(Message):
-    """A node's reply.
-
-    Attributes:
-        node: The sender of the reply (claim `iss`, its caller id).
-        caller: The receiver of the reply (claim `aud`, its caller id).
-        iat: When it was issued, seconds since 1970.
-        result: The result; empty after an error.
-        error: The error as one line; `None` after success.
-    """
+    """A node's reply, as its sender `iss` signs it for `aud`; empty after an error."""
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "reply"

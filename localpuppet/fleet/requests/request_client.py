@@ -46,9 +46,6 @@ class Replies:
 
     All requests share one watch, which costs the store more than a request. After an outage the
     next request starts a new watch.
-
-    Args:
-        node: Receive the replies of this node only; `None` for all nodes.
     """
 
     def __init__(
@@ -130,12 +127,7 @@ NO_ANSWER = "did not answer in time (check its agent: 'localpuppet nodes')"
 
 
 class NodeAnswer(Value):
-    """The result of a request to one node.
-
-    Attributes:
-        reply: The node's signed reply; `None` if the node is unresponsive.
-        problem: Why there is no reply, one line; empty with a reply.
-    """
+    """The result of a request to one node; there is no reply if the node is unresponsive."""
 
     reply: NodeReply | None
     problem: str = ""
@@ -165,11 +157,7 @@ class NodeAnswer(Value):
 
 @dataclass(slots=True, eq=False)
 class RequestClient:
-    """Sends requests signed with the caller's key.
-
-    Attributes:
-        verifier: Verifies the signatures of replies.
-    """
+    """Sends requests signed with the caller's key."""
 
     kv: KeyValue
     _: KW_ONLY
@@ -400,11 +388,7 @@ MOST_KEPT = 20_000  # of all nodes; above this limit only the number is kept
 
 
 class CatalogComparison(Value):
-    """The answer of a node.
-
-    Attributes:
-        problem: Why they are unknown, one line.
-    """
+    """The answer of a node, or a problem."""
 
     changes: CatalogChanges | None = None
     problem: str = ""
@@ -547,12 +531,7 @@ async def deploy_to(
 
 
 class AssignmentReport(Value):
-    """A node's assignment by its status.
-
-    Attributes:
-        serial: Its serial; 0 without an assignment.
-        rollout: The rollout that assigned it; empty for none.
-    """
+    """A node's assignment by its status: serial 0 without one, and no rollout for a user's."""
 
     serial: int = 0
     rollout: str = ""

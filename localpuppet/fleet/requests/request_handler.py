@@ -71,11 +71,7 @@ class RequestRefusal(Value):
 
 
 class RequestAdmission(Value):
-    """Checks the requests to this node.
-
-    Attributes:
-        policy: The path of the policy file, read for each request; it may be missing.
-    """
+    """Checks the requests to this node; the policy file is read for each, and may be missing."""
 
     me: NodeName
     verifier: Verifier
@@ -131,9 +127,6 @@ class Actions(Value):
         catalog: Returns a part of the catalog of that run; as `report`.
         changes: Returns what a noop run would have changed, marked with a salt; as `report`. `None`
             if the site uses its own command, whose changes are unknown.
-        run: Requests a run for a caller, optionally with noop and tags; returns why it is rejected,
-            or `None`.
-        changed: Called after a hold began or ended.
         deploy: Stages, applies or leaves a release for a caller; returns the progress, or the
             error; may raise.
         confirm: Accepts a rollout's confirmation of its deployment; as `deploy`.
@@ -177,11 +170,7 @@ class RolloutActions(Protocol):
 
 
 class RequestHandler(Value):
-    """Executes requests.
-
-    Attributes:
-        reception: Accepts or rejects them.
-    """
+    """Executes requests."""
 
     reception: RequestAdmission
     signer: MessageSigner

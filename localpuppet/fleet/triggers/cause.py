@@ -44,13 +44,7 @@ class ChangeKind(StrEnum):
 
 
 class AnswerChange(Value):
-    """The change of one answer by one node.
-
-    Attributes:
-        query: The query, in one line, truncated if long.
-        how: How the node's part of the answer changed.
-        facts: The changed facts, columns and resources; at most `MAX_CAUSE_FACTS`.
-    """
+    """The change of one answer by one node; the query is in one line, cut if long."""
 
     query: str
     how: ChangeKind
@@ -74,10 +68,7 @@ SCHEMA = 1
 class Trigger(Message):
     """A trigger as sent: its types are valid, and nothing else is verified.
 
-    Attributes:
-        timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
-        ttl: Seconds after `timestamp` for which it may be accepted.
-        hops: Number of nodes that forwarded it before the sender: `len(path) - 1`.
+    `timestamp` is by the sender's clock, `ttl` counts from it, and `hops` is `len(path) - 1`.
     """
 
     SCHEMA: ClassVar = SCHEMA
@@ -128,15 +119,11 @@ class RunCause(Value):
     Attributes:
         sender: The node that sent the trigger, the caller of the request, or the owner of the
             rollout's hold; otherwise this node.
-        uuid: Its id, unique for its sender.
         tags: The sender's description for people; they limit no run.
         path: The nodes along which a trigger came, the sender last; of a change, the changed node
             last; empty for other kinds.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         expires: The last second at which it may wait for the end of a hold; `None` for no limit.
-        noop: Whether the run must only show what would change.
-        puppet_tags: Puppet tags that limit the run; empty for everything.
-        changes: For kind `query`: the changed answers.
         awaited_entries: For kind `rollout`: the entries that the run waits for.
     """
 
@@ -216,13 +203,9 @@ INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
 
 
 class TriggerOutcome(JsonRecord):
-    """The outcome of a cause.
+    """The outcome of a cause: that of the run, or `DROPPED` with a reason.
 
-    Attributes:
-        timestamp: When it was sent, by its sender's clock: seconds since 1970.
-        run: The run that it led to, if that has an id.
-        outcome: The outcome of that run; `DROPPED` without a run.
-        reason: Why the node dropped it, one line; empty otherwise.
+    `timestamp` is by its sender's clock.
     """
 
     sender: str

@@ -197,11 +197,7 @@ class Batch:
 
 
 class CoalescerStep(Value):
-    """The next actions.
-
-    Attributes:
-        start: Start a run for these causes, and report its result: `ended`, `put_back`, `give_up`.
-    """
+    """The next actions; for a run to start, report its result: `ended`, `put_back`, `give_up`."""
 
     start: Batch | None = None
     dropped: tuple[DroppedCause, ...] = ()
@@ -319,12 +315,7 @@ class StepAction(Value):
 
 
 class Steps:
-    """The accepted steps that are not over.
-
-    Args:
-        lacking: Returns the missing entries that a step waits for, in one line; empty if there are
-            none missing.
-    """
+    """The accepted steps that are not over; `lacking` names the entries that one waits for."""
 
     def __init__(self, lacking: Callable[[RunCause], str]) -> None:
         self._lacking = lacking

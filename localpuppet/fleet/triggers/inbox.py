@@ -50,13 +50,7 @@ class StepState(StrEnum):
 
 
 class Step(Value):
-    """A step, as the node knows it.
-
-    Attributes:
-        run: The run that it led to, if that has an id.
-        outcome: The outcome of that run; `DROPPED` without a run; empty before the end.
-        reason: Why it did not succeed, one line.
-    """
+    """A step, as the node knows it: the outcome of its run, or `DROPPED` without one."""
 
     state: StepState
     run: str | None = None
@@ -69,11 +63,7 @@ class Step(Value):
 
 
 class RolloutCaller(Value):
-    """The controller of a rollout.
-
-    Attributes:
-        speaker: The caller id that has taken it over; empty for its own caller.
-    """
+    """The controller of a rollout; `speaker` is the caller id that has taken it over."""
 
     owner: str
     epoch: int
@@ -221,24 +211,14 @@ CREATE TABLE IF NOT EXISTS outcomes (
 
 
 class StepRequest(Value):
-    """The answer to a request for a step.
-
-    Attributes:
-        new: Whether to run the step: it was not requested before.
-    """
+    """The answer to a request for a step; a `new` one was not requested before, and is run."""
 
     step: Step
     new: bool
 
 
 class Inbox:
-    """The causes of runs that a node owes.
-
-    Args:
-        path: The SQLite file; created at first use, 0600.
-        clock: The node's clock, for the expiry of ids.
-        always: Minimum number of newest ids to keep.
-    """
+    """The causes of runs that a node owes; at least `always` of the newest ids are kept."""
 
     def __init__(
         self, path: Path, clock: Clock, *, always: int = ALWAYS, steps: Quota = STEPS

@@ -41,12 +41,7 @@ Life = Annotated[int, AllowedRange(minimum=1, maximum=MAX_LIFE)]
 
 
 class Outgoing(Value):
-    """A trigger to send.
-
-    Attributes:
-        ttl: Seconds for which the trigger is valid.
-        keyttl: Seconds for which the store keeps it.
-    """
+    """A trigger to send: the seconds for which it is valid, and for which the store keeps it."""
 
     hosts: Receivers
     tags: Tags
@@ -56,11 +51,7 @@ class Outgoing(Value):
 
 
 class SendResult(Value):
-    """The result of a call.
-
-    Attributes:
-        dropped: Node → why no trigger was sent: its chain ends here.
-    """
+    """The result of a call; `dropped` has nodes whose chain ends here, and why."""
 
     uuid: str
     sent: tuple[NodeName, ...]
@@ -164,12 +155,7 @@ Ends = dict[str, End | None]
 
 
 class AwaitedRun(Value):
-    """A cause whose outcome on a node is awaited.
-
-    Attributes:
-        uuid: The id of the trigger, or of the request.
-        sent_in: The seconds in which it may have been sent.
-    """
+    """A trigger or request whose outcome is awaited; it was sent in one of these seconds."""
 
     uuid: str
     sent_in: range

@@ -41,11 +41,7 @@ from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_paylo
 
 
 class UnsignedMessage(Value):
-    """A message without a valid signature.
-
-    Attributes:
-        reason: The signature is missing or does not fit, or its key is unknown.
-    """
+    """A message without a valid signature: none, one that does not fit, or an unknown key."""
 
     reason: str
 
@@ -53,10 +49,8 @@ class UnsignedMessage(Value):
 class AdmittedTrigger(Value):
     """A trigger that leads to a run.
 
-    Attributes:
-        cause: The cause to keep until then.
-        remember_until: Until when `cause.id` must be remembered durably: seconds since 1970 by the
-            local clock. Otherwise the same message could be admitted again.
+    `cause.id` must be remembered durably until `remember_until`, by the local clock: otherwise the
+    same message could be admitted again.
     """
 
     cause: RunCause
@@ -69,7 +63,6 @@ class DroppedTrigger(Value):
     Attributes:
         quiet: Whether it is normal and frequent: log it for debugging only.
         trigger: The trigger, if it could be read; not to be trusted unless `signed`.
-        signed: Whether its sender signed it.
     """
 
     reason: str
@@ -79,13 +72,7 @@ class DroppedTrigger(Value):
 
 
 class Admission(Value):
-    """The admission rules of one node.
-
-    Attributes:
-        trigger_refusal: Why the policy forbids a sender to trigger this node; `None` if it allows
-            it.
-        seen: Whether a cause's id is remembered.
-    """
+    """The admission rules of one node."""
 
     me: NodeName
     trigger_refusal: Callable[[NodeName], str | None]
@@ -229,11 +216,7 @@ def next_path(
 
 @dataclass(frozen=True, slots=True)
 class SignedAdmission:
-    """Decides on signed messages from the bus.
-
-    Attributes:
-        admission: The rules for what the node accepts.
-    """
+    """Decides on signed messages from the bus."""
 
     admission: Admission
     verifier: Verifier

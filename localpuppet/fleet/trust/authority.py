@@ -233,12 +233,7 @@ def _signs_lists(issuer: "Certificate") -> bool:
 
 
 class Authority:
-    """The site's CA.
-
-    Args:
-        ca: PEM file with one or more CA certificates; Puppet's `localcacert`.
-        crl: PEM file with the CRL of each CA; `None` to skip revocation checks.
-    """
+    """The site's CA: PEM files of CA certificates (Puppet's `localcacert`), and of their CRLs."""
 
     def __init__(self, ca: Path, crl: Path | None) -> None:
         self._ca = ca

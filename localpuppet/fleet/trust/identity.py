@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 class SignerIdentity(Value):
     """What signs for this node, and what it trusts.
 
-    Attributes:
-        node: Returns the node's name, which signs if neither `named` nor a certificate says more.
-        certificate_file: The key's certificate; `None` for a key that other nodes have pinned.
-        ca: The CA whose certificates are identities; `None` for no CA.
+    The name is that of the settings or the certificate, else the node's. Without a certificate,
+    other nodes have pinned the key; without a CA, no certificates are identities.
     """
 
     node: Callable[[], NodeName]

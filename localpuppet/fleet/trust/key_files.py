@@ -191,11 +191,7 @@ def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
 
 
 class OwnKey:
-    """The private key that this node signs with.
-
-    Args:
-        path: Its file, PKCS8 as PEM.
-    """
+    """The private key that this node signs with, PKCS8 as PEM."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,7 +1,5 @@
 """Policy of the actions that callers may request, and the common format of policy files.
 
-A line that cannot be parsed rejects the whole file, and the message names the line.
-
     policy default deny
     allow	choria=alice choria=web01.example.com	runonce status	*	*
 
@@ -66,11 +64,7 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
 
 
 class Signers(Value):
-    """The signers that a line matches.
-
-    Attributes:
-        names: Names, and `*.SUFFIX`; `None` for all signers.
-    """
+    """The signers that a line matches: names and `*.SUFFIX`, or all."""
 
     names: frozenset[str] | None
 
@@ -153,25 +147,16 @@ _COLUMNS = "allow|deny, callers, actions, facts, classes"
 
 
 class PolicyDecision(Value):
-    """Whether a caller may perform an action.
-
-    Attributes:
-        reason: One line that names the policy line, for replies and logs.
-    """
+    """Whether a caller may perform an action; the reason names the line, for replies and logs."""
 
     allowed: bool
     reason: str
 
 
 class Rule(Value):
-    """A rule of the policy file.
+    """A rule of the policy file, for exact caller ids, and for releases such as `shop/tags/r*`.
 
-    Attributes:
-        line: The line number, from 1.
-        allow: Whether it allows; otherwise it denies.
-        callers: Exact caller ids; `None` for all.
-        actions: Actions; `None` means `ANY_ACTION` in an allow rule, every action in a deny rule.
-        releases: Patterns of releases that may be deployed, `shop/tags/r*`.
+    Without actions, it means `ANY_ACTION` if it allows, and every action if it denies.
     """
 
     line: int
@@ -201,12 +186,7 @@ class Rule(Value):
 
 
 class Policy(Value):
-    """A policy file.
-
-    Attributes:
-        allow: Whether actions are allowed if no rule matches.
-        rules: The rules in order; the first that matches decides.
-    """
+    """A policy file: the first rule that matches decides, else `allow`."""
 
     allow: bool
     default_line: int

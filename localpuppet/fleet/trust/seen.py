@@ -25,7 +25,6 @@ class Quota(Value):
         shared: The number of places for all owners.
         reserve: Additional places for owners with few; `shared + reserve` is never exceeded.
         few: An owner with fewer places than this may use the reserve.
-        each: The maximum for one owner; `None` for no such limit.
     """
 
     shared: int
@@ -55,7 +54,6 @@ class SeenIds:
     """A durable set of ids, each with an owner and an expiry time.
 
     Args:
-        path: The SQLite file; created on first use, mode 0600.
         limit: The number of ids kept, and a fifth more for owners with fewer than `FEW`. When it is
             reached, new ids are rejected until some expire: removing the oldest would allow
             replays.

@@ -79,10 +79,6 @@ class _Key(Value):
 class MessageSigner:
     """Signs messages under one name.
 
-    Args:
-        key: Its private key: Ed25519, or the key of the certificate.
-        certificate: The certificate, DER; `None` for a key that others have pinned.
-
     Raises:
         InvalidInputError: Verifiers reject this kind or size of key.
     """
@@ -115,7 +111,6 @@ class Verifier:
 
     Attributes:
         authority: The CA whose certificates are trusted; `None` to reject certificates.
-        clock: The time at which certificates must be in force.
         own: This node's name and public key, trusted without a pinned file.
     """
 

@@ -148,11 +148,7 @@ def apply_command(
 
 
 class RunDisplay(Value):
-    """How `apply` shows a run.
-
-    Attributes:
-        as_json: Show only the run's status, as JSON.
-    """
+    """How `apply` shows a run."""
 
     verbose: bool
     as_json: bool

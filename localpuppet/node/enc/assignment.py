@@ -40,18 +40,13 @@ class Assignment(JsonRecord):
     """A release that a signed request gave to a node.
 
     Attributes:
-        layers: Its layers that the node takes; none for those that the input names.
-        classes: Classes and parameters over those of the input.
         serial: One more than that of the node's assignment before; 1 for the first.
-        by: The caller id of the user who assigned it.
-        at: When the node took it, ISO 8601.
         rollout: The rollout that assigned it; empty if a user did so directly.
         allow_older: Whether it may be older than what the node runs.
         after: The newest run of the node at that time; empty without one.
         back_to: The newest run to which a rollback from here may return; empty for none. It is
             `after`, or, if the previous assignment was not confirmed, the `back_to` of that.
-        confirm: Seconds after its first run within which it must be confirmed; 0 for no
-            confirmation.
+        confirm: Seconds after its first run within which it must be confirmed; 0 for none.
     """
 
     SCHEMA: ClassVar = SCHEMA

@@ -42,10 +42,8 @@ class LoadedInput(Value):
 
     Attributes:
         name: A path, `standard input`, `user data`, or a URL without its query.
-        data: Its bytes; empty if the node has no input.
         input: The input, with the assignment; `app` stays `foo/assigned` if no release of foo is
             assigned.
-        assignment: The assignment that it uses; `None` if it names its release itself.
     """
 
     name: str
@@ -75,12 +73,7 @@ class LoadedInput(Value):
 
 
 class InputReader(Value):
-    """Reads inputs.
-
-    Attributes:
-        user_data: Returns the input in the cloud's user data for this machine.
-        assigned: Returns the assignment in force, if any.
-    """
+    """Reads inputs."""
 
     documents: Documents
     fetch: Fetch
@@ -205,13 +198,7 @@ def write_document(document: NodeDocument, path: Path) -> None:
 
 
 class Https:
-    """An https client.
-
-    Args:
-        ca: PEM file with the trusted authorities; `None` for the system's.
-        timeout: Seconds for the whole exchange.
-        certificate: The client's certificate and its key; `None` for no client certificate.
-    """
+    """An https client; `timeout` is for the whole exchange."""
 
     def __init__(
         self, *, ca: Path | None, timeout: float, certificate: tuple[Path, Path] | None = None

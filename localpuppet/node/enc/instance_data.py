@@ -26,12 +26,7 @@ def parse_instance_id(text: str) -> str:
 
 
 class InstanceData(JsonRecord):
-    """The cloud's data about this machine.
-
-    Attributes:
-        source: `cloud-init`, or the name of a metadata service.
-        user_data: The data that the user passed when starting the machine; may be empty.
-    """
+    """The cloud's data about this machine, from `cloud-init` or a metadata service."""
 
     source: str
     instance_id: Annotated[str, parse_instance_id]
@@ -52,11 +47,7 @@ class Service(StrEnum):
 
 
 class CloudInitFiles(Value):
-    """The directories of cloud-init, named as in cloud-init's own settings.
-
-    Attributes:
-        cloud_dir: Data that outlives a boot.
-    """
+    """The directories of cloud-init, named as in its own settings; `cloud_dir` outlives a boot."""
 
     run_dir: Path
     cloud_dir: Path

@@ -166,11 +166,7 @@ _LINE = re.compile(r"(?:#+[ \t]*)?([A-Za-z][A-Za-z0-9_]{0,63})[ \t]*=(.*)")
 
 
 class InstanceFacts(Value):
-    """The facts in instance data.
-
-    Attributes:
-        left_out: Names of refused facts → the reason, in a few words.
-    """
+    """The facts in instance data; `left_out` has the reasons for refused ones, in a few words."""
 
     facts: Mapping[str, str]
     left_out: Mapping[str, str]
@@ -303,12 +299,7 @@ class _KeptAnswer(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceSource:
-    """The instance data of this node.
-
-    Attributes:
-        files: The directories of cloud-init; `None` to ignore cloud-init.
-        memory: The file that keeps a service's answer.
-    """
+    """The instance data of this node; the file `memory` keeps a service's answer."""
 
     files: CloudInitFiles | None
     service: Service | None

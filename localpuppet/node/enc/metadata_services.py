@@ -102,12 +102,7 @@ T = TypeVar("T")
 
 
 class MetadataServer(Value):
-    """The address of a metadata service.
-
-    Attributes:
-        address: Its address; it listens on port 80.
-        source: The address of this machine to ask from; `None` for any.
-    """
+    """The address of a metadata service, on port 80, and that of this machine to ask from."""
 
     address: IPv4Address
     source: IPv4Address | None
@@ -191,11 +186,7 @@ PORT = 80
 
 
 class MetadataClient:
-    """A client of one metadata service.
-
-    Args:
-        timeout: Seconds for one request, from the connection to the last byte.
-    """
+    """A client of one metadata service; `timeout` is for one request, to its last byte."""
 
     def __init__(
         self, server: MetadataServer, *, port: int = PORT, timeout: float = TIMEOUT

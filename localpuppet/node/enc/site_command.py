@@ -18,9 +18,7 @@ from localpuppet.node.enc.document import EncData
 class EncCommand(Value):
     """The site's ENC: a program that returns a node's ENC data.
 
-    Attributes:
-        argv: Absolute program and arguments; the node's name is appended.
-        note: Takes warnings about its answer.
+    The node's name is appended to `argv`. `note` takes warnings about its answer.
     """
 
     argv: tuple[str, ...]

@@ -138,10 +138,7 @@ _KEY_LISTS = 1024
 class CompileOutcome(Value):
     """What a compile made: a catalog, by its digest in the cache, or a failure.
 
-    Attributes:
-        catalog: The digest; `None` if it did not compile.
-        failure: Why it did not compile.
-        is_unread: Whether it was not even tried, because the capture cannot be read.
+    `is_unread` if it was not even tried, because the capture cannot be read.
     """
 
     catalog: bytes | None
@@ -152,10 +149,8 @@ class CompileOutcome(Value):
 class CacheEntry(Value):
     """A stored result of a node.
 
-    Attributes:
-        source: The digest of the capture and the `enc.yaml` that the node was compiled from.
-        body: The bytes of all this but its source.
-        scope: The only revision that it serves; empty for every one.
+    `source` is the digest of the capture and the `enc.yaml` that the node was compiled from. `body`
+    has the bytes of all this but its source. Without a `scope`, it serves every revision.
     """
 
     number: int
@@ -171,14 +166,11 @@ class CacheEntry(Value):
 
 
 class NodeCompile(Value):
-    """A compile of a node, to store.
+    """A compile of a node, to store: `source` and `scope` as in `CacheEntry`.
 
     Attributes:
-        source: The digest of the capture and the `enc.yaml` that it was compiled from.
         reads: Its read-set; `None` if no later preview may use the result.
-        catalog: The catalog; `None` if it did not compile.
-        impure: Why it is always repeated; empty for most.
-        scope: The only revision that it serves; empty for every one.
+        impure: Why it is always repeated.
     """
 
     node: str
@@ -191,12 +183,7 @@ class NodeCompile(Value):
 
 
 class PreviewCache(TreeStates):
-    """The cache in a directory.
-
-    Args:
-        directory: The directory; created 0700 if missing.
-        limit: Bytes of the file.
-    """
+    """The cache in a directory: a file of at most `limit` bytes."""
 
     def __init__(self, directory: Path, *, platform: str, limit: int = LIMIT) -> None:
         self._file = CacheFile(directory, platform=platform)

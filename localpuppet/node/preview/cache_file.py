@@ -239,11 +239,7 @@ def entry_damage() -> Iterator[None]:
 
 
 class CacheFile:
-    """The file of a cache for one version of Puppet and localpuppet.
-
-    Args:
-        directory: The directory of the cache, 0700; created if missing.
-    """
+    """The file of a cache for one version of Puppet and localpuppet."""
 
     def __init__(self, directory: Path, *, platform: str) -> None:
         make_private(directory)

@@ -51,13 +51,7 @@ class CapturedQuery(Value):
 
 
 class CompileRequest(Value):
-    """A catalog to compile.
-
-    Attributes:
-        trusted: Its trusted facts; empty for those that Puppet makes of the name.
-        parameters: The top-scope parameters of its final node document.
-        classes: The classes of the document with their parameters.
-    """
+    """A catalog to compile; without trusted facts, Puppet makes them of the name."""
 
     node: str
     facts: Mapping[str, Json]
@@ -69,12 +63,7 @@ class CompileRequest(Value):
 
 
 class CompileFailure(Value):
-    """Why a catalog did not compile.
-
-    Attributes:
-        message: One line, with file names relative to the release.
-        file: The file that Puppet names, relative to the release; `None` if it names none.
-    """
+    """Why a catalog did not compile, in one line with file names relative to the release."""
 
     message: str
     file: str | None = None

@@ -47,11 +47,7 @@ _PATTERN = re.compile(
 
 
 class ResourcePattern(Value):
-    """A pattern for resources, or for parameters of them.
-
-    Attributes:
-        parameter: A pattern for parameters; `None` for whole resources.
-    """
+    """A pattern for resources, or for parameters of them."""
 
     type: str
     title: str = "*"
@@ -91,11 +87,7 @@ class ResourcePattern(Value):
 
 
 class ForbiddenChange(Value):
-    """A change that `--fail-on` forbids.
-
-    Attributes:
-        action: `added`, `removed` or `changed`; empty for each of them.
-    """
+    """A change that `--fail-on` forbids; without an action, each of the three is forbidden."""
 
     action: str
     pattern: ResourcePattern
@@ -174,12 +166,7 @@ class ParameterChange(Value):
 
 
 class ResourceChange(Value):
-    """A resource that differs.
-
-    Attributes:
-        action: `ADDED`, `REMOVED` or `CHANGED`.
-        parameters: The parameters that differ, sorted by name; all of an added or removed resource.
-    """
+    """A resource that differs, with its parameters by name; all of an added or removed one."""
 
     action: Action
     type: str
@@ -194,12 +181,7 @@ class ResourceChange(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RelationshipChange:
-    """A relationship between two resources that exist before and after.
-
-    Attributes:
-        action: `ADDED` or `REMOVED`.
-        relationship: `contains`, `before` or `notifies`.
-    """
+    """A relationship (`contains`, `before` or `notifies`) of resources that exist on both sides."""
 
     action: Action
     source: str
@@ -208,14 +190,7 @@ class RelationshipChange:
 
 
 class CatalogDifference(Value):
-    """The difference between two catalogs.
-
-    Attributes:
-        classes_added: Names of classes that only the second has, sorted.
-        classes_removed: Names of classes that only the first has, sorted.
-        resources: The resources that differ, sorted by type and title; no classes.
-        relationships: The relationships that differ, sorted.
-    """
+    """The difference between two catalogs, sorted; `resources` has no classes."""
 
     classes_added: tuple[str, ...] = ()
     classes_removed: tuple[str, ...] = ()

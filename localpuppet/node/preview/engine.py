@@ -232,12 +232,9 @@ class PuppetCompileEngine(Value):
         scratch: A directory for files that exist while it compiles.
         store: Directories that have the modules of releases.
         compilation: Returns the compilation of a release in an environment below a directory.
-        command: Returns the command that starts Ruby with Puppet's library.
-        own_modules: The directory of localpuppet's own modules.
         site_manifest: The site manifest for a release that has none.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
         asks: Whether query functions ask the agent of this node; otherwise a request has answers.
-        limits: The limits of a compile; see `LIMITS`.
     """
 
     scratch: Path
@@ -291,11 +288,7 @@ def _remove_abandoned(scratch: Path) -> None:
 
 
 class ReleaseCompiler:
-    """Compiles the catalogs of one release.
-
-    Args:
-        directory: A directory for its files, with `root` and `environments`.
-    """
+    """Compiles the catalogs of one release; its files are below `root` and `environments`."""
 
     def __init__(self, *, engine: PuppetCompileEngine, release: Release, directory: Path) -> None:
         self._engine = engine

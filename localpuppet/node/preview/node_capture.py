@@ -69,11 +69,7 @@ TYPES = ("String", *_NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class WithheldKeys:
-    """The keys whose values are withheld.
-
-    Attributes:
-        patterns: Shell globs of keys; case, `_`, `-`, `.` and blanks do not count.
-    """
+    """Shell globs of keys whose values are withheld, without case, `_`, `-`, `.` and blanks."""
 
     patterns: tuple[str, ...] = DEFAULT_PATTERNS
     shown: tuple[str, ...] = ()
@@ -203,13 +199,10 @@ class NodeCapture(Value):
     """What a node's catalog depends on besides the release.
 
     Attributes:
-        facts: The facts as Puppet saw them, structured, by name.
         trusted: `$trusted`; empty for Puppet's defaults for the name.
         layers: The layers of the release's `enc.yaml` that the input names, lowest first.
         data: The ENC data of the input over the answer of the site's ENC.
-        queries: The queries of the last good run.
-        captured: The time of the last good run, ISO 8601, UTC; empty if a person wrote the capture.
-        release: The release of that run; empty if a person wrote the capture.
+        captured, release: Of the last good run; empty if a person wrote the capture.
     """
 
     node: NodeName
@@ -302,11 +295,7 @@ class NodeCapture(Value):
 
 
 class CapturedNode(Value):
-    """A node of a preview.
-
-    Attributes:
-        capture: The digest of its capture's bytes.
-    """
+    """A node of a preview, with the digest of its capture's bytes."""
 
     name: str
     capture: bytes

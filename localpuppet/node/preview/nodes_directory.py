@@ -47,7 +47,6 @@ class NodeFile(Value):
         status: Its device, number, size and times. While they are the same, so are its bytes: only
             root can set the time of a change of metadata.
         changed: The last of its times, in nanoseconds since 1970.
-        problem: Why it cannot be used; `None` if it can.
     """
 
     node: str
@@ -58,11 +57,9 @@ class NodeFile(Value):
 
 
 class NodesDirectory:
-    """The captures of nodes.
+    """The captures of nodes, of at most `limit` bytes each.
 
-    Args:
-        inside: A directory that a link on the way to it must not leave; `None` for any way.
-        limit: Bytes of a file.
+    A link on the way must not leave the directory `inside`.
     """
 
     def __init__(self, path: Path, *, inside: Path | None = None, limit: int = MAX_CAPTURE) -> None:

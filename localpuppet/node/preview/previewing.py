@@ -84,7 +84,6 @@ class PreviewOptions(Value):
     """What a user asked for.
 
     Attributes:
-        ignore: Resources and parameters that are no difference.
         tolerates: Whether nodes that fail as before do not fail the preview.
         shard: The part of the nodes that was chosen, for the result: `2/8`.
     """
@@ -101,11 +100,7 @@ def choose_shard(names: Iterable[str], number: int, count: int) -> set[str]:
 
 
 class Preview:
-    """One comparison of the catalogs of nodes.
-
-    Args:
-        sides: The releases before and after the change.
-    """
+    """One comparison of the catalogs of nodes, before and after a change."""
 
     def __init__(
         self,
@@ -311,11 +306,7 @@ def _role(capture: NodeCapture, head: CatalogHead) -> str | None:
 
 
 class BlindChange(Value):
-    """A changed file whose effect no catalog shows.
-
-    Attributes:
-        types: The types that it concerns, in lower case; `None` for all nodes.
-    """
+    """A changed file whose effect no catalog shows, for types in lower case, or for all nodes."""
 
     file: str
     reason: str
@@ -387,8 +378,7 @@ def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozen
 class ServedFiles:
     """The files of modules that differ between two releases.
 
-    Attributes:
-        left: The bytes of all texts that are shown; further files are shown by their digest.
+    `left` is the bytes of all texts that are shown; further files are shown by their digest.
     """
 
     before: PreviewSide

@@ -83,8 +83,7 @@ class ReadPart(Value):
 class NodeReads(Value):
     """What the compile read of the node itself; its classes and environment always count.
 
-    Attributes:
-        facts: Paths of facts; an empty path means all.
+    An empty path of facts means all.
     """
 
     facts: tuple[FactPath, ...]

@@ -284,11 +284,7 @@ class IndexRoot(Value):
 class ReleaseIndex:
     """The states of all names of a release.
 
-    Args:
-        read: Returns the first bytes of a file by its name, `MAX_DATA_FILE` and one.
-
-    Attributes:
-        read: Returns the first bytes of a file by its name.
+    `read` returns the first bytes of a file by its name: `MAX_DATA_FILE`, and one more.
     """
 
     def __init__(self, states: dict[str, str], read: Callable[[str], bytes]) -> None:

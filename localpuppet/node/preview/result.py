@@ -48,12 +48,7 @@ OK, FAILED, DIFFERENT, CANNOT_TELL = 0, 1, 4, 5
 
 
 class PreviewRevision(Value):
-    """A revision that a preview compiled.
-
-    Attributes:
-        name: What the user wrote: `main`; `work tree` for the files as they are.
-        commit: The commit; `None` for a work tree.
-    """
+    """A revision that a preview compiled: its name as the user wrote it, or `work tree`."""
 
     name: str
     commit: str | None = None
@@ -65,8 +60,6 @@ class ChangeGroup(Value):
     Attributes:
         difference: The difference; with placeholders for names and addresses (`⟨hostname⟩`) if
             there are several nodes.
-        nodes: The nodes, sorted.
-        roles: The roles of these nodes, sorted; empty if they have none.
         restarts: The services that restart on the first of these nodes, sorted.
     """
 
@@ -87,13 +80,7 @@ class NodeFailure(Value):
 
 
 class BlindSpot(Value):
-    """A change whose effect compiling cannot show.
-
-    Attributes:
-        file: The file in the release that changed: `modules/x/lib/facter/role.rb`.
-        reason: Why: `a custom fact changed`.
-        nodes: The nodes that it concerns, sorted.
-    """
+    """A change whose effect compiling cannot show: `a custom fact changed` in a file."""
 
     file: str
     reason: str
@@ -101,33 +88,21 @@ class BlindSpot(Value):
 
 
 class RevisionWarning(Value):
-    """A part of a revision that no catalog depends on, and its author may think so.
-
-    Attributes:
-        text: The part, and why it is not used.
-    """
+    """A part of a revision that no catalog depends on, though its author may think so."""
 
     revision: str
     text: str
 
 
 class ResealedGroup(Value):
-    """Sealed values that have other bytes, but the numbers that they had.
-
-    Attributes:
-        values: How many.
-    """
+    """Sealed values that have other bytes, but the numbers that they had."""
 
     group: str
     values: int
 
 
 class ImpureNode(Value):
-    """A node whose catalog depends on more than its capture and the release.
-
-    Attributes:
-        reasons: What the compilation used: `Time.now`, sorted.
-    """
+    """A node whose catalog depends on more than its capture and the release: on `Time.now`."""
 
     node: str
     reasons: tuple[str, ...]
@@ -153,15 +128,10 @@ class PreviewResult(Value):
     """The result of a preview.
 
     Attributes:
-        nodes: How many nodes were compared.
         groups: Groups of nodes with equal differences, the largest first.
         failures: Nodes that do not compile: new failures first, then by name.
-        blind_spots: Changes whose effect is unknown, sorted by file.
         resealed: Groups whose values were sealed again, sorted; their catalogs stay the same.
-        impure: Nodes whose catalogs depend on more than their input, sorted.
         warnings: What `release check` warns of, too: those of HEAD, and what BASE has besides.
-        tolerates: Whether nodes that fail as before do not fail the preview.
-        shard: Which part of the nodes: `2/8`; `None` for all.
     """
 
     base: PreviewRevision
@@ -239,11 +209,7 @@ _BEFORE, _AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
 @dataclass(frozen=True, slots=True)
 class NodePlaceholders:
-    """The words that identify a node.
-
-    Attributes:
-        words: Word → placeholder without brackets.
-    """
+    """The words that identify a node, and their placeholders without brackets."""
 
     words: Mapping[str, str]
     _pattern: "re.Pattern[str]" = field(init=False, repr=False, compare=False)
@@ -350,12 +316,7 @@ def _own(address: Json) -> Json:
 
 
 class NodeFailureGroup(Value):
-    """Nodes that fail with the same error.
-
-    Attributes:
-        message: Puppet's error; with placeholders for the name if there are several nodes.
-        nodes: The nodes, sorted.
-    """
+    """Nodes that fail with the same error; several have placeholders for their names in it."""
 
     kind: FailureKind
     message: str
@@ -395,11 +356,7 @@ class _OpenGroup:
 
 @dataclass(slots=True, eq=False)
 class DifferenceGrouping:
-    """Groups the differences of nodes.
-
-    Attributes:
-        most: The limit in bytes of all differences, which are in memory until the end.
-    """
+    """Groups the differences of nodes, which are in memory until the end: at most `most` bytes."""
 
     forbidden: Sequence[ForbiddenChange] = ()
     most: int = MAX_DIFFERENCES

@@ -40,11 +40,9 @@ _METADATA = " metadata"
 
 
 class RevisionRange(Value):
-    """Two revisions, as a user writes them.
+    """Two revisions as a user writes them; without `head`, the second is the files as they are.
 
-    Attributes:
-        head: The revision after it; empty for the files as they are.
-        from_fork: Whether the base is the commit where both parted.
+    `from_fork` if the base is the commit where both parted.
     """
 
     base: str

@@ -174,11 +174,7 @@ class _NodeValues:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CacheFiller:
-    """Compiles nodes.
-
-    Attributes:
-        advance: Called after each result.
-    """
+    """Compiles nodes; `advance` is called after each result."""
 
     cache: PreviewCache
     engine: CompileEngine

@@ -55,12 +55,7 @@ _CONTEXT = 40  # characters before the first difference of long values
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """A row of a notice.
-
-    Attributes:
-        label: A place in code, a rule or a file; empty for none.
-        nodes: The nodes that it concerns; empty for all.
-    """
+    """A row of a notice: a place in code, a rule or a file, and its nodes, or none for all."""
 
     label: str
     text: str
@@ -69,11 +64,7 @@ class NoticeRow:
 
 @dataclass(frozen=True, slots=True)
 class PreviewNotice:
-    """What a user should know before the changes: failures, forbidden changes, blind spots.
-
-    Attributes:
-        kind: `GOOD`, `WARNING` or `BAD`.
-    """
+    """What a user should know before the changes: failures, forbidden changes, blind spots."""
 
     kind: str
     title: str
@@ -82,11 +73,9 @@ class PreviewNotice:
 
 
 class ChangeLine(Value):
-    """A line for a changed thing, with the parameters that differ.
+    """A line for what differs: `Class[Ntp]`, `File[/a] before Service[b]`.
 
-    Attributes:
-        text: What differs: `File[/etc/motd]`, `Class[Ntp]`, `File[/a] before Service[b]`.
-        parameters: The parameters that differ; empty if one thing is added or removed.
+    The parameters are those that differ; none if one thing is added or removed.
     """
 
     sign: str

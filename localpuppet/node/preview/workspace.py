@@ -45,8 +45,6 @@ class PreviewOrder(Value):
     """What a preview compares.
 
     Attributes:
-        cache: The directory of the cache; `None` for the one in the state directory.
-        shard: Number and count of a part of the nodes; `None` for all.
         trusted: Whether the user trusts the code of the second revision, too.
         staged: Whether the revisions are releases that are staged on this machine; then there is no
             work tree.
@@ -68,11 +66,9 @@ class PreviewWorkspace:
     """Where previews of one root work.
 
     Attributes:
-        state: The state directory, which the user can write.
         work_tree: Returns the code of a work tree: see `MutableCode.work_tree`.
         engine: Returns the engine that compiles, for the key with which it marks secrets.
         staged: Returns a release that is staged on this machine, and its record.
-        lock_store: Keeps `gc` away from the store.
     """
 
     state: Path

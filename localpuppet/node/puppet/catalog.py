@@ -56,13 +56,7 @@ Reference = tuple[str, str]
 
 
 class CatalogResource(Value):
-    """A resource of a catalog.
-
-    Attributes:
-        type: The type as Puppet writes it: `Concat::Fragment`.
-        file: The file of its declaration, relative to the release; `None` if unknown.
-        tags: The tags, sorted.
-    """
+    """A resource of a catalog: its file is relative to the release, its tags are sorted."""
 
     type: str
     title: str
@@ -96,13 +90,7 @@ class CatalogEdge:
 
 
 class CanonicalCatalog(JsonRecord):
-    """A catalog in its canonical form.
-
-    Attributes:
-        classes: The names of its classes, sorted.
-        resources: The resources, sorted by type and title.
-        edges: The relationships, sorted.
-    """
+    """A catalog in its canonical form: everything is sorted."""
 
     SCHEMA: ClassVar = SCHEMA
     certname: str

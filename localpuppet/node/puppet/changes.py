@@ -55,13 +55,7 @@ def _mark(text: str) -> str:
 
 
 class PropertyChange(NamedTuple):
-    """A property that would change.
-
-    Attributes:
-        title: Its title, cut if long.
-        property: The property; empty if Puppet names none, as for a refresh.
-        mark: The keyed hash, hexadecimal.
-    """
+    """A property that would change: none for a refresh. A long title is cut."""
 
     type: Annotated[str, _name]
     title: Annotated[str, _name]
@@ -74,12 +68,7 @@ class PropertyChange(NamedTuple):
 
 
 class PredictedChanges(Message):
-    """The changes that a node's noop run foresees.
-
-    Attributes:
-        total: How many properties would change.
-        changes: The changes, sorted; empty if they exceed the limit.
-    """
+    """The changes that a node's noop run foresees, sorted; none if they exceed the limit."""
 
     WHERE: ClassVar = "changes"
     release: Annotated[str, _name]

@@ -1,8 +1,7 @@
 """Puppet's command line, its environment variables and its texts. Nothing is executed here.
 
-docs/reference/puppet-command.md has the facts about Puppet behind these choices.
-
-docs/contribute/benchmarks/runs.md has the effect of each part. Nothing is executed here.
+docs/reference/puppet-command.md has the facts about Puppet behind these choices,
+docs/contribute/benchmarks/runs.md the effect of each part.
 """
 
 import hashlib
@@ -97,12 +96,10 @@ class Compilation(Value):
     Attributes:
         own_directories: `--confdir`, `--vardir` if the site sets them.
         certname: The node's name if the site sets it; empty for Puppet's own setting.
-        enc_script: The script that prints the node document.
         environments: The directory of environments, which Puppet requires. The site's own is not
             used, because it would be one more input. See `launching.make_environment`.
         environment_code: Directories of the release from which Puppet loads functions and data
             types as if from the environment.
-        hiera_config: The release's `hiera.yaml`, if it has one.
         site_manifest: The `.pp` file, or a directory of them. The option for it depends on Puppet's
             subcommand.
         immutable: Whether the release's code does not change, so that it may be read in advance.
@@ -147,15 +144,10 @@ class ApplyCommand(Value):
     """One `puppet apply`, in the operator's terms.
 
     Attributes:
-        command: Absolute path of Puppet.
-        compilation: What the catalog is compiled from.
         node_document: The path of the node document, passed in the environment if it is not the ENC
             script's default.
-        tags: Puppet's tags, to apply only some resources.
-        extra: The user's options after `--`.
         config_version: The configuration version for Puppet, one shell word.
         storeconfigs: Whether resources are exported and collected over the bus.
-        root: The root whose bus the run asks; `None` for the default root.
         selection: The tags in puppet.conf; the record has these even if the file changes.
     """
 
@@ -347,10 +339,8 @@ class LeanStart(Value):
     Attributes:
         flags: Flags for Ruby; empty if the interpreter ignores RUBYOPT.
         file: The file that Ruby loads first.
-        compiled: The directory of compiled Ruby; `None` for none.
         records: Whether Ruby records there which files lacked compiled code.
         facter: Facter's configuration; `None` for the machine's.
-        then: The file that Ruby loads next, or `None`.
     """
 
     flags: Sequence[str]

@@ -265,8 +265,7 @@ class FailureCause(JsonRecord):
 
     Attributes:
         error: The message without parts that differ between nodes.
-        resource: Type and title of the failed resource, or empty.
-        place: File and line of the declaration, `profile/manifests/db.pp:3`; empty if unknown.
+        place: File and line of the declaration, `profile/manifests/db.pp:3`.
     """
 
     error: str

@@ -54,10 +54,7 @@ class Installation(JsonRecord):
     """An installed Puppet.
 
     Attributes:
-        version: The output of `puppet --version`.
-        settings: The values of `ASKED` and `OF_RUNS`.
         lean: Ruby flags that its interpreter accepts; empty if it ignores RUBYOPT.
-        ruby: Its interpreter; empty if it ignores RUBYOPT.
         load_path: Directories from which it loads Puppet, without the interpreter's own.
         places: Directories and files of both.
     """
@@ -265,10 +262,8 @@ TIMEOUT = 120
 class PuppetProbe(Value):
     """Finds the installed Puppet, and remembers its settings.
 
-    Attributes:
-        command: The site's setting; `None` to look for Puppet in the usual places.
-        directories: `confdir` and `vardir`, if the site sets them.
-        env: The environment of `puppet config print`.
+    Without a `command` of the site, it looks in the usual places. `env` is that of `puppet config
+    print`.
     """
 
     memory: Path

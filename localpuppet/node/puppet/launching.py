@@ -55,12 +55,9 @@ CWD = Path("/")
 
 
 class ServerLimits(Value):
-    """Limits of a fork server, which bound leaks.
+    """Limits of a fork server, which bound leaks: after any of them, it ends.
 
-    Attributes:
-        runs: The server ends after this number of runs.
-        seconds: The server ends after this time.
-        memory: The server ends after a run if its resident memory exceeds this, in bytes.
+    `memory` is its resident memory in bytes after a run.
     """
 
     runs: int = 100
@@ -92,12 +89,7 @@ class PuppetLaunch(Value):
 
 
 class LaunchedPuppet(Value):
-    """A started Puppet.
-
-    Attributes:
-        warm: Whether the fork server made it.
-        cold_reason: Why a warm start failed, in one line, or empty.
-    """
+    """A started Puppet; `cold_reason` if a warm start failed."""
 
     child: Child
     warm: bool = False
@@ -234,11 +226,7 @@ _TOLERANCE = 1.0
 
 
 class PuppetRunLock:
-    """The lock that a `puppet agent` run takes; take it only with the node's own lock.
-
-    Args:
-        path: Puppet's `agent_catalog_run_lockfile`.
-    """
+    """The lock that a `puppet agent` run takes; take it only with the node's own lock."""
 
     def __init__(self, path: Path, processes: ProcessTable) -> None:
         self._path = path

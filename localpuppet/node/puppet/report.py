@@ -41,10 +41,7 @@ class PuppetReport(Value):
         status: `unchanged`, `changed` or `failed`.
         noop: Whether noop was in force, also from puppet.conf.
         noop_pending: Whether a noop run found something to change.
-        time: When Puppet began, ISO 8601.
-        seconds: Durations by name (`config_retrieval`, `total`, …).
         first_failed: The first failed resource with its place and message, in one line, or empty.
-        failure_cause: The failure cause, which may leave the node.
         corrective_change: Whether Puppet restored, or in noop would restore, earlier values.
             'puppet apply' of Puppet 7 and 8 keeps no earlier values and reports false.
     """

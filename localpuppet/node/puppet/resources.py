@@ -22,12 +22,9 @@ class ResourceResult(StrEnum):
 
 
 class ResourceEvent(Value):
-    """An event of a property.
+    """An event of a property: `success`, `failure`, `noop` or `audit`.
 
-    Attributes:
-        status: `success`, `failure`, `noop`, `audit`.
-        message: Puppet's message, which has values except Sensitive ones.
-        time: When, ISO 8601.
+    Puppet's message has values, except Sensitive ones.
     """
 
     property: str
@@ -39,12 +36,8 @@ class ResourceEvent(Value):
 class ReportedResource(JsonRecord):
     """A resource of the catalog, with its result.
 
-    Attributes:
-        resource: Type and title, `File[/etc/motd]`.
-        file: The file that declares it; empty if unknown.
-        place: File and line in the release: `profile/manifests/db.pp:3`.
-        seconds: The evaluation time; `None` if it was not evaluated.
-        time: When it was evaluated, ISO 8601.
+    `place` is file and line in the release: `profile/manifests/db.pp:3`. It was not evaluated if it
+    has no `seconds`.
     """
 
     resource: str

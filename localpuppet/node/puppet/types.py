@@ -24,12 +24,7 @@ MAX_WORK = 2_000_000
 
 
 class PuppetType(Value):
-    """A type: its name, and the arguments in its brackets.
-
-    Attributes:
-        name: `Integer`, `Stdlib::Port`, ….
-        arguments: Types, texts, numbers, booleans; `None` for `default`.
-    """
+    """A type, such as `Stdlib::Port`, and its arguments; `None` is `default`."""
 
     name: str
     arguments: tuple["Argument", ...]

@@ -55,11 +55,7 @@ if TYPE_CHECKING:
 
 
 class CodeSupply(Value):
-    """One way of bringing code.
-
-    Attributes:
-        repository: Provides git, under a title for progress.
-    """
+    """One way of bringing code; `repository` provides git, under a title for progress."""
 
     supply: Supply
     repository: "Callable[[str], AbstractContextManager[Git]]"
@@ -154,11 +150,7 @@ class BranchRecords(ReleaseRecords[StagedBranch]):
 class MutableCode(LockedModules):
     """Branches, `trunk` and work trees of a node.
 
-    Attributes:
-        public: Returns what brings code as everybody can get it.
-        hosts: The hosts of public code: see `UntrustedModules`.
-        immutable_only: Whether the site allows only tags.
-        ignored: Returns what git ignores in a directory.
+    `public` brings code as everybody can get it, from `hosts` (`UntrustedModules`).
     """
 
     public: Callable[[], CodeSupply]

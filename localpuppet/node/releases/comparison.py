@@ -17,13 +17,7 @@ MAX_TEXTS = 1024 * 1024
 
 
 class NameDifference(JsonRecord):
-    """Two collections of named things, compared.
-
-    Attributes:
-        added: Names that only the second has.
-        removed: Names that only the first has.
-        changed: Names of things that differ, with a line for each.
-    """
+    """Two collections of named things: what only one has, and a line for each that differs."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -40,15 +34,7 @@ class NameDifference(JsonRecord):
 
 
 class CatalogChanges(JsonRecord):
-    """The differences between two catalogs, without values.
-
-    Attributes:
-        added: References of resources that only the second has.
-        removed: References of resources that only the first has.
-        changed: References of resources that both have, with the names of the parameters that
-            differ.
-        left_out: How many differences are omitted.
-    """
+    """The differences between two catalogs, without values: references and names of parameters."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

@@ -136,7 +136,6 @@ class ReleaseLayout(Value):
 
     Attributes:
         modulepath: Directories inside the release; empty text for its top.
-        site_manifest: The release's own site manifest, inside it; empty for the site's.
         notes: What r10k and Puppet would use and a release ignores.
         code: Directories from which Puppet loads code for every module, see
             `CODE_DIRECTORIES`.
@@ -210,11 +209,7 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
 
 
 class Compositions:
-    """The composed releases on this node.
-
-    Args:
-        directory: `STATE/releases`.
-    """
+    """The composed releases on this node."""
 
     def __init__(self, directory: Path, store: "Store") -> None:
         self._directory = directory

@@ -55,10 +55,7 @@ Batches = Generator[Sequence[tuple[str, str, str]], None, None]
 class WantedTag(Value):
     """A tag whose tree the store needs.
 
-    Attributes:
-        source: The source whose rules apply to the tag, or `None`.
-        tree_sha256: The expected digest of its tree; `None` if unknown.
-        hint: The cure in the message if the tree differs.
+    The rules of `source` apply to it. `hint` is the cure in the message if the tree differs.
     """
 
     url: GitUrl
@@ -325,12 +322,7 @@ def _name_nodes(nodes: Sequence[str]) -> str:
 
 
 class ModuleFetcher(Value):
-    """Brings modules that are no tags.
-
-    Attributes:
-        source: Returns the source of a kind of modules; called only if it is needed.
-        proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
-    """
+    """Brings modules that are no tags; `proves` as in `Fetcher`."""
 
     source: Callable[[str], ModuleSource]
     store: Store
@@ -397,13 +389,7 @@ class ModuleFetcher(Value):
 
 
 class Supply(Value):
-    """Provides code from sources, and stores it.
-
-    Attributes:
-        sources: The site's sources by name.
-        access: How the places of modules are reached.
-        proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
-    """
+    """Provides code from sources, and stores it; `proves` as in `Fetcher`."""
 
     store: Store
     sources: Mapping[str, ReleaseSource]

@@ -24,9 +24,7 @@ SCHEMA = 1
 class AppliedElsewhere(Value):
     """The release that other nodes report for a reinstalled node without a ledger.
 
-    Attributes:
-        tagged_at: The time in its tag, in seconds since 1970; `None` if unknown, so that no order
-            follows.
+    Without the time in its tag, no order follows.
     """
 
     release: ReleasePath
@@ -39,7 +37,6 @@ class Rollback(JsonRecord):
     Attributes:
         run: The good run whose node document is used.
         input_sha256: The input that it overrules; a changed input ends it.
-        since: When, ISO 8601.
         serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """

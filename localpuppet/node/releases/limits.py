@@ -54,12 +54,7 @@ MAX_HIERA_FILES = 20_000
 
 
 class Limits(Value):
-    """Limits of all trees of one release together.
-
-    Attributes:
-        file: Bytes of a pack itself, or of all archives of the Forge.
-        unpacked: Bytes of all files.
-    """
+    """Limits of all trees of one release: bytes of a pack or all archives, and of all files."""
 
     file: int = 1024**3
     unpacked: int = 4 * 1024**3

@@ -68,11 +68,7 @@ def _mark(part: str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of versions.
-
-    Attributes:
-        names_prerelease: Whether it names a pre-release, so that pre-releases count.
-    """
+    """A range of versions; if it names a pre-release, pre-releases count."""
 
     text: str
     alternatives: tuple[tuple[_Test, ...], ...]

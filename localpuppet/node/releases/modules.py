@@ -112,9 +112,7 @@ class ModuleAccess(Value):
     """How the places of modules are reached.
 
     Attributes:
-        settings: The settings of kinds, by the kind's name.
         patience: Seconds without a byte from a server.
-        timeout: Seconds for one transfer.
         public: Whether a server is asked as everybody can: directly, and without a token.
         progress: Called with the numbers of fetched and of all documents or archives.
     """

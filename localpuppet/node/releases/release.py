@@ -26,7 +26,6 @@ class Release(Value):
     """A release that can be applied.
 
     Attributes:
-        name: Its name, or the name of a work tree for people.
         modulepath: Absolute directories, the app's own first; for a staged release the unchanging
             ones in its record.
         names: The names of the same directories below `modules/`.
@@ -35,9 +34,7 @@ class Release(Value):
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         work_tree: The directory of an unreleased work tree; else empty.
         own_code: Its directories and files with code outside of modules, by their names below
-            `modules/`.
         base: The node's own module directories, after the others: `$basemodulepath`.
-        repaired: Which changed files were repaired for this use, or empty.
         trees: Its trees: its own with an empty name, those of single modules and collections by the
             directory that prefixes their names.
     """

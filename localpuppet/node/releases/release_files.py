@@ -114,9 +114,6 @@ class ReleaseFiles(Value):
     """Reads manifests and locks.
 
     Attributes:
-        allow_file: Whether `file://` URLs are allowed.
-        tags_only: Whether the site takes single modules at tags only.
-        basemodulepath: The site's `$basemodulepath` for `environment.conf`.
         read_enc: Reads the `enc.yaml` of a release, which may be missing.
     """
 

@@ -22,13 +22,12 @@ class ReleaseSource(Value):
     """A source as `localpuppet.yaml` declares it.
 
     Attributes:
-        name: `foo` in `foo/tags/r1`.
-        signers: Pinned keys that must sign every tag, or `None`.
+        signers: Pinned keys that must sign every tag.
         signatures: How many people must have signed a tag.
         unnamed_tags: Whether a signed tag may name no source.
         fresh: Maximum age of a tag at installation, in seconds; `None` for no limit.
-        commit_url_format: The URL of a commit on the forge, with `{hash}`; or empty.
-        user_url_format: The URL of an author on the forge, with `{user}`; or empty.
+        commit_url_format: The URL of a commit on the forge, with `{hash}`.
+        user_url_format: The URL of an author on the forge, with `{user}`.
     """
 
     name: str

@@ -29,12 +29,7 @@ class NamedRecord(JsonRecord):
 class StagedRelease(NamedRecord):
     """The record of a staged release: its trees by digest.
 
-    Attributes:
-        pin: The pin of the release's tag, with the digest of its tree.
-        composition: The name of its link directory.
-        modules: Digests of its single modules by name.
-        sources: Digests of its collections by path.
-        moduledir: The directory of single modules in it; empty for its top.
+    `composition` is the name of its link directory; `moduledir` is that of single modules in it.
     """
 
     SCHEMA: ClassVar = SCHEMA

@@ -65,10 +65,6 @@ def compare_first(compare: Callable[[StagedRelease], None], approve: Approve | N
 class ReleaseStaging:
     """The releases on this node.
 
-    Attributes:
-        compositions: Their link directories.
-        repaired: The repaired damage of the last staged release, or empty.
-
     Args:
         approve: Called before a release gets its name, with its record, its modulepath and its code
             outside of modules (final names → current paths). Raises to reject. `None` approves
@@ -346,12 +342,7 @@ class ReleaseStaging:
 
 
 class Removal(Value):
-    """The paths that gc removes.
-
-    Attributes:
-        branches: Branches that were not fetched for a while.
-        mirrors: Unused mirrors of repositories that are not sources.
-    """
+    """The paths that gc removes; mirrors are of repositories that are not sources."""
 
     releases: tuple[ReleasePath, ...]
     compositions: tuple[str, ...]
@@ -367,9 +358,7 @@ class GarbageCollector(Value):
     """Decides what gc removes, and removes it.
 
     Attributes:
-        in_use: Returns release and modulepath of each running run.
         forget: Forgets what is known about a composition that was removed.
-        urls: The URLs of the site's sources.
         keep_staged: Seconds that an unapplied staged release is kept.
     """
 

@@ -33,7 +33,6 @@ class TreeEntry(Value):
 
     Attributes:
         path: Relative to the tree's root, as bytes, separated by `/`.
-        kind: `F` an ordinary file, `X` an executable one, `L` a symlink.
         sha256: Digest of the file's bytes, or of the link's target.
     """
 
@@ -121,12 +120,7 @@ class StoreLocks:
 
 
 class Store:
-    """The trees on this machine.
-
-    Args:
-        note: Takes messages about files that could not be removed.
-        limits: Limits of all trees of one release together.
-    """
+    """The trees on this machine; `note` takes messages about files that could not be removed."""
 
     def __init__(
         self,

@@ -4,7 +4,6 @@
   tag object, and the signers file that accepted the tag. So a tree that came another way never
   counts as the tag's tree.
 - A changed signers file makes every tag of its source require verification again.
-- Writers hold the store's lock.
 - The rule is TUF's THRESHOLD of a role: a number of keys whose signatures are required.
 - The tag's own signature and its countersignatures count, one for each person
   (`releases.git.signatures`), by the current signers file: a removed signer does not count.
@@ -39,11 +38,7 @@ UNVERIFIED = "the signature of its tag is not verified by the signers file as it
 
 
 class VerificationRecord:
-    """The verifications at one moment; each file is read at most once.
-
-    Args:
-        file: `verified.json`.
-    """
+    """The verifications at one moment; each file is read at most once."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

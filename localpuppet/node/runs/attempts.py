@@ -31,13 +31,7 @@ LONGEST = 1000
 
 
 class Attempts(Value):
-    """The attempts of this node, newest first.
-
-    Attributes:
-        directory: `attempts/` in the state directory.
-        system_log: Takes a line about an attempt that cannot be written.
-        after_refusal: Called with each recorded attempt; raises nothing.
-    """
+    """The attempts of this node, newest first; `after_refusal` raises nothing."""
 
     directory: Path
     own: Path

@@ -25,12 +25,7 @@ class Classification(Value):
 
 
 class Classifier(Value):
-    """Computes node documents.
-
-    Attributes:
-        documents: Reads the answer of the site's ENC command.
-        enc_command: The site's ENC command, if it has one.
-    """
+    """Computes node documents, also with the site's ENC command if it has one."""
 
     inputs: InputReader
     documents: Documents

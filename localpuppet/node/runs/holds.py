@@ -47,7 +47,6 @@ class Hold(JsonRecord):
     Attributes:
         owner: The owner, who has at most one hold on a node. A rollout owns its hold as
             `CALLER/rollout/ID`.
-        since: ISO 8601, UTC; empty if unknown, as with `puppet agent --disable`.
         until: When the hold expires; `None` for never.
     """
 
@@ -139,12 +138,7 @@ def active(holds: Iterable[Hold], now: datetime) -> list[Hold]:
 
 
 class Holds:
-    """The holds on this node.
-
-    Args:
-        directory: `holds/` in the state directory.
-        disable_file: Puppet's `agent_disabled_lockfile`; `None` if Puppet is not found.
-    """
+    """The holds on this node, below `directory`, and in Puppet's `agent_disabled_lockfile`."""
 
     def __init__(self, directory: Path, disable_file: Path | None, clock: Clock) -> None:
         self._directory = directory

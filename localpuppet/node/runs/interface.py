@@ -36,11 +36,7 @@ class SourceLocation(Value):
 
 
 class Parameter(Value):
-    """A parameter of a class.
-
-    Attributes:
-        required: Whether it has no default.
-    """
+    """A parameter of a class, required if it has no default."""
 
     type: str | None
     required: bool

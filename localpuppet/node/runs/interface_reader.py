@@ -47,12 +47,9 @@ _NO_DATA = {"---", "version: 5", "hierarchy: []"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """Puppet's parser.
+    """Puppet's parser, in Puppet's own interpreter.
 
-    Attributes:
-        ruby: Puppet's own interpreter.
-        script: `base/share/interface.rb`; `hiera_data.rb` is beside it.
-        own_modules: localpuppet's own modules, which every run has.
+    `script` is `base/share/interface.rb`, beside `hiera_data.rb`; every run has `own_modules`.
     """
 
     ruby: Path
@@ -211,10 +208,7 @@ def _defined_in(site_manifest: Path) -> set[str]:
 class InterfaceReader:
     """Reads the interfaces of releases with Puppet's parser, and keeps those of staged ones.
 
-    Attributes:
-        store: Locked while an interface is written.
-        installed: Returns the installed Puppet, or raises `PuppetMissingError`.
-        elsewhere: What else may define classes or hold data.
+    `elsewhere` is what else may define classes or hold data.
     """
 
     store: Store

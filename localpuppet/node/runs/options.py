@@ -15,8 +15,6 @@ class RunOptions(Value):
     """How Puppet is run once.
 
     Attributes:
-        noop: Change nothing (`--noop`).
-        tags: Only resources with these tags.
         document: An earlier node document to use unchanged (a rollback).
         despite_hold: Run while a hold is in force; only a noop run may.
         through: The owner of a hold that does not stop this run: the rollout that requests the run.
@@ -54,7 +52,6 @@ class RunRequest(JsonRecord):
     """`request.json`: the request for a run.
 
     Attributes:
-        requested_at: ISO 8601, UTC.
         user: The login of the user (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
         input: Where the input came from (a path, `-`, a URL).

@@ -44,13 +44,11 @@ class PreparedRun(Value):
     """A run that is ready for the supervisor.
 
     Attributes:
-        release: The input's release, on the node.
         ends_rollback: Whether an operator's rollback ends when this run begins, because the input
             has changed. A run that is refused earlier leaves the rollback in force.
         document: The node document; `None` if the site's ENC command adds to it: the supervisor
             calls that command when the record is open.
-        instance_facts: The facts that the cloud's instance data gives, by name.
-        store_lock: Lock that keeps `gc` away from the release until the record is open.
+        store_lock: Keeps `gc` away from the release until the record is open.
     """
 
     loaded: LoadedInput
@@ -112,10 +110,8 @@ class PreparedRun(Value):
 class ReleaseProvider:
     """Provides releases.
 
-    Attributes:
-        offered: Whether a source, a package or a pack has a release.
-        staging: Provides staging, under a title for progress.
-        mutable: Brings the modules of mutable code; `None` if the site forbids it.
+    `offered` says whether a source, a package or a pack has a release. `mutable` brings the modules
+    of mutable code, unless the site forbids it.
     """
 
     offered: Callable[[ReleasePath], bool]
@@ -180,12 +176,9 @@ class RunPreparation(Value):
     """Prepares runs of a node: of the release that an input names, or of a work tree.
 
     Attributes:
-        instance_facts: Returns the facts from the cloud's instance data.
-        asks_enc: Whether the site has its own ENC command.
-        ledger: What was applied, and an operator's rollback.
         applied_elsewhere: Returns the release that this node last published on the bus as applied;
             used if the ledger does not know the source.
-        lock_store: Keeps `gc` away from releases; the lock is released when the run is on record.
+        lock_store: The lock is released when the run is on record.
     """
 
     own: Path
@@ -343,10 +336,6 @@ class AssignmentService(Value):
     """Stages, applies and takes back assignments of this node.
 
     Attributes:
-        ledger: What was applied, and an operator's rollback.
-        reader: Reads the interface of a release with Puppet's parser.
-        answer: Returns the answer of the site's ENC command, if the site has one.
-        lock_store: Keeps `gc` away from releases.
         confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
         open_groups: Opens the groups of sealed values that name this node; raises an error if one
             does not open.

@@ -64,11 +64,7 @@ class FactOverrides(Value):
 class PuppetCaller(Value):
     """Calls Puppet, with this node's facts or given ones.
 
-    Attributes:
-        state: The state directory; scratch files are made there.
-        compilation: Returns the compilation of a release, in a Puppet environment below the given
-            directory.
-        instance_facts: Returns the facts of the cloud's instance data.
+    `compilation` returns that of a release, in a Puppet environment below the given directory.
     """
 
     state: Path
@@ -138,13 +134,7 @@ class PuppetCaller(Value):
 
 
 class LookupResult(Value):
-    """The result of a lookup.
-
-    Attributes:
-        found: Whether the key has a value.
-        value: The value; `None` with an explanation.
-        explanation: Where Hiera looked and what it took, in Puppet's words; empty unless requested.
-    """
+    """The result of a lookup: a value, or Hiera's explanation of where it looked."""
 
     found: bool
     value: Any
@@ -152,14 +142,7 @@ class LookupResult(Value):
 
 
 class LookupRequest(Value):
-    """A key, and how it is looked up.
-
-    Attributes:
-        key: The key, `profile::base::packages` or `hosts.web01`.
-        explain: Whether to return Hiera's explanation.
-        merge: The merge strategy; empty for the one in the data.
-        type: The Puppet type of the value; empty for any.
-    """
+    """A key (`hosts.web01`), and how it is looked up: by the data's merge strategy by default."""
 
     key: str
     explain: bool = False
@@ -226,10 +209,8 @@ MAX_FACTS = 16 * 1024 * 1024
 class CompiledNode(Value):
     """The result for one node.
 
-    Attributes:
-        resources: How many resources its catalog has.
-        plain: Sealed values that it has outside of `Sensitive`, as `common/db::password`.
-        problem: Why it has no catalog, or empty.
+    `plain` has sealed values outside of `Sensitive` (`common/db::password`); a problem says why
+    there is no catalog.
     """
 
     input: str

@@ -75,12 +75,9 @@ class RecordedQuery(JsonRecord):
 
     Attributes:
         text: The call as written in Puppet code.
-        at: When it was called, ISO 8601, UTC.
         digest: Digest of the answer; `None` without one.
-        names: The nodes in the answer, sorted.
         revision: The revision of the bus that the answer is from, or `None`.
         age: Seconds since the answer was last confirmed as current.
-        reason: Why the query has no answer; else empty.
         parts: The parts of the answer by node, each with a short digest; empty beyond
             `MAX_PARTS`.
     """

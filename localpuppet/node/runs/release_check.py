@@ -39,11 +39,9 @@ class CheckedRelease(Value):
 
     Attributes:
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
-        layers: The layers of its `enc.yaml`.
         warnings: What Puppet or r10k would use in a control repository, modules that git ignores,
             unused data, dependencies that are missing or out of range, another OpenVox or Puppet.
         unseen: Files that Puppet reads but git ignores, so that the tag would lack them.
-        data_files: How many Hiera data files were parsed.
     """
 
     lock: Lock
@@ -64,13 +62,10 @@ class _Dependency(Value):
 
 
 class ReleaseChecker(Value):
-    """Checks releases.
+    """Checks releases; locked trees are in the store afterwards.
 
-    Attributes:
-        supply: Provides code; locked trees are in the store afterwards.
-        ignored: Returns what git ignores in a directory, so that a tag lacks it.
-        refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
-        sealed: Checks the sealed values of a working copy.
+    `ignored` returns what git ignores in a directory, so that a tag lacks it. `refuse_unstageable`
+    rejects a working copy that no node would stage, and counts its size.
     """
 
     repository: "Git"

@@ -89,26 +89,18 @@ class Status(JsonRecord):
     """`status.json`: the status of a run.
 
     Attributes:
-        state: queued, running or finished.
-        outcome: The result, only when finished.
-        reason: One line, or empty.
+        reason: Why it ended so, in one line.
         release: The release, or the name of a work tree.
         partial: Whether only some resources were selected (tags).
         part: The options that selected them; empty for a whole run.
-        started_at: When the record was opened, ISO 8601.
         seconds: Duration by the monotonic clock.
         exit_code: Puppet's; `None` before its end, or when a signal killed it or it never started.
         noop_pending: Whether a noop run found something to change.
-        resources: Counts of Puppet's report.
-        puppet_seconds: Times of Puppet's report.
         supervisor: The supervisor's process: `{"pid", "boot_id", "started"}`.
         puppet: Puppet's process, the same keys; `None` before it started.
         work_tree: The directory of an unreleased work tree; empty for a release.
         repaired: Which files of the release were changed on the node and repaired before the run.
-        warm: Whether the fork server made Puppet's process.
-        cold_reason: Why a warm start failed; else empty.
-        corrective_change: Whether Puppet reported corrective changes.
-        failure_cause: The failure cause, as `node.puppet.fault.FailureCause` has it, or `None`.
+        failure_cause: As `node.puppet.fault.FailureCause` has it.
     """
 
     SCHEMA: ClassVar = SCHEMA
@@ -167,11 +159,9 @@ class Status(JsonRecord):
 
 
 class FailureStreak(Value):
-    """Failed runs without a successful one between them.
+    """Failed runs without a successful one between them; `MAX_STREAK` for that number or more.
 
-    Attributes:
-        since: When the first of them ended, ISO 8601, UTC; empty without one.
-        runs: How many failed; `MAX_STREAK` for that number or more.
+    `since` is when the first of them ended.
     """
 
     since: str = ""
@@ -238,15 +228,9 @@ def refusal(error: Exception) -> RefusalKind:
 
 
 class Attempt(JsonRecord):
-    """An apply that was refused; a repeated refusal raises `times`.
+    """An apply that was refused; `times` counts equal refusals in a row, of which `at` is the last.
 
-    Attributes:
-        at: When it was refused last, ISO 8601, UTC.
-        since: When this series of equal refusals began, ISO 8601, UTC.
-        times: How often in this series.
-        reason: The line that the user saw.
-        release: The release; empty where the input could not be read.
-        input: Where the input came from (a path, `-`, a URL).
+    `reason` is the line that the user saw; the release is empty where the input could not be read.
     """
 
     SCHEMA: ClassVar = ATTEMPT_SCHEMA

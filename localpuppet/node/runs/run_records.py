@@ -150,12 +150,7 @@ class RunDirectory:
 
 
 class Records:
-    """The records of all runs of this node.
-
-    Args:
-        directory: `runs/` in the state directory.
-        processes: Knows which supervisors live.
-    """
+    """The records of all runs of this node; `processes` knows which supervisors live."""
 
     def __init__(self, directory: Path, processes: ProcessTable) -> None:
         self.directory = directory
@@ -435,11 +430,7 @@ def _discard(directory: Path) -> None:
 
 
 class GoodRun(JsonRecord):
-    """A good, whole run of an immutable release.
-
-    Attributes:
-        finished_at: When the run ended, ISO 8601, UTC.
-    """
+    """A good, whole run of an immutable release."""
 
     SCHEMA: ClassVar = GOOD_RUN_SCHEMA
     release: ReleasePath
@@ -449,12 +440,7 @@ class GoodRun(JsonRecord):
 
 
 class GoodRuns:
-    """The good runs that this node can go back to.
-
-    Args:
-        directory: `good_runs/` in the state directory.
-        releases: How many releases of each source are kept.
-    """
+    """The good runs that this node can go back to; `releases` of each source are kept."""
 
     def __init__(self, directory: Path, *, records: Records, releases: int) -> None:
         self._directory = directory

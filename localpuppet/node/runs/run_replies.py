@@ -68,12 +68,7 @@ class _Piece(Value):
 
 
 class LogEnd:
-    """Reads the end of logs.
-
-    Args:
-        most: How many bytes are returned at most, as JSON.
-        piece: Bytes of a log that are read at a time.
-    """
+    """Reads the end of logs: at most `most` bytes as JSON, a `piece` of the log at a time."""
 
     def __init__(self, *, most: int, longest: int, piece: int = PIECE) -> None:
         self._most = most
@@ -155,12 +150,7 @@ MAX_TEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrigin:
-    """The source of a run's input and release.
-
-    Attributes:
-        input: A path, or a URL; empty if unknown.
-        by: The user who assigned the release; empty if the input names it.
-    """
+    """The source of a run's input and release; `by` is the user who assigned the release."""
 
     input: str = ""
     input_sha256: str = ""
@@ -169,12 +159,7 @@ class RunOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCause:
-    """Why a run began.
-
-    Attributes:
-        kind: `trigger`, `timer`, `request`…
-        sender: The node or user that sent it, or empty.
-    """
+    """Why a run began: `trigger`, `timer`, `request`…, from a node or user."""
 
     kind: str
     sender: str = ""
@@ -184,12 +169,7 @@ class ReportedCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedQuery:
-    """A query of a run about other nodes, or a collection of their resources.
-
-    Attributes:
-        age: Seconds since the answer was last confirmed as current; `None` if unknown.
-        reason: Why the answer is missing, or empty.
-    """
+    """A query of a run about other nodes, or a collection of their resources."""
 
     text: str
     count: int
@@ -367,13 +347,7 @@ def _origins(run: RunDirectory, lines: Sequence[str]) -> list[Json]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport(RunContext):
-    """What a run did to which resources.
-
-    Attributes:
-        failed: Resources that failed; the next three by their names.
-        left_out: How many resources exceed the limit.
-        slowest: Those that took longest, without events.
-    """
+    """What a run did to which resources: names, and the slowest without events."""
 
     run: Mapping[str, Any]
     report: bool

@@ -158,11 +158,8 @@ class Supervisor:
     """Runs Puppet on this node.
 
     Attributes:
-        installation: Puppet's installation, or why it cannot be used.
         call: Returns the parts of the `puppet apply` command that do not depend on the input.
         lean_start, route_file: How Ruby starts; Puppet's routes.
-        fork_server: Starts Puppet warm; `None` for cold starts.
-        answer: Returns the answer of the site's ENC command; asked if the document is not known.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
         keep_runs, keep_days: How many records are kept, and for how many days.

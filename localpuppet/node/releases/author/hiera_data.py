@@ -38,10 +38,7 @@ _YAML = ("yaml_data", "eyaml_lookup_key")
 class RefusedData(Value):
     """A file of Hiera data, or the value of a key in it, that Puppet refuses.
 
-    Attributes:
-        type: The type that Puppet does not take, or Ruby's error.
-        line: The line of the first such value, if it is known.
-        key: The root key; `None` if Puppet refuses the whole file.
+    `type` is what Puppet does not take, or Ruby's error. `key` is `None` for a whole file.
     """
 
     file: Path
@@ -79,11 +76,7 @@ class Level(Value):
 
 
 class Hierarchy(Value):
-    """The levels of a `hiera.yaml`.
-
-    Attributes:
-        notes: Messages about settings that a release does not support.
-    """
+    """The levels of a `hiera.yaml`, and notes about settings that a release does not support."""
 
     levels: tuple[Level, ...]
     notes: tuple[str, ...]

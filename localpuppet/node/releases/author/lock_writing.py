@@ -188,12 +188,9 @@ def _as_pinned(wanted: Mapping[str, WantedTag], old: Lock, file: str) -> dict[st
 
 
 class PinMove(Value):
-    """A name whose pin changed, or could change.
+    """A name whose pin changed, or could change: a new name has no old pin, a removed one no new.
 
-    Attributes:
-        old: The old pin; empty for a new name.
-        new: The new or possible pin; empty for a removed name.
-        changes: The URL of a page with the changes, or empty.
+    `changes` is the URL of a page with the changes.
     """
 
     name: str

@@ -23,10 +23,9 @@ class PuppetfileEntry(Value):
     """One `mod` of a Puppetfile.
 
     Attributes:
-        name: The name as written: `puppetlabs/stdlib`, `ntp`.
         version: Its second argument, `latest` for `:latest`; empty without one.
         comment: The comment right above it, without `#`.
-        left: Why it cannot be read, or empty.
+        left: Why it cannot be read.
         moduledir: The `moduledir` above it; `None` without one.
     """
 
@@ -40,11 +39,7 @@ class PuppetfileEntry(Value):
 
 
 class Puppetfile(Value):
-    """A Puppetfile.
-
-    Attributes:
-        notes: Line → unsupported code there.
-    """
+    """A Puppetfile; `notes` has unsupported code by line."""
 
     entries: tuple[PuppetfileEntry, ...]
     forge: str = ""

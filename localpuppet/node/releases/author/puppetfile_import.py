@@ -76,9 +76,7 @@ class ImportRules(Value):
     """Rules besides the Puppetfile itself.
 
     Attributes:
-        allow_file: Whether `file://` URLs are allowed.
         use_tags: Replace a branch or commit by the tag at the same commit, or leave the entry out.
-        paths: Directories of the modulepath, for `install_path`.
         asking: Whether repositories are asked; otherwise the form of a name decides.
     """
 
@@ -93,10 +91,8 @@ class EntryChoice(Value):
 
     Attributes:
         name: The module's name, or the entry's if that is not a module name.
-        module: The module in the manifest; `None` if left out, or if its repository must be asked
-            first.
-        pinned_by: What pins it, in words.
-        left: Why it is left out, or empty.
+        module: `None` if it is left out, or if its repository must be asked first.
+        left: Why it is left out.
     """
 
     entry: PuppetfileEntry
@@ -336,11 +332,7 @@ AT_ONCE = 4
 
 
 class RepositoryAnswer(Value):
-    """The refs of a repository, or why they are unknown.
-
-    Attributes:
-        refs: Full name of each ref, and HEAD, → the commit behind it, or `None`.
-    """
+    """The refs of a repository by full name, and HEAD, with the commits behind them."""
 
     refs: Mapping[str, str] | None
     problem: str = ""
@@ -371,12 +363,7 @@ def ask(
 
 
 class ImportResult(Value):
-    """The result of importing a Puppetfile.
-
-    Attributes:
-        comments: Module → the comment above its entry.
-        changes: Module → `added`, `changed` or `removed`, compared with the old manifest.
-    """
+    """The result of importing a Puppetfile: comments above entries; changes of the manifest."""
 
     choices: tuple[EntryChoice, ...]
     manifest: Manifest

@@ -131,11 +131,7 @@ def _refuse_other_than_origins(
 
 
 class Tagged(Value):
-    """A release that was tagged.
-
-    Attributes:
-        signed: Whether the tag carries a signature.
-    """
+    """A release that was tagged."""
 
     tag: Tag
     commit: str

@@ -241,9 +241,7 @@ class Transfer:
     """Gets documents and files of a forge.
 
     Attributes:
-        url: Its URL, without a slash at the end.
         ca: PEM file with the trusted authorities; `None` for the system's.
-        proxy: The proxy's URL; `None` for the one in the environment.
         token: Sent to the forge's own origin; empty for none.
         timeout: Seconds without a byte.
         total: Seconds for one document or archive.

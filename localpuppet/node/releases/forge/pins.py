@@ -44,11 +44,7 @@ class Slug(str):
 
 
 class ForgePin(ModulePin):
-    """A locked version of a Forge module; all mirrors of a forge have the same bytes.
-
-    Attributes:
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
+    """A locked version of a Forge module; all mirrors of a forge have the same bytes."""
 
     kind: ClassVar = KIND
     forge: Slug

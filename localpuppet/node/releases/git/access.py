@@ -41,10 +41,7 @@ class GitAccess(Value):
     """How one repository is reached.
 
     Attributes:
-        proxy: The proxy for https; empty for the one in the environment.
-        ssh_key: The private key for ssh; `None` for ssh's own choice.
-        known_hosts: The server's keys for ssh; `None` for ssh's own files.
-        credentials: A file with `username=` and `password=`; or `None`.
+        credentials: A file with `username=` and `password=`.
     """
 
     proxy: str = ""

@@ -45,12 +45,7 @@ _NUMBERS = r"(?ai:(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z)"
 
 
 class GitModule(Module):
-    """A repository at a tag, a commit or a branch.
-
-    Attributes:
-        ref_kind: `tag`, `commit` or `branch`.
-        ref: The tag, the full commit id, or the branch.
-    """
+    """A repository at a `tag`, a full `commit` id or a `branch`."""
 
     kind: ClassVar = GIT
     url: GitUrl
@@ -126,12 +121,7 @@ class GitPin(ModulePin):
 
 
 class Pin(GitPin):
-    """A tag that is locked.
-
-    Attributes:
-        tag_object: The id of the tag object, or of the commit for a lightweight tag.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
+    """A tag that is locked: the tag object, or the commit of a lightweight tag."""
 
     is_tag: ClassVar = True
     url: GitUrl
@@ -172,12 +162,7 @@ class Pin(GitPin):
 
 
 class CommitPin(GitPin):
-    """A commit that is locked.
-
-    Attributes:
-        branch: The branch that the manifest named; empty if it named the commit.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
-    """
+    """A commit that is locked; of a branch, if the manifest named one."""
 
     url: GitUrl
     branch: str

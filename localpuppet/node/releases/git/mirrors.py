@@ -85,8 +85,6 @@ class Git:
     A tag that the mirror has is fetched again only with `refresh`.
 
     Args:
-        progress: Called with the numbers of finished and of all repositories.
-        names: The site's names of repositories, by URL, for messages.
         kind: The kind of mirrors. Those of one kind are not used for another: what came with the
             credentials of this machine is not public.
     """

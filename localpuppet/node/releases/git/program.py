@@ -60,13 +60,7 @@ _FOREIGN = re.compile(rb"detected dubious ownership in repository at '([^'\n]+)'
 
 
 class GitProgram:
-    """Runs git.
-
-    Args:
-        env: The environment for PATH, HOME and the ssh agent.
-        allow_file: Whether `file://` URLs may be fetched.
-        access: Returns the access settings of a repository, by its address.
-    """
+    """Runs git; the environment is for PATH, HOME and the ssh agent."""
 
     def __init__(
         self,

@@ -72,12 +72,7 @@ class TagSigner(Value):
 
 
 class Countersignature(Value):
-    """A signature beside a tag's own one.
-
-    Attributes:
-        signer: The signer; `None` if it does not count.
-        problem: Why it does not count, or empty.
-    """
+    """A signature beside a tag's own one; without a signer, a problem says why."""
 
     id: str
     signer: TagSigner | None = None
@@ -152,12 +147,7 @@ def openpgp_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigne
 
 @dataclass(frozen=True, slots=True)
 class PinnedKeys:
-    """Pinned keys, ready to verify with; made by `pinned`.
-
-    Attributes:
-        kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
-        home: A directory that has only the keys.
-    """
+    """Pinned keys, `OPENSSH` or `OPENPGP`, alone in a directory; made by `pinned`."""
 
     program: GitProgram
     file: Path

@@ -252,11 +252,7 @@ _GIT = ".git"
 
 
 class Ignored(Value):
-    """Paths that git ignores and does not track, relative to the top of a work tree.
-
-    Attributes:
-        paths: Files and whole directories, without a slash at the end.
-    """
+    """Paths that git ignores and does not track, relative to the top, without a final slash."""
 
     paths: frozenset[str] = frozenset()
 

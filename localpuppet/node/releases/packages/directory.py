@@ -40,12 +40,9 @@ _LICENCE = re.compile(r"(?:un)?(?:licen[cs]e|copying|copyright|notice)s?(?:[._-]
 
 
 class PackageDescription(Value):
-    """The description of a package.
+    """The description of a package; its directory's name is the SHA-256 of its `release.json`.
 
-    Attributes:
-        id: The name of its directory: the SHA-256 of its `release.json`.
-        trees: How many modules and collections it carries beside the release's own.
-        size: Installed size in bytes.
+    `trees` counts modules and collections beside the release's own; `size` is the installed one.
     """
 
     release: ReleasePath
@@ -211,12 +208,9 @@ _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTS
 
 
 class Package(Value):
-    """A package's directory.
+    """A package's directory, with the bytes of its `release.json`.
 
-    Attributes:
-        data: The bytes of its `release.json`.
-        temporary: Whether it is a copy whose trees can be moved.
-        where: Its name in messages: its directory, or its pack.
+    Trees of a `temporary` copy can be moved. `where` is the directory or the pack, for messages.
     """
 
     directory: Path

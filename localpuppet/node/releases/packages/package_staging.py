@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 class PackageStaging:
     """Stages a release from git, a package or a pack.
 
-    Attributes:
-        install: Has the machine's package manager install a package by its name; `None` if
-            localpuppet installs none.
+    `install` has the machine's package manager install a package by its name, if it may.
     """
 
     staging: ReleaseStaging

@@ -58,12 +58,7 @@ _SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class SystemPackageTools:
-    """The package programs of this machine.
-
-    Args:
-        env: The environment to take PATH and TMPDIR from.
-        sleep: Waits for some seconds.
-    """
+    """The package programs of this machine, with PATH and TMPDIR of `env`."""
 
     def __init__(
         self,
@@ -318,13 +313,7 @@ class BuiltPackage(Value):
 
 
 class Packager(Value):
-    """Builds packages.
-
-    Attributes:
-        tools: dpkg-deb and rpmbuild.
-        directories: The directories of installed packages, which have the commit's time if git does
-            not.
-    """
+    """Builds packages; installed ones have the commit's time if git does not."""
 
     staging: ReleaseStaging
     store: Store
