@@ -36,11 +36,7 @@ MAX_PROBLEM = 300
 
 
 class Probing:
-    """Tries checks from this machine.
-
-    Args:
-        ca: PEM file with the trusted authorities; `None` for the system's.
-    """
+    """Tries checks from this machine."""
 
     def __init__(self, *, ca: Path | None) -> None:
         self._client = http.HttpClient(http.HttpRoute(ca=ca, proxy=http.DIRECT, plain=True))

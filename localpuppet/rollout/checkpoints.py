@@ -54,13 +54,7 @@ _Text = Annotated[str, partial(shortened, most=MAX_TEXT)]
 
 
 class Summary(Value):
-    """The end of a rollout in short; the results of single nodes are in its journal.
-
-    Attributes:
-        started_at: When it began, ISO 8601.
-        finished_at: When it ended, ISO 8601.
-        counts: State → number of nodes, as in `RolloutReport.counts`.
-    """
+    """The end of a rollout in short; the results of single nodes are in its journal."""
 
     IS_OPEN: ClassVar = True
     title: _Text
@@ -120,10 +114,8 @@ class Summary(Value):
 class RolloutCheckpoint(JsonRecord):
     """A rollout checkpoint.
 
-    Attributes:
-        epoch: The newest epoch that began or was claimed.
-        events: The events with their times, the oldest first; empty if they are too large.
-        over: Whether the rollout cannot be resumed.
+    `epoch` is the newest one that began or was claimed. There are no events if they are too large.
+    A rollout that is over cannot be resumed.
     """
 
     SCHEMA: ClassVar = 1
@@ -209,12 +201,7 @@ class PublishedCheckpoint(Value):
 
 
 class RolloutCheckpoints:
-    """The checkpoints of one caller's rollouts.
-
-    Args:
-        denied: Returns why a signer may not take rollouts over; empty if they may.
-        owner: The caller of the rollouts; `None` for the signer.
-    """
+    """The checkpoints of one caller's rollouts; `denied` says why a signer may not take over."""
 
     def __init__(
         self,
@@ -357,11 +344,7 @@ class RolloutCheckpoints:
 
 @dataclass(slots=True, eq=False)
 class CheckpointKeeper:
-    """Keeps the checkpoint of one rollout up to date, behind its journal.
-
-    Attributes:
-        revision: The revision that this process wrote last; `None` before the first.
-    """
+    """Keeps the checkpoint of one rollout up to date, behind its journal."""
 
     heads: RolloutCheckpoints
     rollout: RolloutId

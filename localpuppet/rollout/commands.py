@@ -75,7 +75,6 @@ class SentCommand(Value):
     """A command that an operator sent.
 
     Attributes:
-        machine: The name of their machine, one line.
         about: For `APPROVE`, the node and the digest of the approved difference, separated by a
             space; for `CONTINUE`, the pause that it ends; empty for other commands.
     """
@@ -211,10 +210,7 @@ class SignedCommand(Message):
     """A rollout command on the bus.
 
     Attributes:
-        caller: The sender (claim `iss`, a caller id).
-        receiver: The controller of the rollout (claim `aud`, a caller id).
-        iat: When it was sent, seconds since 1970.
-        exp: When it expires, seconds since 1970.
+        caller, receiver: The sender and the controller of the rollout (claims `iss` and `aud`).
         events: How many events from the first the sender knew; 0 if the checkpoint had none.
         digest: Their digest, see `digest_of`.
         about: What it refers to, see `SentCommand`; empty for most commands.
@@ -275,9 +271,7 @@ async def read_commands(journal: JournalWriter, take: Take, *, machine: str) -> 
 class BusCommandReader:
     """Receives commands from other machines.
 
-    Attributes:
-        denied: Returns why a signer other than the rollout's caller and its controller may not
-            send commands; empty if they may.
+    `denied` says why a signer other than the rollout's caller and its controller may not send them.
     """
 
     kv: KeyValue
@@ -437,11 +431,7 @@ async def send_over_bus(
 
 
 class EventRecorder:
-    """Records the events of a rollout with the time of their writing, and receives commands for it.
-
-    Args:
-        changed: Called after each write.
-    """
+    """Records the events of a rollout with the time of writing, and receives commands for it."""
 
     def __init__(
         self,

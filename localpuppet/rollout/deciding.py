@@ -225,7 +225,6 @@ class RolloutSelection(Value):
     """The nodes that a rollout selects, their order and their checks.
 
     Attributes:
-        title: What it rolls out, for people.
         checks: Node run → its checks; runs without any are missing.
         needs: What components consume, as far as nodes of the site produce it.
     """

@@ -38,12 +38,9 @@ Problems = Mapping[NodeName, str]
 
 
 class NodeRunAnswer(Value):
-    """The answer of a node that was asked to run.
+    """The answer of a node that was asked to run: a result, if it is over or the node refused it.
 
-    Attributes:
-        end: The result, if the run is over or the node refused it.
-        problem: Why there is no answer, or no comparison, one line; otherwise empty.
-        look_again: Whether the node did not run because its last comparison is too old.
+    `look_again` if the node did not run because its last comparison is too old.
     """
 
     end: NodeRunEnded | None = None
@@ -56,12 +53,7 @@ NodeRunReport = tuple[NodeRun, NodeRunEnded | None]
 
 
 class StagingResult(Value):
-    """The result of staging a release on nodes.
-
-    Attributes:
-        serials: Node → the serial of its assignment, newer than the node's own.
-        problems: Node → why it cannot take the release.
-    """
+    """The result of staging a release on nodes: serials newer than the nodes' own, and problems."""
 
     serials: Mapping[NodeName, int]
     problems: Problems

@@ -50,11 +50,7 @@ Pair = tuple[int, int]
 
 
 class DerivedPlan(Value):
-    """The site of an inventory.
-
-    Attributes:
-        notes: Roles without an order between them, and problems of relations, each one line.
-    """
+    """The site of an inventory, and notes: roles without an order, problems of relations."""
 
     site: EnvironmentSite
     roles: Mapping[NodeName, tuple[str, ...]]

@@ -36,12 +36,9 @@ _NARROW, _WIDE = frozenset("iljtfrI.,:;'|![](){}/- "), frozenset("mwMW@%")
 
 
 class Box(Value):
-    """A box.
+    """A box about nodes; its column is from 1, or 0 where Graphviz chooses one.
 
-    Attributes:
-        nodes: The nodes that it is about, sorted.
-        rank: Its column, from 1; 0 where Graphviz chooses one.
-        kinds: Names of styles, `MARKED` for instance.
+    `kinds` are names of styles, `MARKED` for instance.
     """
 
     title: str
@@ -73,11 +70,7 @@ class Box(Value):
 
 
 class DiagramEdge(Value):
-    """An edge.
-
-    Attributes:
-        kinds: Names of styles, `MARKED` for instance.
-    """
+    """An edge; `kinds` as in `Box`."""
 
     start: int
     end: int
@@ -89,9 +82,7 @@ class DiagramEdge(Value):
 class Diagram(Value):
     """A diagram; see `make_diagram`.
 
-    Attributes:
-        heads: The names of the ranks that have boxes, by rank.
-        notes: Lines below it: a kind (`MARKED` or empty) and a text.
+    `heads` are the names of the ranks that have boxes; `notes` are lines below it, with a kind.
     """
 
     title: str

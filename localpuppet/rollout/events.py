@@ -61,11 +61,9 @@ class NodeRun(NamedTuple):
 
 
 class ExportDependency(Value):
-    """Nodes that consume what other nodes produce.
+    """Nodes that consume what other nodes produce, sorted.
 
-    Attributes:
-        producers: The producing nodes, sorted.
-        consumers: The consuming nodes, sorted. A node may be in both; it does not wait for itself.
+    A node may be in both; it does not wait for itself.
     """
 
     producers: tuple[NodeName, ...]
@@ -77,7 +75,6 @@ class RolloutBegan(Value):
 
     Attributes:
         groups: The nodes of each group, sorted.
-        title: What it rolls out, for people.
         consumers: Node → the nodes that consume what it produces; nodes without consumers are
             missing. Empty if no node may be left out of the rollout.
         parent: The rollout whose failed nodes this one repeats.
@@ -104,11 +101,7 @@ class RolloutBegan(Value):
 
 
 class RolloutResumed(Value):
-    """The rollout continues in a new epoch.
-
-    Attributes:
-        epoch: The new epoch; 0 for the previous one plus 1.
-    """
+    """The rollout continues in a new epoch; 0 for the previous one plus 1."""
 
     epoch: int = 0
     caller: str = ""
@@ -123,9 +116,7 @@ class RolloutResumed(Value):
 class LastRunsReported(Value):
     """What nodes report of their runs before they take part.
 
-    Attributes:
-        durations: Node → the durations of its last good runs in seconds, the newest first.
-        releases: Release → how many nodes ran it last, the most frequent first.
+    Durations are of good runs, the newest first; releases are the most frequent first.
     """
 
     durations: Mapping[NodeName, tuple[float, ...]]
@@ -151,11 +142,7 @@ class NodeRunsStarted(Value):
 
 
 class NodeRunUnanswered(Value):
-    """A node does not answer in a rollback, or answers again; it is asked until the timeout.
-
-    Attributes:
-        problem: Why there is no answer, one line; empty if it answers again.
-    """
+    """A node does not answer in a rollback, or answers again; it is asked until the timeout."""
 
     node_run: NodeRun
     problem: str
@@ -167,7 +154,6 @@ class NodeRunEnded(Value):
     Attributes:
         result: Its result; `NOT_REACHED` if a node that goes back had not taken the release.
         outcome: The outcome that the node reports; empty if it is unresponsive.
-        reason: Why it did not succeed, one line.
         entry: The inventory entry that the node published then, for nodes that run after it.
     """
 
@@ -190,8 +176,7 @@ def failed_run(
 class ChangesPredicted(Value):
     """A node reported what its run would change; the controller compared that with the approval.
 
-    Attributes:
-        difference: What was not approved. If it is empty, the node is asked to run next.
+    If the difference is empty, the node is asked to run next.
     """
 
     node_run: NodeRun
@@ -201,8 +186,7 @@ class ChangesPredicted(Value):
 class ChangesApproved(Value):
     """An operator approved a difference: the node compares again, and runs if nothing else differs.
 
-    Attributes:
-        difference: The digest of the difference that the operator saw.
+    `difference` is the digest of what the operator saw.
     """
 
     node_run: NodeRun
@@ -217,11 +201,7 @@ class NodeRunsWithdrawn(Value):
 
 
 class ChecksEnded(Value):
-    """The checks that follow a node run have ended.
-
-    Attributes:
-        problem: The failure, one line; empty if all passed.
-    """
+    """The checks that follow a node run have ended, without a problem if all passed."""
 
     node_run: NodeRun
     problem: str = ""
@@ -258,11 +238,7 @@ class RolloutContinued(Value):
 
 
 class RolloutStopped(Value):
-    """No further nodes start: an operator or failures stopped the rollout.
-
-    Attributes:
-        requested_by: The operator who sent a command for that; otherwise empty.
-    """
+    """No further nodes start: an operator or failures stopped the rollout."""
 
     ending: RolloutEnding
     reason: str
@@ -272,8 +248,7 @@ class RolloutStopped(Value):
 class RolloutTakenOver(Value):
     """A node reports that another controller has the rollout: this journal ends here.
 
-    Attributes:
-        since: When it began, by the clock of a node, UTC.
+    `since` is by the clock of that node.
     """
 
     caller: str
@@ -293,7 +268,6 @@ class RolloutEnded(Value):
     """The rollout is over; it holds no other nodes than those in these two fields.
 
     Attributes:
-        reason: Details, one line; may be empty.
         still_held: Node → why it did not confirm its release; these holds expire.
         held_for_investigation: Failed nodes that stay on hold for investigation.
     """

@@ -256,24 +256,16 @@ SHOWN = 12  # steps of a circle in a message
 
 
 class PlanSelection(Value):
-    """The part of a site that a plan covers.
-
-    Attributes:
-        instances: Application instances; empty for all.
-        nodes: Nodes; empty for all.
-    """
+    """The part of a site that a plan covers; no instances or nodes mean all."""
 
     instances: tuple[str, ...] = ()
     nodes: tuple[NodeName, ...] = ()
 
 
 class Run(Value):
-    """One run of a node.
+    """One run of a node: the first of two, for instance.
 
-    Attributes:
-        number: Which of the node's runs it is, from 1.
-        total: How often the node runs.
-        components: The node's components that are done after this run; others can rely on them.
+    Its components are done after this run; others can rely on them.
     """
 
     node: NodeName
@@ -329,7 +321,6 @@ class Plan(Value):
     """Ordered groups of runs.
 
     Attributes:
-        applications: The selected instances, sorted.
         groups: The runs of each group, sorted by node.
         chain: The longest chain of runs that wait for each other, one run per group.
         external_capabilities: Capabilities that only nodes outside the selection produce, sorted.
@@ -480,9 +471,7 @@ def _refuse_missing(site: EnvironmentSite, components: Sequence[SiteComponent], 
 class _Vertices:
     """The components and capabilities of a plan as a graph; a place is a node's number.
 
-    Args:
-        components: The components, sorted by node.
-        nodes: The nodes with a place; `None` for all.
+    Components are sorted by node. Only `nodes` have a place.
     """
 
     def __init__(

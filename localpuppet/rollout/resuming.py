@@ -49,11 +49,7 @@ BLIND = 10
 
 
 class ResumedRollout(NamedTuple):
-    """A rollout that this process resumes.
-
-    Attributes:
-        revision: The revision of the claimed checkpoint; `None` if this process writes none.
-    """
+    """A rollout that this process resumes; the revision is that of the claimed checkpoint."""
 
     journal: JournalWriter
     epoch: int

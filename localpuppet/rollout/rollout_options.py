@@ -68,13 +68,7 @@ class Amount(Value):
 
 
 class Delivery(Value):
-    """What each node takes before it runs.
-
-    Attributes:
-        layers: Layers that replace those of the nodes' inputs; empty to keep them.
-        classes: Classes and parameters that override those of the inputs.
-        allow_older: Whether the release may be older than what a node runs.
-    """
+    """What each node takes before it runs: layers and classes replace those of its input."""
 
     release: ReleasePath
     layers: tuple[str, ...] = ()
@@ -138,17 +132,12 @@ class RolloutOptions(Value):
         window: Number of nodes of a group that run at a time; the next node starts when one has
             ended. `None` for no limit; excludes `batch`.
         max_failures: How many of the selected nodes may fail without ending the rollout.
-        tags: Puppet tags that limit the runs; empty for all resources.
-        timeout: Seconds within which a node has to report its result.
-        skip_unready: Leave out nodes that are not ready, instead of rejecting the rollout.
         on_failure: What happens after more failures than allowed, or a failed canary.
         pause: After which nodes the rollout waits for an operator, even without failures.
         pause_at_most: Seconds after which a paused rollout is stopped.
         investigate: Seconds for which failed nodes stay on hold after the end; `None` to release
             them as well.
         one_at_a_time_by: A fact: nodes with different values of it do not run at the same time.
-        until: The time, UTC, by which all runs must have ended; `None` for no limit.
-        delivery: The release that the nodes take; `None` to run what they have.
     """
 
     canary: int = 0
@@ -256,11 +245,7 @@ MAX_ALL = 20_000
 
 
 class Approval(Value):
-    """The approved changes of a rollout.
-
-    Attributes:
-        digest: The digest that the operator approved, 64 hexadecimal digits.
-    """
+    """The approved changes of a rollout, by the digest that the operator approved."""
 
     rollout: RolloutId
     digest: str
@@ -294,10 +279,8 @@ DIGITS = 16  # of a difference's digest: an operator compares it by eye
 class UnapprovedChange(JsonRecord):
     """What a node would do that was not approved.
 
-    Attributes:
-        approved: The approved release; empty if it is the same.
-        others: The changes that were not approved, or only with other values.
-        other_values: How many of these changes were approved with other values.
+    `approved` is the release, if it differs. `other_values` of the others were approved with other
+    values.
     """
 
     release: str

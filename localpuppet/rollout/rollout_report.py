@@ -66,11 +66,6 @@ class RolloutReport(Value):
         word: The state in one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process controls it),
             `OVERTAKEN` (another controller has it), `ELSEWHERE` (it continued on another machine,
             and may still be running), or why it is over.
-        began: When it began, ISO 8601.
-        ended: When it ended, ISO 8601; `None` before that.
-        started_at: Node run → when it started.
-        ended_at: Node run → when its result arrived.
-        checked_at: Node run → when its checks ended.
         decisions: Decisions about the whole rollout: times and texts with their authors.
         commands: Those of them that operators sent: time, command, operator and machine.
     """

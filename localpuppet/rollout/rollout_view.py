@@ -77,11 +77,8 @@ class NodeRunView(Value):
 
     Attributes:
         failed: Whether this run failed, also if a rollback undid it.
-        detail: What the state does not say, such as `changed` or `unresponsive`; may be empty.
-        reason: Why it did not succeed, one line; may be empty.
-        run: The id of Puppet's run, or empty.
-        started: When the controller asked for the run, UTC.
-        ended: When its result arrived, UTC.
+        detail: What the state does not say, such as `changed` or `unresponsive`.
+        started, ended: When the controller asked for the run, and when its result arrived.
     """
 
     node_run: NodeRun
@@ -117,11 +114,7 @@ class NodeRunView(Value):
 
 
 class GroupView(Value):
-    """Nodes that may run at the same time.
-
-    Attributes:
-        number: Its number, from 1; the number of groups plus 1 for the runs of a rollback.
-    """
+    """Nodes that may run at the same time; the group of a rollback comes after the last one."""
 
     title: str
     number: int
@@ -139,11 +132,7 @@ class GroupView(Value):
 
 
 class WaitingFor(Value):
-    """What a rollout waits for.
-
-    Attributes:
-        until: When the wait ends by itself, UTC; `None` if it does not.
-    """
+    """What a rollout waits for, and when the wait ends by itself."""
 
     what: str
     until: datetime | None = None
@@ -154,12 +143,9 @@ class RolloutView(Value):
 
     Attributes:
         counts: State → number of nodes, without zeros.
-        rollback: The runs that take nodes back to their previous release; `None` without any.
-        release: The release that it delivers; empty if nodes run what they have.
         options: The options in words, without defaults.
-        seconds: How long it has been running, or ran.
         left: The estimated time left, in words; empty if there is nothing to estimate.
-        waiting: What it waits for; `None` if it is over, or continued elsewhere.
+        waiting: `None` if it is over, or continued elsewhere.
     """
 
     report: RolloutReport

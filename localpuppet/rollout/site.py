@@ -155,16 +155,10 @@ T = TypeVar("T")
 
 
 class SiteComponent(Value):
-    """A part of an application on one node.
+    """A part of an application on one node, such as `Lamp::Mysql[app1]` of `Lamp[app1]`.
 
-    Attributes:
-        application: Its application instance, `Lamp[app1]`.
-        name: Its name there, `Lamp::Mysql[app1]`.
-        produces: Capabilities that it produces, sorted.
-        consumes: Capabilities that it needs, sorted.
-        checks: How to check that it works: URLs, or argument vectors of commands.
-        declared: Whether the site or a catalog declares it. Otherwise it represents relations of
-            nodes (queries, kicks), which give an order but are not a need.
+    Checks are URLs, or argument vectors of commands. If it is not declared, it represents relations
+    of nodes (queries, kicks), which give an order but are not a need.
     """
 
     application: str
@@ -180,12 +174,7 @@ class SiteComponent(Value):
 
 
 class EnvironmentSite(Value):
-    """The applications of an environment.
-
-    Attributes:
-        applications: All application instances, also those without components, sorted.
-        components: Sorted by node, application and name.
-    """
+    """The applications of an environment, also those without components; all sorted."""
 
     environment: str
     applications: tuple[str, ...]

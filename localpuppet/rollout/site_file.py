@@ -160,10 +160,7 @@ def site_url(source: str, node: NodeName) -> str:
 class ServiceFetch:
     """Fetches URLs from the servers of a service; other URLs directly.
 
-    Attributes:
-        look_up: See `look_up`.
-        timeout: Seconds for all attempts.
-        default: The server, `HOST:PORT`, for a service without records; empty for none.
+    `timeout` is for all attempts. `default` is the server for a service without records.
     """
 
     client: Callable[[float], Fetch]

@@ -74,14 +74,11 @@ SWITCH = 0.001
 
 
 class WebOptions(Value):
-    """What a process serves, and where.
+    """What a process serves, and where; a service without an address is not served.
 
     Attributes:
-        listen: Address and port of the dashboard; `None` for no dashboard.
-        puppetdb: Address and port of the API; `None` for no API.
-        hooks: Address and port for deliveries of git hosts; `None` for none.
+        hooks: Address and port for deliveries of git hosts.
         actions: Whether the dashboard's actions are enabled, in the signer's name.
-        notify: Whether the channels of `notify:` get messages.
         site: The file of the site whose plan is shown; `None` for the inventory's.
     """
 
@@ -94,14 +91,7 @@ class WebOptions(Value):
 
 
 class WebAddresses(Value):
-    """The addresses of the services.
-
-    Attributes:
-        dashboard: The URL of the dashboard; empty without it.
-        link: A one-time link to it; empty over TLS.
-        puppetdb: The URL of the API; empty without it.
-        hooks: The URL of the receivers of deliveries; empty without them.
-    """
+    """The URLs of the services, and a one-time link to the dashboard without TLS."""
 
     dashboard: str = ""
     link: str = ""
@@ -131,11 +121,7 @@ class DashboardAccess(Value):
 
 
 class ApiAccess(Value):
-    """The access to the API.
-
-    Attributes:
-        admits: Returns whether the client of a connection has access; `None` over TLS.
-    """
+    """The access to the API; `admits` asks for the client of a connection without TLS."""
 
     rule: LocalUserRule | PeopleDoor
     admits: "Callable[[Ends], bool] | None" = None

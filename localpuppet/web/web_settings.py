@@ -27,14 +27,7 @@ class ApiReaders(JsonRecord):
 
 
 class WebSettings(JsonRecord):
-    """The people with access over TLS, and the dashboard's certificate.
-
-    Attributes:
-        release_readers: Those who may also read the code of releases.
-        certificate: The dashboard's certificate; `None` for the identity's.
-        key: The key of that certificate; `None` as well.
-        captures: The directory with captures of nodes, for previews; `None` for no previews.
-    """
+    """The people with access over TLS, and a certificate instead of the identity's."""
 
     people: frozenset[SignerName]
     release_readers: frozenset[SignerName]

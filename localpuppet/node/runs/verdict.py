@@ -33,10 +33,7 @@ class PuppetEnd(Value):
     """What is known after Puppet's end.
 
     Attributes:
-        code: Its exit code, `None` when a signal killed it.
-        stopped: Why localpuppet ended Puppet, if it did.
         report: Its report of this run; `None` if it left none.
-        first_error: The first error that Puppet printed, or empty.
         directories: Directories of the release, see `command_line.file_name`.
         failure_cause: Why Puppet was not started, in words that may leave the node.
     """
@@ -145,10 +142,7 @@ class StopStep(Enum):
 class StopDecision:
     """Decides when to stop one run.
 
-    Args:
-        started: Monotonic seconds.
-        timeout: Seconds after which the run is stopped.
-        grace: Seconds between TERM and KILL, and between KILL and giving up.
+    `grace` is the time between TERM and KILL, and between KILL and giving up.
     """
 
     def __init__(self, *, started: float, timeout: float, grace: float) -> None:
@@ -192,11 +186,8 @@ MAX_ERROR = 2000
 class RunLog:
     """The readable output of one run.
 
-    If the disk is full or the output too long, the log is cut and the run continues.
-
-    Args:
-        named: Returns a line with shorter names of files.
-        hide: Returns a line without sealed values.
+    If the disk is full or the output too long, the log is cut and the run continues. `named`
+    shortens names of files in a line, `hide` takes sealed values out.
     """
 
     def __init__(

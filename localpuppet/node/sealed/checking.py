@@ -23,10 +23,8 @@ MIN_OPERATORS = 2
 class SealedFindings(Value):
     """The result of a check.
 
-    Attributes:
-        problems: Why the work tree cannot become a release.
-        warnings: What a person should know.
-        changed: What differs from the newest verified release: to read before it is signed.
+    A `problem` prevents a release, a warning is to be known, and what `changed` since the newest
+    verified release is to be read before it is signed.
     """
 
     groups: int = 0

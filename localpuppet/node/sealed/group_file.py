@@ -80,10 +80,8 @@ class SealedGroup(Value):
     """A group as it is in a release.
 
     Attributes:
-        name: The name of its file without `.yaml`.
         rule: Which nodes are to be members, `role=db`, as people wrote it.
-        recipient: The public key to which values are sealed.
-        serial: The number of the identity behind `recipient`.
+        serial: The number of the identity behind `recipient`, to which values are sealed.
     """
 
     name: str

@@ -34,8 +34,7 @@ class LastRelease(Value):
 class PastSealed(Value):
     """Groups and values that were in a clone, without damaged ones.
 
-    Attributes:
-        is_cut: Whether the clone has only a part of the history.
+    `is_cut` if the clone has only a part of the history.
     """
 
     groups: tuple[SealedGroup, ...] = ()
@@ -66,11 +65,7 @@ def _highest(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 class SealedRepository:
-    """The git repository around a work tree.
-
-    Args:
-        program: git without the configuration of the repository.
-    """
+    """The git repository around a work tree; git does not use its configuration."""
 
     def __init__(self, program: GitProgram, directory: Path) -> None:
         self._program = program

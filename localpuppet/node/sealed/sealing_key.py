@@ -19,11 +19,7 @@ NAME = "sealing.key"
 
 
 class SealingKey:
-    """The sealing key of this node.
-
-    Args:
-        directory: The directory of its keys.
-    """
+    """The sealing key of this node, in the directory of its keys."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME

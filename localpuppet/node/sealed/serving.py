@@ -78,12 +78,7 @@ class ValueMask:
 
 
 class SealedServer:
-    """Opens values for one run.
-
-    Args:
-        make: Returns what opens the values of the run's release with this node's key; called for
-            the first value.
-    """
+    """Opens values for one run; `make` is called for the first value."""
 
     def __init__(self, make: "Callable[[], SealedOpener]") -> None:
         self.mask = ValueMask()

@@ -22,12 +22,7 @@ _SUFFIX = ".yaml"
 
 
 class SealedTree:
-    """The groups and values of a release.
-
-    Args:
-        read: Returns the bytes of a file below `sealed`, or `None` if there is no such file.
-        names: Returns the files below `sealed`: `groups/role=db.yaml`.
-    """
+    """The groups and values of a release, by names below `sealed`: `groups/role=db.yaml`."""
 
     def __init__(
         self, read: Callable[[str], bytes | None], names: Callable[[], tuple[str, ...]]

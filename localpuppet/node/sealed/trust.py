@@ -24,11 +24,7 @@ MAX_STEP = 1000
 
 
 class Claim(Value):
-    """What a group says: its recipient and rule, or one of its holders.
-
-    Attributes:
-        text: For people, with the key.
-    """
+    """What a group says: its recipient and rule, or one of its holders, with the key."""
 
     text: str
     key: str
@@ -94,9 +90,8 @@ def refuse_step(now: int, before: int, *, what: str, where: str) -> None:
 class ApprovedGroups:
     """What a person approved of groups that no release has yet.
 
-    Args:
-        file: Private, outside of all clones.
-        repository: The URL of the origin, or the directory of a clone without one.
+    The file is private and outside of all clones. `repository` is the URL of the origin, or the
+    directory of a clone without one.
     """
 
     def __init__(self, file: Path, repository: str) -> None:
@@ -148,10 +143,7 @@ class Approvals(JsonRecord):
 class SealedTrust:
     """Decides which claims of groups in a work tree are known.
 
-    Args:
-        released: The tree of the newest verified release, empty without one.
-        tag: Its tag; empty without one.
-        approved: What a person has approved since.
+    `released` is the tree of the newest verified release, with its tag; empty without one.
     """
 
     def __init__(self, released: SealedTree, tag: str, approved: ApprovedGroups) -> None:

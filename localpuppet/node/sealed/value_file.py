@@ -121,7 +121,6 @@ class SealedValue(Value):
         path: `LEVEL/KEY` below `sealed/values`, without `.yaml`.
         serial: The serial of the group's identity to which it is sealed.
         number: How often the value was set; the same number has the same content.
-        age: A binary age file.
     """
 
     path: str

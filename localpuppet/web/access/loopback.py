@@ -134,13 +134,7 @@ _SESSION = AccessRefusal(
 
 
 class LoopbackDoor:
-    """Decides about requests on loopback.
-
-    Args:
-        address: The listening address: `127.0.0.1`, `::1`.
-        acts: Whether actions are enabled.
-        name: A secret name below `localhost`, or empty.
-    """
+    """Decides about requests on loopback, also by a secret name below `localhost`."""
 
     def __init__(
         self,

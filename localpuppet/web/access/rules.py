@@ -66,12 +66,9 @@ class AccessRefusal(Value):
 
 
 class Visitor(Value):
-    """The client of a request.
+    """The client of a request; header names are in lower case, and the certificate is DER.
 
-    Attributes:
-        headers: The headers by name in lower case.
-        certificate: The client certificate that TLS accepted, DER; empty without TLS.
-        ends: The addresses and ports of the client and of this end; `None` if it has left.
+    Without TLS, there is no certificate. `ends` is `None` if the client has left.
     """
 
     headers: Mapping[str, str]
@@ -143,12 +140,7 @@ def unlisted(setting: str, name: str) -> AccessRefusal:
 
 
 class RateLimit:
-    """A token bucket for requests.
-
-    Args:
-        rate: Requests a second.
-        burst: Requests at once after a pause.
-    """
+    """A token bucket for requests: `rate` a second, and `burst` at once after a pause."""
 
     def __init__(self, rate: float, burst: float, monotonic: Callable[[], float]) -> None:
         self._rate = rate
@@ -169,11 +161,7 @@ class RateLimit:
 
 
 class RequestGate:
-    """The first checks of every request: its rate, its Host and its Origin.
-
-    Args:
-        scheme: The scheme of the dashboard's URL: `http`, `https`.
-    """
+    """The first checks of every request: its rate, its Host and its Origin."""
 
     def __init__(
         self,
@@ -219,10 +207,7 @@ _UNKNOWN = AccessRefusal(
 class LocalUserRule:
     """Decides about requests of users of this machine.
 
-    Args:
-        address: The listening address: `127.0.0.1`, `::1`.
-        users: Returns the current list: numbers of users.
-        owner: Returns the user of a connection, from the addresses of both ends.
+    `users` returns the current list as numbers; `owner` the user of a connection, from both ends.
     """
 
     def __init__(
@@ -286,11 +271,8 @@ class LocalUserRule:
 class PeopleDoor:
     """Decides about requests of people with certificates.
 
-    Args:
-        names: The DNS names and addresses of the dashboard.
-        holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
-            valid.
-        setting: The key of the list in `localpuppet.yaml`.
+    `holder` returns the name in a certificate that TLS has accepted, or raises if it is no longer
+    valid.
     """
 
     def __init__(

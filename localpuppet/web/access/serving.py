@@ -39,12 +39,7 @@ GRACE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """The address and port of the dashboard or the API.
-
-    Attributes:
-        address: An address of this machine; `0.0.0.0` and `::` are all of them.
-        port: The port; 0 for any free one.
-    """
+    """The address and port of the dashboard or the API; port 0 is any free one."""
 
     address: str
     port: int

@@ -81,12 +81,8 @@ NO_CERTIFICATE = (
 class Tls(Value):
     """The TLS settings of connections.
 
-    Attributes:
-        context: Returns a server context with the current files, which requests a client
-            certificate.
-        log: Takes a message if the files are invalid.
-        names_clients: Whether a client needs a certificate.
-        patience: Seconds for a handshake, and for the request of a client without a certificate.
+    `context` returns a server context with the current files, which requests a client certificate.
+    `patience` is for a handshake, and for the request of a client without a certificate.
     """
 
     context: Callable[[], ssl.SSLContext]

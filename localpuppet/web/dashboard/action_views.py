@@ -57,7 +57,6 @@ class ActionProposal:
 
     Attributes:
         holds: Whether the form asks for the reason and the length of a hold.
-        command: The command line that does the same, or empty.
         options: What the confirmation sends besides the names of the nodes; `None` without options.
         again: Shows the form with what was typed, and why the action failed; `None` without a form.
         step: What the confirmation shows besides, for the template.
@@ -85,11 +84,7 @@ class ActionProposal:
 
 @dataclass(slots=True, eq=False)
 class ActionViews:
-    """The views of actions.
-
-    Attributes:
-        listed: Returns the nodes that match a list's query; raises if that failed.
-    """
+    """The views of actions; `listed` raises if a query failed."""
 
     context: ViewContext
     showing: TemplateRenderer

@@ -109,11 +109,7 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAction:
-    """A request for an action of nodes.
-
-    Attributes:
-        length: The length of a hold, `2h`; empty for unlimited.
-    """
+    """A request for an action of nodes; the length is of a hold, `2h`."""
 
     action: Action
     nodes: tuple[NodeName, ...]
@@ -176,13 +172,9 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionOutcome:
-    """The result of an action.
+    """The result of an action, nodes with bad results first.
 
-    Attributes:
-        results: The results of the nodes, bad ones first; none for an action of a rollout.
-        command: The command line that does the same, or empty.
-        opposite: The action that takes this one back; `None` without one.
-        page: The page that shows what comes of it; empty for one with the result only.
+    `command` does the same, `opposite` takes it back, and `page` shows what comes of it.
     """
 
     text: str

@@ -42,11 +42,7 @@ _LAST_LABEL = 86
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartRange:
-    """A range of time that a chart can show.
-
-    Attributes:
-        label: The form of a label, see `strftime`.
-    """
+    """A range of time that a chart can show."""
 
     title: str
     bar: float
@@ -69,13 +65,7 @@ USUAL = "24h"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartBar:
-    """The runs that ended in a part of the range.
-
-    Attributes:
-        begin: Seconds since 1970, UTC.
-        counts: Runs by `GOOD`, `CHANGED` and `BAD`.
-        x: Its left side, per cent.
-    """
+    """The runs that ended in a part of the range: by `GOOD`, `CHANGED` and `BAD`."""
 
     begin: float
     counts: Mapping[str, int]
@@ -93,11 +83,7 @@ class ChartBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutMarker:
-    """The start of a rollout.
-
-    Attributes:
-        x: Its place, per cent.
-    """
+    """The start of a rollout."""
 
     rollout: RolloutRow
     x: float
@@ -105,13 +91,7 @@ class RolloutMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeChart:
-    """A chart.
-
-    Attributes:
-        bars: The bars, the oldest first.
-        width: The width of a bar, per cent.
-        since: When the history begins, if that is in the range; else `None`.
-    """
+    """A chart, whose history may begin in its range (`since`)."""
 
     range: ChartRange
     bars: Sequence[ChartBar]
@@ -247,13 +227,7 @@ _LOOKS = {BAD: ("failed", "F"), CHANGED: ("changed", "C"), GOOD: ("unchanged", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayCell:
-    """A day.
-
-    Attributes:
-        name: The day, such as `Mon 23`.
-        counts: Runs by `GOOD`, `CHANGED` and `BAD`.
-        style: The class of its worst result; empty without a run.
-    """
+    """A day, such as `Mon 23`: its runs as in `ChartBar`, and the class of its worst result."""
 
     name: str
     counts: Mapping[str, int]
@@ -442,12 +416,7 @@ DRIFT_DAYS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftGroup:
-    """A resource that drifts.
-
-    Attributes:
-        place: File and line of the resource's declaration, or empty.
-        nodes: The nodes on which it drifts, the one with most corrections first.
-    """
+    """A resource that drifts, first on the node with most corrections."""
 
     resource: str
     place: str

@@ -72,9 +72,7 @@ class Intent:
     """What a caller did.
 
     Attributes:
-        at: When it began, seconds since 1970.
-        nodes: The names of the nodes, sorted.
-        state: The state of its rollout, if this machine knows it; else empty.
+        state: The state of its rollout, if this machine knows it.
         course: The decisions of its rollout: times and texts.
         machine: For a command to a rollout, the machine of the caller, or empty; else `None`.
     """

@@ -42,12 +42,7 @@ _STYLES = {"+": ADDED, "-": REMOVED, "@": "place"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A difference.
-
-    Attributes:
-        of: Its kind: `dependencies`, `files`.
-        change: `removed`, `added`, `changed`.
-    """
+    """A difference: `removed`, `added` or `changed`, of a kind such as `files`."""
 
     of: str
     name: str
@@ -57,11 +52,9 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
-    """The unified diff of a file, cut to the limits.
+    """The unified diff of a file, cut to the limits, or a note why it is not shown.
 
-    Attributes:
-        lines: Its lines, each with a class of the style sheet; none if `note` has the reason.
-        note: Why the diff is not shown, or empty.
+    Each line has a class of the style sheet.
     """
 
     name: str
@@ -153,11 +146,7 @@ class DifferenceQuery:
 
 @dataclass(slots=True, eq=False)
 class DifferenceViews:
-    """The views of differences.
-
-    Attributes:
-        reads_code: Returns whether a visitor may read releases: then files are shown as text.
-    """
+    """The views of differences; who may not read releases sees no text of files."""
 
     staged: StagedReleases
     fleet: Fleet
@@ -261,12 +250,7 @@ MOST_ROWS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeValue:
-    """A value of two nodes.
-
-    Attributes:
-        of: Its part: `now`, `classes` or `facts`.
-        values: The texts of both nodes; empty for one that lacks it.
-    """
+    """A value of two nodes: `now`, of `classes` or of `facts`."""
 
     of: str
     name: str

@@ -84,12 +84,7 @@ Match = tuple[str, str, str]
 
 @dataclass(slots=True, eq=False)
 class TextSearch:
-    """The search for a text.
-
-    Attributes:
-        text: In lower case.
-        is_cut: Whether the time was over before everything was searched.
-    """
+    """The search for a text in lower case; it is cut if the time was over before its end."""
 
     text: str
     matches: dict[str, list[Match]] = field(default_factory=dict)
@@ -234,10 +229,8 @@ Names = Mapping[str, Mapping[str, str]]
 class _Kind:
     """How the matches of a kind are shown.
 
-    Attributes:
-        url: The URL of a match; `value` is its name in the query language.
-        list: The URL of all matches of a text; empty without one.
-        unique: Whether a text that is a whole name means this match and no other.
+    `value` in the URL of a match is its name in the query language. If a kind is unique, a text
+    that is a whole name means this match and no other.
     """
 
     title: str
@@ -270,11 +263,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A match.
-
-    Attributes:
-        exact: Whether the text means this match and no other of its kind.
-    """
+    """A match; if it is exact, the text means no other of its kind."""
 
     name: str
     url: str
@@ -284,12 +273,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitGroup:
-    """The matches of a kind.
-
-    Attributes:
-        hits: The first ones, at most `MOST_OF_KIND`.
-        url: The list of all; empty without one.
-    """
+    """The first matches of a kind, at most `MOST_OF_KIND`, and the list of all."""
 
     kind: str
     title: str
@@ -300,11 +284,7 @@ class HitGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The matches of a text.
-
-    Attributes:
-        near: Similar names, if nothing matches.
-    """
+    """The matches of a text, or similar names."""
 
     groups: tuple[HitGroup, ...]
     near: tuple[str, ...] = ()

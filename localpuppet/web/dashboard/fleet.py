@@ -90,7 +90,6 @@ class Fleet:
         certificate_end: Returns when the certificate in a verified entry ends, if it has one.
 
     Attributes:
-        changes: The changes of rows, and of the state of the bus.
         news: Set while changes wait to be written.
         unsaved: Why changes wait that could not be written; empty if they could.
         verified: Set as soon as the entries of a first listing are verified and written.

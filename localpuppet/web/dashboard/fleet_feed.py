@@ -36,10 +36,8 @@ FollowHistory = Callable[[HistoryBoard, Callable[[], Awaitable[KeyValue]]], Awai
 class FleetFeed:
     """The sources of a fleet.
 
-    Attributes:
-        follow: Keeps the view up to date until an event is set; takes a function that provides the
-            bus.
-        follow_history: Passes the history of all nodes to a board, without end.
+    `follow` keeps the view up to date until an event is set; it takes what provides the bus.
+    `follow_history` passes the history of all nodes to a board, without end.
     """
 
     connect: Callable[[], Awaitable[KeyValue]]
@@ -57,8 +55,6 @@ class FeedIntervals:
     Attributes:
         write: Between two writes of when the bus last answered, and after one that failed.
         gather: Between two writes of changes: a kill -9 loses those since the last one.
-        view: Between two looks whether the view has changed.
-        agent: Between two looks whether an agent runs on this machine.
         first: Until inventory and history are read, at most, although some nodes are not shown.
     """
 
@@ -73,11 +69,7 @@ class FeedIntervals:
 
 @dataclass(slots=True, eq=False)
 class FleetFeeder:
-    """Feeds a fleet, and writes changes to the memory.
-
-    Attributes:
-        intervals: The seconds between two looks or writes.
-    """
+    """Feeds a fleet, and writes changes to the memory."""
 
     fleet: Fleet
     memory: DashboardStore

@@ -83,8 +83,7 @@ class _RecentAnswers(Generic[K, T]):
 class _SlowAnswer(Generic[T]):
     """An expensive answer about the inventory, computed once for all that wait for it.
 
-    Attributes:
-        fresh: Seconds for which the answer is used even if the inventory changes.
+    It is used for `fresh` seconds even if the inventory changes.
     """
 
     what: str
@@ -145,12 +144,7 @@ class SiteInventory:
 
 @dataclass(slots=True, eq=False)
 class Inventory:
-    """Queries the inventory.
-
-    Attributes:
-        must_ask: Queries them, or raises; see `inventory.reading.must_ask`.
-        site: The source of plans; `None` for the inventory itself.
-    """
+    """Queries the inventory; `site` is the source of plans instead of it."""
 
     view: InventoryReader
     must_ask: InventoryQuestioner
@@ -328,11 +322,7 @@ def _classes_of(reader: InventoryReader) -> Mapping[str, int]:
 
 
 class Reports:
-    """Requests the reports and logs of runs from nodes, each once for all pages.
-
-    Args:
-        tell: Sends one request; raises its error.
-    """
+    """Requests the reports and logs of runs from nodes, each once for all pages."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -392,11 +382,7 @@ MAX_DEPTH = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A fact.
-
-    Attributes:
-        text: Its value; empty if it has parts.
-    """
+    """A fact: its value, or its parts."""
 
     key: str
     path: str
@@ -406,11 +392,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """Facts.
-
-    Attributes:
-        branches: The first level, without legacy facts.
-    """
+    """Facts: the first level, and legacy ones apart."""
 
     branches: tuple[Branch, ...]
     legacy: tuple[Branch, ...]
@@ -472,12 +454,7 @@ MOST_LINES = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOrigin:
-    """Where a line of a log comes from.
-
-    Attributes:
-        time: When Puppet logged it, as `show_epoch` writes it; empty if unknown.
-        file: The file of the resource; empty if unknown.
-    """
+    """Where a line of a log comes from: its time as `show_epoch` writes it, and the file."""
 
     time: str = ""
     file: str = ""
@@ -501,13 +478,9 @@ class LogOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLogTail:
-    """The end of a run's log.
+    """The end of a run's log: at most `MOST_LINES`, repeated ones once with their number.
 
-    Attributes:
-        lines: The last lines, at most `MOST_LINES`; repeated ones once with their number.
-        before: The number of lines before them.
-        left_out: The number of omitted diff lines.
-        origins: Where lines come from, by their text.
+    `origins` says where lines come from, by their text.
     """
 
     lines: tuple[str, ...]

@@ -57,7 +57,6 @@ class Filter:
         label: What its field in a form says while it is empty.
         choices: The allowed values; empty for any text.
         field: The field of `ListQuery`, if that has another name.
-        read: Checks or converts a value.
     """
 
     label: str = ""
@@ -197,11 +196,7 @@ def read_parameters(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[T]):
-    """The rows of a page.
-
-    Attributes:
-        rows: At most `PAGE`; all of them for a file.
-    """
+    """The rows of a page, at most `PAGE`; all of them for a file."""
 
     rows: Sequence[T]
     total: int
@@ -245,24 +240,16 @@ class ListQuery:
     """A request for rows in an order.
 
     Attributes:
-        q: An expression of `localpuppet query`; empty for all nodes.
-        outcome: The result of the last run; `None` for any.
-        is_: One of `CONCERNS`; empty for any.
-        failure_cause: A `NodeRow.failure_cause`; empty for any.
-        release: The release of the last run; empty for any.
-        older: A tag or release: nodes with an older release; empty for any.
-        node: The name of a node; empty for any.
-        result: One of `PARTS`; empty for any.
-        since: Only runs that ended at this time or later, seconds since 1970; `None` for any.
-        until: Only runs that ended before this time; `None` for any.
+        q: An expression of `localpuppet query`.
+        outcome: The result of the last run.
+        is_: One of `CONCERNS`.
+        older: A tag or release: nodes with an older release.
+        result: One of `PARTS`.
+        since, until: Only runs that ended at this time or later, and before that time.
         range_: The range of a chart; empty for the usual one.
-        caller: The caller of the request; empty for any.
-        action: The action of the request; empty for any.
-        decision: One of `AuditDecision`; empty for any.
         rollouts: `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too.
         by_: The fact by which a map groups nodes; empty for roles.
         sort: The order; with `-` before it, descending; empty for the usual one.
-        page: The page number, from 1; `None` for all rows.
     """
 
     form: Form = NODES

@@ -90,9 +90,8 @@ def _of_record(column: str, row: NodeAuditRecord) -> Json:
 class TableForm:
     """The form of a list as a file.
 
-    Attributes:
-        names: The attribute of a row with the name of an item, or with several.
-        cells: The cells of columns that no attribute has.
+    `names` is the attribute of a row with the name of an item, or with several; `cells` are those
+    of columns that no attribute has.
     """
 
     name: str

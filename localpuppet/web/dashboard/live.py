@@ -35,13 +35,9 @@ MOST_NAMES = 200
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """Sends changes to pages.
+    """Sends changes to at most `most` pages, until `leave` is set.
 
-    Attributes:
-        leave: Set when the dashboard ends.
-        pause: Minimum seconds between two events.
-        alive: Maximum seconds between two lines.
-        most: Maximum number of listeners.
+    Between two events are at least `pause` seconds, between two lines at most `alive`.
     """
 
     changes: ChangeLog

@@ -75,11 +75,7 @@ _CONVERSIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimits:
-    """Limits of the memory.
-
-    Attributes:
-        size: Maximum bytes in use in the file.
-    """
+    """Limits of the memory; `size` is the bytes in use in the file."""
 
     size: int = 2 * 2**30
     together: int = 10_000
@@ -90,14 +86,7 @@ class MemoryLimits:
 
 
 class DashboardStore:
-    """The memory.
-
-    Args:
-        path: The SQLite file; created at first use, mode 0600.
-
-    Attributes:
-        snapshot: Lends a connection that sees no later write.
-    """
+    """The memory; `snapshot` lends a connection that sees no later write."""
 
     def __init__(
         self,
@@ -345,11 +334,9 @@ class HistoryIntake:
     """Takes days of history.
 
     Of each value on the bus the memory has eight bytes of two digests: of the key and of the value.
-    They are written with the next batch, so after a kill some values are verified again.
-
-    Attributes:
-        waiting: Called with the number of days whose history is not complete yet; `None` if the
-            bus denies reading it.
+    They are written with the next batch, so after a kill some values are verified again. `waiting`
+    is called with the number of days whose history is not complete yet; `None` if the bus denies
+    it.
     """
 
     memory: DashboardStore

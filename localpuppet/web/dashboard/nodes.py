@@ -330,13 +330,7 @@ def _holders(row: NodeRow) -> tuple[bool, float, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """The nodes whose last run applied a release.
-
-    Attributes:
-        nodes: Their names, sorted.
-        kinds: Counts of these runs by result, in the order of `Kind`.
-        last: When the last of these runs ended: seconds since 1970, or `None`.
-    """
+    """The nodes whose last run applied a release: results in order of `Kind`, and the last end."""
 
     nodes: Sequence[str] = ()
     kinds: Sequence[tuple[Kind, int]] = ()
@@ -405,9 +399,6 @@ class FailureGroup:
     Attributes:
         failure_cause: Its key, see `NodeRow.failure_cause`.
         resource: The first failed resource; only its type if the resource differs between nodes.
-        since: When the first of these nodes began to fail: seconds since 1970.
-        first: When it was seen first: seconds since 1970.
-        cause: What led to the newest run, or empty.
         worked: The last good run of the newest node; `None` if unknown.
         broke: The release of the first failed run after it; empty if unknown.
     """

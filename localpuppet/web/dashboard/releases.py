@@ -39,13 +39,9 @@ class ReleaseRow:
 
     Attributes:
         release: Its name; empty for nodes whose last run had none.
-        nodes: The nodes whose last run applied it, sorted.
-        last: When the last of these runs ended: seconds since 1970, or `None`.
-        tag: The staged tag with its commit, or empty.
-        staged: The digest of the staged release, or empty.
+        staged: The digest of the staged release.
         signed: Its signers; empty if no signature is required.
-        tagged: When it was tagged: seconds since 1970; `None` if this machine does not know.
-        previous: The staged release before it, or empty.
+        tagged: When it was tagged; `None` if this machine does not know.
         has_older: Whether nodes ran an older tag of its source last.
     """
 
@@ -75,9 +71,8 @@ class ReleaseRow:
 class SourceInUse:
     """The tags of a source that nodes ran last.
 
-    Attributes:
-        newest: The release with the newest tag; each node with another one is behind.
-        behind: The nodes of each other release with the end of its last run, newest tag first.
+    `behind` has the nodes of each release but the newest, with the end of its last run, newest tag
+    first.
     """
 
     newest: str
@@ -152,13 +147,9 @@ def predecessors(tagged: Mapping[ReleasePath, int]) -> Mapping[str, ReleasePath]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseChoice:
-    """A release to roll out.
+    """A release to roll out: its tag if this machine has it, and how many nodes ran it last.
 
-    Attributes:
-        tag: Its tag; `None` if this machine does not have it.
-        nodes: How many nodes ran it last.
-        failed: How many of these runs failed.
-        rollout: Its newest rollout, if that did not succeed.
+    `rollout` is its newest one, if that did not succeed.
     """
 
     release: str
@@ -253,12 +244,7 @@ UNTOLD = "signers unknown on this machine"
 
 @dataclass(slots=True, eq=False)
 class StagedReleases:
-    """The staged releases of this machine.
-
-    Attributes:
-        repository: Git; only its mirrors are read.
-        sources: The site's sources by name.
-    """
+    """The staged releases of this machine; of git, only mirrors are read."""
 
     records: StagedRecords
     resolve: Callable[[ReleasePath], Release]

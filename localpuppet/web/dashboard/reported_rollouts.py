@@ -53,8 +53,7 @@ MOST_SHOWN = 20
 class RemoteRollouts:
     """The rollouts of one caller, as the bus has them.
 
-    Args:
-        again: Seconds until an unreachable bus is watched again.
+    `again` is the seconds until an unreachable bus is watched again.
     """
 
     def __init__(
@@ -137,9 +136,7 @@ _WORDS = frozenset((*Outcome, DROPPED, "ended"))
 class NodeRolloutReport:
     """The report of a node about a rollout.
 
-    Attributes:
-        outcome: The result of the node's newest run in it, `OTHER` if unknown; empty without a run.
-        until: The end of the rollout's hold on the node, seconds since 1970, or `None`.
+    `outcome` is that of its newest run in it, `OTHER` if unknown; `until` the end of its hold.
     """
 
     rollout: RolloutId
@@ -157,7 +154,6 @@ class ReportedRollout:
         caller: The caller id of the operator; if nodes disagree, the one that most name, or the
             first named.
         ends: Counts of nodes by last outcome; key empty for nodes without one.
-        first: The time of the first report, seconds since 1970.
     """
 
     rollout: RolloutId

@@ -50,12 +50,7 @@ DOUBTFUL = "?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """How a release differs from the one that some nodes ran last.
-
-    Attributes:
-        problem: Why the releases are not compared, or empty.
-        no_preview: Why the catalogs are not compared, or empty.
-    """
+    """How a release differs from the one that some nodes ran last, or why it is not compared."""
 
     before: str
     nodes: Sequence[NodeName]

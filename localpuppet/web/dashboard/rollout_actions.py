@@ -176,9 +176,7 @@ class RolloutStart:
     """A rollout to start.
 
     Attributes:
-        nodes: Its nodes, as names: a query is not evaluated again.
         fields: Field of the form in `OPTIONS` → what the user chose, without empty ones.
-        options: The same, checked.
     """
 
     nodes: tuple[NodeName, ...]

@@ -43,11 +43,8 @@ PART = b'<div class="preview '
 class RolloutPreview:
     """A preview of some nodes.
 
-    Attributes:
-        missing: The nodes without a capture, which it leaves out.
-        begun: When it began, seconds since 1970; `None` while it waits for another one.
-        part: What `preview_part` returned, as markup; empty until then.
-        problem: Why the process made none, or empty.
+    `missing` are those without a capture. It has not begun while it waits for another one. `part`
+    is what `preview_part` returned, as markup.
     """
 
     key: str
@@ -71,13 +68,7 @@ class RolloutPreview:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RolloutPreviews:
-    """The previews of a dashboard.
-
-    Attributes:
-        captures: The directory with captures of nodes; `None` if the settings name none.
-        now: Returns the time, seconds since 1970.
-        words: The first words of a localpuppet command.
-    """
+    """The previews of a dashboard; `words` are the first of a localpuppet command."""
 
     captures: Path | None
     records: StagedRecords

@@ -74,14 +74,11 @@ class RolloutRow:
 
     Attributes:
         state: Its state: a word of `RolloutReport`, or `DAMAGED`.
-        reason: The reason of the state, one line, or empty.
-        started_at: Its start, seconds since 1970; `None` if unknown.
         headline: The rollout in a line, see `RolloutView.headline`.
-        release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
         decisions: Its own decisions, see `decisions_of`.
         commands: Those of operators: audit records by the name of the operator's machine.
-        source: `NODES` if only nodes report it; else empty.
+        source: `NODES` if only nodes report it.
     """
 
     id: str
@@ -170,11 +167,7 @@ class RolloutRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedRun:
-    """A node's run in a rollout, as the node reports it.
-
-    Attributes:
-        detail: The outcome of its run, or whether it is held; may be empty.
-    """
+    """A node's run in a rollout, as the node reports it; the detail may be a hold."""
 
     node: str
     state: ProgressState
@@ -296,12 +289,7 @@ _Stamp = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRollout:
-    """The known facts of a rollout.
-
-    Attributes:
-        report: Its report, if a journal or checkpoint has one.
-        reports: Reports of nodes, each with the name, if no other source exists.
-    """
+    """The known facts of a rollout: a report, or what nodes report if no other source exists."""
 
     row: RolloutRow
     report: RolloutReport | None = None

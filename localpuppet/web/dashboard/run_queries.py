@@ -66,10 +66,7 @@ _ORDERS = {
 class NodeDrift:
     """A resource that runs of a node corrected.
 
-    Attributes:
-        place: File and line of the declaration, or empty.
-        last: When the last of them was requested, seconds since 1970.
-        filed: The day and the moment under which the last of them is filed.
+    The last of them was requested at `last`, and is filed under a day and a moment.
     """
 
     node: str

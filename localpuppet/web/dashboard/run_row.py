@@ -22,17 +22,11 @@ class RunRow:
     """A run, with the columns of the table of runs.
 
     Attributes:
-        finished_at: Seconds since 1970, UTC.
-        reason: The first error or the reason, one line, or empty.
-        place: File and line of the first error, or empty.
-        failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
+        reason: The first error or the reason.
+        place: File and line of the first error.
+        failure_cause: The key of its failure cause, see `RunEnd.failure_key`.
         seconds: Its duration; `None` without a run summary.
-        environment: Puppet's environment, or empty.
-        noop: Whether the run changed nothing by request.
-        corrective_change: Whether Puppet restored an earlier value.
-        refusal: The class of the refusal; empty for a run.
         counts: Resources by result; `None` without a run summary.
-        resources: Resources that failed, changed, would change or were skipped.
         more: How many further such resources there are.
     """
 

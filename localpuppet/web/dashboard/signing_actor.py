@@ -53,9 +53,7 @@ PLANNING = 60.0
 class SigningActor:
     """Sends requests in the name of the user who started the dashboard; an `Actor`.
 
-    Args:
-        words: The first words of a localpuppet command; by default those of this process.
-        begins: Seconds within which a process must begin to continue a rollout.
+    A process must begin to continue a rollout within `begins` seconds.
     """
 
     def __init__(

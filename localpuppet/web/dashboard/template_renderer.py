@@ -41,12 +41,7 @@ class NotThereError(LocalpuppetError):
 
 
 class TemplateRenderer:
-    """Renders templates.
-
-    Args:
-        me: The caller in whose name requests are sent; empty without actions.
-        web_url: See `StagedReleases.web_url`.
-    """
+    """Renders templates; `me` is the caller in whose name requests are sent."""
 
     def __init__(
         self,

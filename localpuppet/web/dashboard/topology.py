@@ -32,11 +32,7 @@ Draw = Callable[[Diagram, str], str]
 
 
 class Pictures:
-    """Draws diagrams one after the other, and keeps the last ones.
-
-    Args:
-        draw: Draws a diagram, or raises `UnavailableError`.
-    """
+    """Draws diagrams one after the other, and keeps the last ones."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = lru_cache(MAX_KEPT)(draw)

@@ -60,16 +60,9 @@ class ViewContext:
     """The data and services of the views.
 
     Attributes:
-        inventory: The entries of nodes' last good runs.
-        live: Sends changes to browsers.
         entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
             TLS, which has no actions.
-        reads_code: Returns whether a visitor with access may read releases.
-        actor: Sends actions to nodes; `None` for a dashboard without actions.
-        previews: Shows what a rollout would change; `None` for a dashboard without actions.
-        patience: Seconds that a node's view waits for its links; `None` for no limit.
-        form_patience: Seconds within which a form must arrive.
-        begin_patience: Seconds that a user waits for a rollout to begin.
+        patience, form_patience, begin_patience: For a node's links, a form, the begin of a rollout.
     """
 
     fleet: Fleet

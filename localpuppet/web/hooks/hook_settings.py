@@ -57,9 +57,7 @@ class HookSettings(JsonRecord):
     """One receiver.
 
     Attributes:
-        secret_file: The private file with the secret that the sender has, too.
         caller: The signer in whose name it acts: that of the process which serves it.
-        poll: Seconds after which it looks without a delivery.
         stage: The nodes that stage a new release, as a query; empty for a rollout.
         rollout: The options of the rollout of a new release, and its `query`; empty for none.
     """

@@ -60,11 +60,7 @@ def read_records(state: Path) -> dict[str, LookRecord]:
 
 @dataclass(frozen=True, slots=True)
 class HookActor:
-    """Does what a new release leads to, and records it as other actions are.
-
-    Attributes:
-        names: Returns the nodes that an expression finds.
-    """
+    """Does what a new release leads to, and records it as other actions are."""
 
     actor: SigningActor
     names: Callable[[str], Awaitable[frozenset[str] | None]]
@@ -123,9 +119,8 @@ def rollout_of(hook: HookSettings, release: ReleasePath) -> RolloutStart:
 class HookWorker:
     """The worker.
 
-    Attributes:
-        forget: Called with a hook whose last delivery has led to a failure.
-        show: Called with why hooks fail, by name.
+    `forget` is called with a hook whose last delivery has led to a failure, and `show` with why
+    hooks fail, by name.
     """
 
     hooks: Mapping[str, HookSettings]

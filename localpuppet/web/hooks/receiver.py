@@ -66,12 +66,7 @@ class DeliveryGate:
 
 @dataclass(slots=True, eq=False)
 class HookReceiver:
-    """Verifies deliveries, and passes their names on.
-
-    Attributes:
-        deliver: Takes the name of a hook whose source should be looked at.
-        refused: How many deliveries were refused.
-    """
+    """Verifies deliveries, and passes the names of hooks on whose source should be looked at."""
 
     hooks: Mapping[str, HookSettings]
     deliver: Callable[[str], None]

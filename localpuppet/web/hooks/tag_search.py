@@ -46,14 +46,8 @@ class LookRecord(JsonRecord):
 
     Attributes:
         source: The source; another one in the settings is looked at for the first time.
-        release: The release that was accepted last; empty for none yet.
-        tagged_at: The time in its tag, seconds since 1970.
-        delivered_at: When a delivery was received last; 0 for never.
-        looked_at: When the last look ended.
-        result: What came of the newest release that was judged, one line.
-        failed: Whether that is a failure.
+        result: What came of the newest release that was judged, and whether that is a failure.
         unfinished: Whether the release was accepted, and what came of it is not known yet.
-        problem: Why the last look failed; empty if it did not.
     """
 
     source: str = ""

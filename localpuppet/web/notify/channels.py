@@ -43,11 +43,7 @@ class ChannelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel that takes messages.
-
-    Attributes:
-        root: The directory of the settings, from which paths start.
-    """
+    """A channel that takes messages; `root` is the directory of the settings."""
 
     settings: ChannelSettings
     root: Path

@@ -69,13 +69,8 @@ class NodeRelease(Value):
 class StatusApi(Value):
     """The interface of a git host for statuses.
 
-    Attributes:
-        token: The header with the token.
-        api_url: Its API, unless the settings name another one.
-        path: The path below it.
-        label: The field that says who sends a status.
-        failure: Its word for a failure.
-        limit: The most characters of a description.
+    `token` is the header with the token, `label` the field that says who sends a status, `failure`
+    the host's word for one, and `limit` the most characters of a description.
     """
 
     token: tuple[str, str]
@@ -103,12 +98,7 @@ STATUS_APIS: Mapping[ChannelType, StatusApi] = {
 
 @dataclass(frozen=True, slots=True)
 class StatusSender:
-    """Sends statuses to one git host.
-
-    Attributes:
-        fleet: The name of the fleet, by which the statuses of several differ.
-        dashboard: The URL of the dashboard, for links; empty without one.
-    """
+    """Sends statuses to one git host; by the fleet's name, those of several fleets differ."""
 
     channel: Channel
     fleet: str

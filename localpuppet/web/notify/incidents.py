@@ -61,9 +61,6 @@ class Condition(JsonRecord):
 
     Attributes:
         key: Equal as long as it is the same: the kind, its cause and its release.
-        subject: What is wrong besides nodes: a resource, a rollout, a certificate; may be empty.
-        detail: The failure cause, or the reason; one line, may be empty.
-        nodes: The nodes that it concerns, sorted; empty if it is not about nodes.
     """
 
     key: str
@@ -82,12 +79,7 @@ class Condition(JsonRecord):
 
 
 class Incident(JsonRecord):
-    """A condition over time; times are seconds since 1970.
-
-    Attributes:
-        opened_at: When it had lasted long enough; `None` while it is pending.
-        gone_at: Since when it is not seen; `None` while it is.
-    """
+    """A condition over time: pending until it is opened, gone while it is not seen."""
 
     condition: Condition
     seen_at: float

@@ -53,13 +53,9 @@ CREATE TABLE IF NOT EXISTS statuses (
 
 
 class SentStatus(JsonRecord):
-    """The last attempt to send a commit's status.
+    """The last attempt to send a commit's status, and how many the git host took.
 
-    Attributes:
-        shown: What the git host shows since an attempt that succeeded; may be empty.
-        problem: Why the last attempt failed; empty if it did not.
-        at: When that was, seconds since 1970.
-        taken: How many statuses of the commit the git host took.
+    `shown` is what the git host shows since an attempt that succeeded.
     """
 
     shown: str = ""
@@ -75,12 +71,7 @@ class SentStatus(JsonRecord):
 
 
 class ChannelState(Value):
-    """How a channel is.
-
-    Attributes:
-        problem: Why the last attempt failed; empty if it did not.
-        waiting: Messages that it has not taken.
-    """
+    """How a channel is: why its last attempt failed, and how many messages wait."""
 
     problem: str
     waiting: int

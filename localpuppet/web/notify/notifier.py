@@ -190,13 +190,7 @@ def _sorted(names: str) -> tuple[str, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class FleetSight:
-    """How the notifier sees the fleet.
-
-    Attributes:
-        rollouts: Returns the rollouts; it reads files.
-        certificates: Returns when certificates end, by name: seconds since 1970.
-        names: Returns the nodes that an expression finds.
-    """
+    """How the notifier sees the fleet; `rollouts` reads files."""
 
     fleet: Fleet
     memory: DashboardStore
@@ -245,11 +239,7 @@ class FleetSight:
 
 
 class Election:
-    """Keeps the lease that elects the sender.
-
-    Args:
-        leases: Returns the leases on the bus, which must be reachable.
-    """
+    """Keeps the lease that elects the sender."""
 
     def __init__(self, leases: Callable[[], Awaitable[Leases]]) -> None:
         self._leases = leases
@@ -288,10 +278,9 @@ class Election:
 
 @dataclass(slots=True, eq=False)
 class Notifier:
-    """The notifier.
+    """The notifier; without an election, as there is no bus, it sends.
 
     Attributes:
-        election: Says whether this process sends messages; `None` without a bus: it does.
         every: Seconds between two looks.
         again: Seconds between two reports of what is open, to channels that take states.
     """

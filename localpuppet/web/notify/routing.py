@@ -68,17 +68,9 @@ class ChannelSettings(JsonRecord):
     """One channel.
 
     Attributes:
-        url_file: The private file with its URL, which is a secret.
         secret_file: The private file with the key of a webhook's signatures.
-        token_file: The private file with a token.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        query: The nodes whose incidents it receives; empty for all.
-        kinds: The kinds that it receives; empty for all.
         severity: The lowest severity that it receives.
-        server: HOST:PORT of a mail server.
-        source: The source whose releases a git host shows.
         repository: Its name on the git host, OWNER/NAME; on GitLab also a number.
-        api_url: The URL of the git host's API; empty for the git host's own.
     """
 
     type: ChannelType
@@ -102,10 +94,8 @@ class ChannelSettings(JsonRecord):
 class NotifySettings(JsonRecord):
     """The channels and the timing of notifications.
 
-    Attributes:
-        dashboard: The URL at which people reach the dashboard; empty for no links.
-        lasts: Seconds that something is wrong before its incident opens.
-        gone: Seconds that it is not before the incident closes.
+    Something is wrong for `lasts` seconds before its incident opens, and is not for `gone` seconds
+    before it closes.
     """
 
     fleet: str
@@ -161,11 +151,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Route(Value):
-    """A channel, and the nodes of its query.
-
-    Attributes:
-        nodes: The nodes that its query finds; `None` for all.
-    """
+    """A channel, and the nodes of its query."""
 
     name: str
     channel: ChannelSettings

@@ -44,13 +44,9 @@ class Event(StrEnum):
 
 
 class IncidentText(JsonRecord):
-    """An incident as a channel receives it; times are seconds since 1970.
+    """An incident as a channel receives it.
 
-    Attributes:
-        title: The incident in a sentence without a full stop.
-        nodes: The first names of its nodes.
-        count: The number of its nodes; 0 if it is not about nodes.
-        url: The page of the dashboard; empty without one.
+    The title is a sentence without a full stop; `nodes` are the first of `count`.
     """
 
     id: str
@@ -110,11 +106,7 @@ def _title(incident: Incident, count: int) -> str:
 class Notice(JsonRecord):
     """A message to a channel: the body of a webhook.
 
-    Attributes:
-        id: Equal in each attempt to send the message.
-        at: When it was decided on, seconds since 1970.
-        total: How many incidents it is about.
-        incidents: The first of them.
+    Its id is equal in each attempt to send it. `incidents` are the first of `total`.
     """
 
     schema: int = SCHEMA

@@ -117,11 +117,7 @@ class Turns:
 
 @dataclass(slots=True, eq=False)
 class RequestDeadline:
-    """The end of the time for a query.
-
-    Attributes:
-        cancelled: Whether the client has left.
-    """
+    """The end of the time for a query, cancelled if the client has left."""
 
     monotonic: Callable[[], float]
     seconds: float
@@ -233,11 +229,7 @@ class AnswerSharing:
 class Answering:
     """Answers questions about the fleet.
 
-    Attributes:
-        records: Reports, events and catalogs; `None` if there are none.
-        ask: Queries the entries, or raises an error if they are too old.
-        bodies: Holds answers while they are sent.
-        seconds: The limit for an answer, the wait for a turn included.
+    `ask` raises an error if the entries are too old. `seconds` includes the wait for a turn.
     """
 
     reader: InventoryReader

@@ -77,7 +77,6 @@ class AnswerLimits:
     """Limits of an answer.
 
     Attributes:
-        size: Bytes of JSON.
         total: Bytes of all answers that are sent at the same time, as sent.
         memory: Bytes above which an answer is in a file.
         plain: Bytes up to which an answer is not compressed.
@@ -91,12 +90,7 @@ class AnswerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenAnswer:
-    """An answer that is ready to be sent.
-
-    Attributes:
-        total: The number of rows without limit and offset; `None` if it was not requested.
-        age: Seconds since the view was last current.
-    """
+    """An answer that is ready to be sent; `total` are its rows without limit and offset."""
 
     body: "AnswerBody"
     compressed: bool
@@ -113,14 +107,7 @@ class BodyForm:
 
 
 class AnswerBodies:
-    """The bodies of all answers that are being written or sent.
-
-    Args:
-        directory: The directory of large answers; it must exist.
-
-    Attributes:
-        used: The bytes of all answers.
-    """
+    """The bodies of all answers that are being written or sent; the directory must exist."""
 
     def __init__(self, directory: Path, limits: AnswerLimits = AnswerLimits()) -> None:
         self._directory = str(directory)

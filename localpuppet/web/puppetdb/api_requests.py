@@ -195,12 +195,7 @@ _UNSUPPORTED = ("explain", "include_facts_expiration", "include_package_inventor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestParameters:
-    """The parameters of a request.
-
-    Attributes:
-        ast_only: Whether the answer is the query in AST form.
-        timeout: Seconds for the answer; `None` for the limit.
-    """
+    """The parameters of a request; the answer may be the query in AST form."""
 
     query: Mapping[str, Json]
     pretty: bool
@@ -350,10 +345,9 @@ class Question:
     """The queries of a request.
 
     Attributes:
-        total: Whether the rows are counted without limit and offset.
         parents: Queries that must have a row, each with the message if it has none.
         absent: The message if a single row does not exist; empty if the answer is an array.
-        shape: Makes the rows of the answer from those of the query; `None` if they are the same.
+        shape: Makes the rows of the answer from those of the query.
     """
 
     select: Select

@@ -83,8 +83,6 @@ class ApiContext:
     Attributes:
         details: Returns a part of the report with a hash, `logs` or `metrics`, and `None` if no
             report has it. Raises `UnavailableError` if its node cannot be reached.
-        metrics: Returns metrics, in a thread.
-        parse_pql: Returns the AST form of a query in PQL.
     """
 
     answering: Answering

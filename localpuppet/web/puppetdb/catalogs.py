@@ -54,9 +54,6 @@ class CatalogSource:
 
     Resources that are only counted, by node and environment, are not read: an entry has their
     number. Without a published catalog, the newest run summary has one.
-
-    Args:
-        reports: The runs of nodes; `None` without any.
     """
 
     entities = (Entity.CATALOGS, Entity.EDGES, Entity.RESOURCES)

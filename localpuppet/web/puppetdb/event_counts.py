@@ -48,7 +48,6 @@ class EventCounting:
     Attributes:
         by: What is counted, a key of `_SUBJECTS`; several only in an aggregate.
         aggregate: Whether the answer has the number of subjects instead of the subjects.
-        holds: Whether the counts of a subject are in the answer.
     """
 
     by: Sequence[str]

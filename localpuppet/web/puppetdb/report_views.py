@@ -254,12 +254,7 @@ _NATURAL = ("r.day", "r.node", "r.moment")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundReport:
-    """A report.
-
-    Attributes:
-        is_missing: Whether it is one that the node should have sent.
-        is_online: Whether the node can be asked.
-    """
+    """A report, which may be one that the node should have sent; an online node can be asked."""
 
     run: RunRow
     is_missing: bool
@@ -271,8 +266,7 @@ class ReportViews:
     """The relations; a `RecordSource`.
 
     Attributes:
-        file: The dashboard's memory.
-        snapshot: Lends a connection to it that sees no later write.
+        snapshot: Lends a connection to the dashboard's memory that sees no later write.
         forgotten: Returns the nodes that were forgotten, also those that came back; called in any
             thread.
     """
