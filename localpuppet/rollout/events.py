@@ -1,7 +1,4 @@
-"""The events of a rollout, as its journal holds them; a rollout has no other memory.
-
-`state` derives the rollout's state from them; `to_dict` returns their JSON form.
-"""
+"""The events of a rollout, as its journal holds them; a rollout has no other memory."""
 
 from collections.abc import Mapping
 from dataclasses import field

@@ -5,7 +5,6 @@
 
 - `%{node}` is replaced by the node's name.
 - A command is an argument vector, without a shell.
-- `checking.Probing` runs checks.
 
 The site file and Puppet's environment graph (4.x and 5.x, `/puppet/v3/environment/NAME`) have the
 same form; the site file adds `checks`:

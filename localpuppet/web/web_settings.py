@@ -1,15 +1,4 @@
-"""`web:` in `localpuppet.yaml`: access to the dashboard over TLS, and to the PuppetDB API.
-
-web:
-people: [alice, bob]                     # people with a certificate of identity.ca
-release_readers: [alice]                 # those of them who may read the code of releases
-certificate: ssl/fleet.example.com.pem   # of the dashboard; default: identity.certificate
-key: ssl/fleet.example.com.key
-captures: captures                       # captures of nodes, for previews of rollouts
-puppetdb:
-  users: [www-data]                      # local users who may read on loopback
-  names: [puppetboard]                   # certificates of identity.ca that may read over TLS
-"""
+"""`web:` in `localpuppet.yaml`: access to the dashboard over TLS, and to the PuppetDB API."""
 
 from pathlib import Path
 

@@ -6,7 +6,6 @@
   cause was dropped, or when a run that started after the cause has ended.
 - If the inbox cannot be written, the agent ends with an error, because a cause could get lost.
 - A malformed message raises no error.
-- Messages arrive through `receive_triggers`, and `Runner` executes a run.
 """
 
 import asyncio

@@ -9,7 +9,6 @@
 
 - Each decision is on the disk before the node acts on it, so a kill or a reboot changes nothing.
 - Only a disk error ends the agent from here.
-- `BusProbe` talks to the bus; `confirmation` has the rules.
 """
 
 import asyncio

@@ -7,12 +7,9 @@
   request then repeats the job.
 - One compilation runs at a time, in a child process. A reply never waits for Puppet.
 - The result has references and parameter names, never values.
-- `requests.request_handler` checks signature and rights, `node.candidates` compiles, and
-  `agent.agent` runs a step.
 - The reply to a step has its result, and the entry that later nodes wait for.
 - An entry that names exports counts only when these exports are on this node too, because
   collectors of the step must find them.
-- `triggers.coalescing` limits how long a step waits.
 """
 
 import asyncio

@@ -3,13 +3,8 @@
 The server keeps the marker of a removal for `TRACE` seconds. If the stream reached a sequence
 recently, everything written after it is younger, and all its markers still exist.
 
-It publishes with conditions, reads stored messages, and tracks the server's time. Watches are in
-`nats_bus`.
-
 Reading many keys takes a consumer for this one read. It is created on a subject that names the
 filter, so that permissions can restrict what a client reads.
-
-It bounds the queue, and decides when the watch must read the stored state.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """How to reach an engine's servers, whether one answers, and why TLS to one of them failed.
 
-It has the rules for server URLs of all engines, and the defaults of the settings. A new option of
-an engine is a field here, a line in the schema of the settings, and its use in the engine.
+A new option of an engine is a field here, a line in the schema of the settings, and its use.
 
 With TLS 1.3 a server refuses a client's certificate after the handshake, often by closing the
 connection without a word.

@@ -18,7 +18,6 @@
 - While a run is in progress, the reactor decides nothing: the run may have received the new answer.
   Its record shows that when it has ended.
 - If an answer is unknown, for example because the view is old, nothing has changed.
-- `reactions` has the rules.
 """
 
 import asyncio

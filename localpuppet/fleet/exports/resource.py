@@ -11,8 +11,6 @@
 - The node's signed inventory entry contains the digest and the size of the packed bytes; the bytes
   are unpacked only after the digest is verified.
 - A duplicate resource is rejected.
-
-Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
 """
 
 import base64

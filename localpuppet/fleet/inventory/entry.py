@@ -10,9 +10,6 @@
   ones.
 - The digest is over the content: not over time, run and paths, nor over the answers that the
   catalog received. The signer computes it.
-- `facts` selects the facts that a node publishes, and `admission` limits what it may claim.
-
-Example: `InventoryEntry.parse(entry.to_payload()) == entry`.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Publish the entry in a node's outbox and keep it on the bus.
 
-- Publishing compares first and does not write an entry that the bus has already, so repeating it is
-  harmless.
-- `outbox` decides when an entry is new.
+Publishing compares first and does not write an entry that the bus has already, so repeating it is
+harmless.
 """
 
 import asyncio

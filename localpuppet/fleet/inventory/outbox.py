@@ -1,11 +1,10 @@
 """The outbox: the entry that a good run leaves for the agent to publish, and references to one.
 
 - A view has the entry if the node's entry in it has the same digest, or the same or a later time.
-  Entries of a node do not go back in time (`outbox`).
 - The file is `inventory/entry` in the state directory. It has the packed entry without a signature,
   so a run neither signs nor uses the bus.
-- Entries of a node do not go back in time, because other nodes would reject them. After the clock
-  was set back, the next entry is slightly newer than the one before.
+- Other nodes reject an entry that goes back in time. After the clock was set back, the next entry
+  is slightly newer than the one before.
 - An entry is new if its digest differs, or if the one before is older than `refresh`.
 """
 

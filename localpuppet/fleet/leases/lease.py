@@ -1,8 +1,5 @@
 """Leases: rights on the bus that expire, with one holder at a time, and commands under one.
 
-It has the value under a lease's key, and takes, renews, finds and releases leases. `leases.keeper`
-and `localpuppet lease` decide when.
-
 - A lease is written only if it is free, or over the revision of a lease that this node may replace.
 - No right outlasts the time for which the store keeps the lease.
 - A new store may be one that has lost its leases. If this node or an agent knew an earlier one, it
@@ -10,9 +7,6 @@ and `localpuppet lease` decide when.
   holders write theirs again.
 
     start the command -> renew the lease -> lost? end the command before another can have the lease
-
-It renews the lease, and ends the command when the lease is lost. `leases.lease` takes the lease;
-`GuardedCommand` guards the command.
 """
 
 import asyncio

@@ -4,7 +4,6 @@
   repetition check, which writes to disk.
 - `receive` returns a request at most once, across restarts and processes.
 - Each request with a valid signature of its caller gets one signed reply.
-- `RequestAdmission` decides which requests are accepted.
 """
 
 import asyncio

@@ -9,7 +9,6 @@ It parses the fields strictly, raises `InvalidInputError` for any other message,
 canonical form: `Trigger.parse(trigger.to_payload()) == trigger`. The fields `hostname` and `hosts`
 have the names of puppet-trigger. `trigger_admission` decides whether a trigger is accepted.
 
-- `RunCause.from_dict(cause.to_dict()) == cause`.
 - The cause of a trigger, or of another node's change, has the path along which it came, with that
   node last. Every other cause begins a chain and has no path.
 

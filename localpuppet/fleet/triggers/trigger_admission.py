@@ -23,7 +23,6 @@ not from messages: at most one for each period and node. A crash may repeat a ru
 not settled), with the same paths.
 
 - The signature is checked over the same bytes that are parsed.
-- `Admission` has the rules for what a node accepts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

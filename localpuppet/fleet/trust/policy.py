@@ -5,7 +5,6 @@
 
 - A line that cannot be parsed rejects the whole file, and so does a rule that can never match.
 - Facts and classes never authorise an action, as the sending node chooses them.
-- Without a policy, every action is denied.
 - Actions outside `ANY_ACTION` must be named in a rule: neither `*` nor `policy default allow`
   includes them. In a deny rule, `*` matches every action.
 - `deploy:shop/tags/r*` allows deploying the releases of that source whose tags match; `*` matches

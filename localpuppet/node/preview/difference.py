@@ -14,8 +14,6 @@
 - A parameter without a value is `None`: Puppet does not distinguish it from one that is not set.
 - `{"__ptype": "Sensitive"}` is a secret. If two secrets have different marks
   (`{"__ptype": "Sensitive", "mark": "…"}`), the parameter changes; renderers show no mark.
-
-Example: `not difference(catalog, catalog)`.
 """
 
 import re

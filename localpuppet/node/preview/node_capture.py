@@ -13,8 +13,6 @@
 - The data of the input and of the site's ENC are those *before* the release's `enc.yaml`, so that a
   change of `enc.yaml` has its effect.
 - Values that may be secret are typed placeholders.
-
-Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1") == capture`.
 """
 
 import hashlib

@@ -16,8 +16,6 @@ with which Puppet Server sends it (`puppet/lib/puppet/indirector/catalog/puppetd
 - A file is relative to its release, without the directory where this node stores it.
 - Version, time and UUIDs differ between two runs with the same catalog. They are not part of the
   form, so that equal catalogs of a node have equal bytes and one digest.
-
-Example: `CanonicalCatalog.parse(catalog.to_bytes(), where="catalog") == catalog`.
 """
 
 import hashlib

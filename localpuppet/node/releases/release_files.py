@@ -1,9 +1,4 @@
-"""Reads `manifest.yaml` and `manifest.lock` by the site's settings, and writes the lock.
-
-    of a working copy: manifest, lock;  of a release that is being staged: locked
-
-`releases.manifest` has the format of the manifest.
-"""
+"""Reads `manifest.yaml` and `manifest.lock` by the site's settings, and writes the lock."""
 
 import json
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """The content store: trees by their digest, complete or absent.
 
-The specification is docs/reference/tree-digest.md; standard tools can recompute it. This module
-also decides which members a tree may have.
+The specification is docs/reference/tree-digest.md; standard tools can recompute it.
 
 - `objects/SHA256/` has read-only trees, `index/SHA256` the expected metadata of their files,
   `staging/` incoming trees, `quarantine/` damaged trees.

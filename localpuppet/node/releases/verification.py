@@ -11,7 +11,6 @@
 - `tags.json` in the state directory has the pin of each release, and the time in each tag object.
 - A pin is replaced only if the user accepts that the tag moved.
 - A time belongs to a tag object, whose bytes (and signature, if any) cover it.
-- Writers hold the store's lock.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,7 +3,6 @@
 - A record is readable while the run writes it: `status.json` is replaced, never written in place.
 - A record that a dead supervisor left open, or that cannot be read, reads `interrupted` with the
   reason.
-- `queries.json` belongs to `query_record`, `collected.json` to the exports.
 """
 
 import os

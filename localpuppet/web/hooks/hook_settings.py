@@ -1,13 +1,4 @@
-"""`hooks:` in `localpuppet.yaml`: the senders of deliveries, and what a new release leads to.
-
-hooks:
-  shop:
-    type: github
-    secret_file: secrets/hook-shop
-    source: shop
-    caller: deployer
-    stage: role=shop
-"""
+"""`hooks:` in `localpuppet.yaml`: the senders of deliveries, and what a new release leads to."""
 
 from collections.abc import Mapping
 from dataclasses import field

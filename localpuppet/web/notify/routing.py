@@ -1,15 +1,4 @@
-"""`notify:` in `localpuppet.yaml`: the channels, and which incidents each receives.
-
-notify:
-  fleet: production
-  dashboard: https://fleet.example.com
-  channels:
-    chat:
-      type: slack
-      url_file: secrets/chat-url
-      severity: warning
-      query: role=db
-"""
+"""`notify:` in `localpuppet.yaml`: the channels, and which incidents each receives."""
 
 import ipaddress
 from collections.abc import Mapping, Set

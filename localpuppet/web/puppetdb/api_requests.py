@@ -6,7 +6,6 @@
 Example: `endpoint_of(["nodes", "web01", "facts", "os"])` selects facts of one node by name.
 
 - As in PuppetDB, a parameter that the endpoint does not have is an error.
-- `client_query` parses the query and its paging; this module has the other parameters.
 """
 
 import asyncio

@@ -5,8 +5,6 @@
 - What SQL cannot compare is a call of `holds`, a function of this process.
 - Rows that entries do not have come from a `Relation`, those of a subquery from a temporary table:
   so a statement is as long as its query, and not nested.
-
-Example: `Compiler(functions, tables).rows(select)` has a JSON text for each column.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

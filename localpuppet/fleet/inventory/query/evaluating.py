@@ -4,8 +4,6 @@
   that functions of this process read. The deadline is checked as often. Rows and bytes of an answer
   that is held in memory are counted, and SQLite's memory has a limit (`sqlite.MAX_HEAP`).
 - Whatever can be checked before the first row is checked first.
-
-Example: `Evaluation(reader).answer(select).rows`.
 """
 
 import hashlib

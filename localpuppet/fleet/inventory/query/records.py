@@ -8,8 +8,6 @@
 - Entries have no resources but classes, by name, and exported ones. A query that could match others
   reads catalogs; without a source of them, `check_sources` rejects it by the type's name, because
   an empty answer would look as if there were no packages, for example.
-
-Example: `source.relation(select, question).sql`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

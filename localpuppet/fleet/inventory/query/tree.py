@@ -4,7 +4,6 @@
   `facts`, `fact_contents` and `resources`. `columns` lists the columns of each entity.
 - A condition is true, false or unknown, as in SQL: a comparison with a missing value is unknown,
   and `Not` keeps that unknown. Only rows with a true condition match.
-- Query size is limited. `evaluating` evaluates a query.
 
 Example: `role=web` is `Compare(field=ROLE, operator=Operator.EQUAL, value=Loose("web"))`.
 

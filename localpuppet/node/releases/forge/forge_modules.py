@@ -9,8 +9,6 @@ deadlines and the receivers of the token follow `base.http`.
 An archive in the cache, `STATE/forge/SHA256.tar.gz`, is complete. An interrupted download is kept
 as a part and resumed. For what everybody can read, the cache counts only if the forge itself names
 the digest: it may have archives that came with a token.
-
-forge: {url: file:///srv/forge}      # puppetlabs-stdlib-9.4.1.tar.gz, …
 """
 
 import hashlib
