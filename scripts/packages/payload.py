@@ -39,6 +39,8 @@ _SQLITE = re.compile(rb"\b(3\.\d{1,3}\.\d{1,2})\0")
 _OF_INSTALLERS = ("RECORD", "direct_url.json", "INSTALLER", "REQUESTED", "uv_cache.json")
 # No interpreter finds tests and C sources of libraries useful on a node.
 _UNUSED = ("*.pxd", "*.pyx", "*.h", "*.c", "*.pyi")
+# rich imports these, an eighth of a package, only to colour source code and Markdown.
+_LEFT_OUT = ("markdown-it-py", "mdurl", "pygments")
 
 
 def make(payload: Payload, wheel: Path, root: Path) -> None:
@@ -54,6 +56,7 @@ def make(payload: Payload, wheel: Path, root: Path) -> None:
         only = ["--only-binary", ":all:", "--no-binary", "nkeys", "--require-hashes"]
         uv("pip", "install", *fitting, *only, "-r", str(HERE / lock))
     uv("pip", "install", *fitting, "--no-deps", str(wheel))
+    uv("pip", "uninstall", "--target", str(site), *_LEFT_OUT)
     for name in ("bin", "share", "include"):
         shutil.rmtree(site / name, ignore_errors=True)
     (site / ".lock").unlink(missing_ok=True)
@@ -121,6 +124,8 @@ def _missing(root: Path, payload: Payload) -> Iterator[str]:
         name = canonicalize_name(found.name)
         for text in found.requires or []:
             needed = Requirement(text)
+            if needed.name in _LEFT_OUT:
+                continue
             wanted = needed.marker is None or any(
                 needed.marker.evaluate({**environment, "extra": extra})
                 for extra in ["", *extras.get(name, [])]

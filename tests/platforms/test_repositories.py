@@ -114,6 +114,9 @@ def test_apt_installs_from_the_signed_repository(
     loaded = inside(system, f"{python} 'import sqlite3; print(sqlite3.sqlite_version)'").strip()
     targets = tomllib.loads((REPOSITORY / "scripts/packages/targets.toml").read_text())
     assert targets[suite.replace("deb", "debian")]["sqlite"] == loaded
+    inside(system, f"{python} 'import localpuppet.node.cli.progress_line'")  # what rich is for
+    sizes = inside(system, "find /usr/lib/localpuppet -type f -printf '%s\\n'")  # with bytecode
+    assert sum(map(int, sizes.split())) < 70_000_000
     applied(system)
     inside(system, "apt-get remove -y -qq localpuppet; test ! -e /usr/lib/localpuppet")
 
