@@ -41,6 +41,17 @@ def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None
         assert len(listed(text(visitor, url.replace("&amp;", "&")))) == int(count), url
 
 
+@pytest.mark.parametrize(("count", "shown", "more"), [(2, 2, 0), (5, 2, 3)])
+def test_what_fails_besides_nodes_takes_a_bounded_part_of_each_page(
+    site: Site, visitor: TestClient, count: int, shown: int, more: int
+) -> None:
+    site.fleet.note_failing("hook", {f"h{number}": EVIL for number in range(count)})
+    page = text(visitor, "/releases")
+    assert page.count("</strong> fails:") == shown
+    assert re.findall(r"(\d+) more fail", page) == [str(more)] * bool(more)
+    assert EVIL not in page
+
+
 def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: TestClient) -> None:
     now = site.now()
     site.tell(status("x1", now - 7200, last_run={"release": "web/tags/r6", "outcome": "changed"}))
