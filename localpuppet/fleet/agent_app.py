@@ -15,6 +15,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.service_manager import ServiceManager, given_socket
 from localpuppet.base.machine.unix_socket import listen_to
 from localpuppet.base.machine.waiting import run_until
+from localpuppet.fleet.agent import fork_runner
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
 from localpuppet.fleet.agent.bus_session import BusSession, Describer, LocalRunSide, lend_store
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory, ReturnRoute
@@ -22,17 +23,6 @@ from localpuppet.fleet.agent.confirming import (
     BusProbe,
     Confirming,
     ask_command,
-)
-from localpuppet.fleet.agent.fork_runner import (
-    CommandRunner,
-    ForkRunner,
-    ForkServerKeeper,
-    compile_candidate,
-    deploy,
-    retreat,
-    run_order,
-    start_server,
-    warm,
 )
 from localpuppet.fleet.agent.rollout_steps import (
     AwaitedEntries,
@@ -231,8 +221,8 @@ class AgentApp:
             reactor = self._reactor(self._fleet.view())
             tasks.append(partial(reactor.run, seen, self.agent.subscribe()))
         if self._settings.warm and self._settings.run_cmd is None:
-            start = partial(start_server, self._node)
-            tasks.append(ForkServerKeeper(self.agent, start=start, log=self._log).keep)
+            start = partial(fork_runner.start_server, self._node)
+            tasks.append(fork_runner.ForkServerKeeper(self.agent, start=start, log=self._log).keep)
         return tasks
 
     @cached_property
@@ -278,15 +268,15 @@ class AgentApp:
     def _runner(self) -> Runner:
         settings, command = self._node.settings, self._settings.run_cmd
         if command is not None:
-            return CommandRunner(
+            return fork_runner.CommandRunner(
                 command,
                 {**program_environment(), **self._fleet.own_variables},
                 lock=self._state / "agent" / "run_cmd.lock",
                 timeout=settings.timeouts.run,
                 grace=settings.timeouts.grace,
             )
-        warm(self._node)
-        return ForkRunner(partial(run_order, self._node))
+        fork_runner.warm(self._node)
+        return fork_runner.ForkRunner(partial(fork_runner.run_order, self._node))
 
     def _known_holds(self) -> Holds:
         """Return the holds; `puppet agent --disable` counts as soon as Puppet is known."""
@@ -341,14 +331,16 @@ class AgentApp:
             run=request_run,
             changed=agent.recheck,
             deploy=Deployments(
-                ForkRunner(partial(deploy, node)),
+                fork_runner.ForkRunner(partial(fork_runner.deploy, node)),
                 agent=agent,
                 inbox=self._inbox,
                 holds=holds,
                 log=log,
             ).ask,
             confirm=self._confirming.answer,
-            compile=CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log).ask,
+            compile=CompilationJobs(
+                fork_runner.ForkRunner(partial(fork_runner.compile_candidate, node)), log=log
+            ).ask,
             rollout=RolloutSteps(
                 agent,
                 inbox=self._inbox,
@@ -410,7 +402,7 @@ class AgentApp:
                 self.agent.me, store=self._store, verifier=fleet.verifier, answers=answers
             ),
             back=ReturnRoute(
-                ForkRunner(partial(retreat, node)),
+                fork_runner.ForkRunner(partial(fork_runner.retreat, node)),
                 agent=self.agent,
                 inbox=self._inbox,
                 records=node.records,

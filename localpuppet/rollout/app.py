@@ -26,6 +26,7 @@ from localpuppet.fleet.requests.request_client import RequestClient
 from localpuppet.fleet.trust.policy import TAKEOVER, refusal
 from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.input import Fetch, Https
+from localpuppet.rollout import events
 from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.checkpoints import (
     CheckpointKeeper,
@@ -46,18 +47,6 @@ from localpuppet.rollout.commands import (
     send_over_bus,
 )
 from localpuppet.rollout.deciding import can_do_without, why_not_ready
-from localpuppet.rollout.events import (
-    REPEATED,
-    ChangesApproved,
-    Event,
-    RolloutBegan,
-    RolloutContinued,
-    RolloutEnded,
-    RolloutPaused,
-    RolloutResumed,
-    RolloutStopped,
-    RolloutTakenOver,
-)
 from localpuppet.rollout.executing import Execution
 from localpuppet.rollout.journal import JournalReader, Journals, JournalWriter
 from localpuppet.rollout.resuming import head_of, heed_refusal, take_up
@@ -69,14 +58,14 @@ from localpuppet.rollout.state import RolloutState
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
 _MEASURED = (
-    RolloutResumed,
-    RolloutPaused,
-    RolloutContinued,
-    ChangesApproved,
-    RolloutStopped,
-    RolloutEnded,
+    events.RolloutResumed,
+    events.RolloutPaused,
+    events.RolloutContinued,
+    events.ChangesApproved,
+    events.RolloutStopped,
+    events.RolloutEnded,
 )
-ExecutionWork = Callable[[Execution], Coroutine[Any, Any, RolloutEnded]]
+ExecutionWork = Callable[[Execution], Coroutine[Any, Any, events.RolloutEnded]]
 
 
 class RolloutApp:
@@ -317,12 +306,14 @@ class RolloutApp:
                 f"is not over: {report.word}", where=str(rollout), hint="resume it, or stop it"
             )
         results = report.state.results()
-        nodes = frozenset(node for node, result in results.items() if result in REPEATED)
+        nodes = frozenset(node for node, result in results.items() if result in events.REPEATED)
         if not nodes:
             raise InvalidInputError("no node failed: nothing to repeat", where=str(rollout))
         return report.state, nodes
 
-    async def begin(self, began: RolloutBegan, on_event: Callable[[Event], None]) -> JournalReader:
+    async def begin(
+        self, began: events.RolloutBegan, on_event: Callable[[events.Event], None]
+    ) -> JournalReader:
         """Carry a new rollout out to its end and return its journal.
 
         Raises:
@@ -340,9 +331,9 @@ class RolloutApp:
     async def resume(
         self,
         rollout: RolloutId | None,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[events.Event], None],
         *,
-        replay: Callable[[Sequence[Event]], None],
+        replay: Callable[[Sequence[events.Event]], None],
         owner: SignerName | None = None,
         commands: bool = False,
     ) -> JournalReader:
@@ -373,7 +364,7 @@ class RolloutApp:
                 journal.forget_commands()
                 replay([event for _, event in journal.events()])
                 on_event(journal.state().began)
-                by = RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
+                by = events.RolloutResumed(epoch=epoch, caller=self.caller, machine=machine_name())
                 work = partial(Execution.run, resumed=by)
                 await self._carry_out(kv, journal, work, on_event, revision)
         return journal
@@ -397,7 +388,7 @@ class RolloutApp:
         problems = await self._nodes(kv, self.fleet.requests(kv), state.began).ready(state.left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
-    def _nodes(self, kv: KeyValue, client: RequestClient, began: RolloutBegan) -> FleetNodes:
+    def _nodes(self, kv: KeyValue, client: RequestClient, began: events.RolloutBegan) -> FleetNodes:
         verifier = self.fleet.verifier
         return FleetNodes(kv, client=client, verifier=verifier, began=began, note=self._note)
 
@@ -432,7 +423,7 @@ class RolloutApp:
         kv: KeyValue,
         journal: JournalWriter,
         work: ExecutionWork,
-        on_event: Callable[[Event], None] = lambda _: None,
+        on_event: Callable[[events.Event], None] = lambda _: None,
         revision: int | None = None,
     ) -> None:
         """Control a rollout in this process, which signals interrupt."""
@@ -455,7 +446,7 @@ class RolloutApp:
             clock=self._node.clock,
         )
 
-        def receive(event: Event) -> None:
+        def receive(event: events.Event) -> None:
             on_event(event)
             if isinstance(event, _MEASURED):
                 self._measure(journal, running=True)
@@ -473,7 +464,7 @@ class RolloutApp:
             on_event=receive,
         )
 
-        async def believes(takeover: RolloutTakenOver) -> bool:
+        async def believes(takeover: events.RolloutTakenOver) -> bool:
             if await keeper.is_ours():
                 return False
             execution.hand_over(takeover)

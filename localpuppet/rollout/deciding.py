@@ -29,14 +29,7 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.rollout.events import (
-    ExportDependency,
-    NodeResult,
-    NodeRun,
-    RolloutBegan,
-    RolloutEnding,
-    RolloutPaused,
-)
+from localpuppet.rollout import events
 from localpuppet.rollout.plan import Plan
 from localpuppet.rollout.rollout_options import (
     MAX_ALL,
@@ -60,11 +53,11 @@ class NextAction(Value):
         over: Whether nothing is running and nothing will start.
     """
 
-    start: tuple[NodeRun, ...] = ()
-    check: tuple[NodeRun, ...] = ()
-    pause: RolloutPaused | None = None
+    start: tuple[events.NodeRun, ...] = ()
+    check: tuple[events.NodeRun, ...] = ()
+    pause: events.RolloutPaused | None = None
     stop: str = ""
-    withdraw: tuple[NodeRun, ...] = ()
+    withdraw: tuple[events.NodeRun, ...] = ()
     over: bool = False
 
 
@@ -79,12 +72,12 @@ def decide(state: RolloutState) -> NextAction:
         return NextAction(stop=why)
     if why := too_much(state):
         if state.began.options.on_failure is OnFailure.PAUSE:
-            return NextAction(pause=RolloutPaused(reason=why))
+            return NextAction(pause=events.RolloutPaused(reason=why))
         return NextAction(stop=why)
     if state.differing:
         turn = min(state.differing)
         why = f"{turn.node} {state.differing[turn].reason}"
-        return NextAction(pause=RolloutPaused(reason=why, needs_approval=True))
+        return NextAction(pause=events.RolloutPaused(reason=why, needs_approval=True))
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
@@ -107,11 +100,13 @@ def _ending(state: RolloutState) -> NextAction:
 def _back(state: RolloutState) -> NextAction:
     """Return the nodes that go back now, after all other runs have ended."""
     unresponsive = {
-        node for node, end in state.failed.items() if end.result is NodeResult.UNRESPONSIVE
+        node for node, end in state.failed.items() if end.result is events.NodeResult.UNRESPONSIVE
     }
     took = state.took
     for step in sorted(set(took.values()), reverse=True):
-        turns = [NodeRun(state.step_back, node) for node, last in took.items() if last == step]
+        turns = [
+            events.NodeRun(state.step_back, node) for node, last in took.items() if last == step
+        ]
         start = tuple(turn for turn in turns if turn not in state.started)
         if start:
             return NextAction(start=start)
@@ -126,7 +121,7 @@ def too_much(state: RolloutState) -> str:
     new = {node: end for node, end in state.failed.items() if node not in state.accepted}
     for node, end in sorted(new.items()):
         if canary and end.node_run in state.turns(end.node_run.step)[:canary]:
-            verb = "is " if end.result is NodeResult.UNRESPONSIVE else ""
+            verb = "is " if end.result is events.NodeResult.UNRESPONSIVE else ""
             return f"{node}, a canary, {verb}{end.result}"
     failed = len(state.failed)
     if new and failed > state.allowed:
@@ -135,7 +130,9 @@ def too_much(state: RolloutState) -> str:
     return ""
 
 
-def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutPaused | None:
+def _pause(
+    state: RolloutState, step: int, turns: Sequence[events.NodeRun]
+) -> events.RolloutPaused | None:
     """Return the pause that is due before more nodes of a group start; `None` for none."""
     options = state.began.options
     begun = [turn for turn in turns if turn in state.started]
@@ -145,10 +142,10 @@ def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutP
             why = f"before group {step}, as requested"
     elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
         why = f"after the canaries of group {step}, as requested"
-    return RolloutPaused(reason=why, point=why) if why and why not in state.passed else None
+    return events.RolloutPaused(reason=why, point=why) if why and why not in state.passed else None
 
 
-def _due(state: RolloutState, turns: Sequence[NodeRun]) -> NextAction:
+def _due(state: RolloutState, turns: Sequence[events.NodeRun]) -> NextAction:
     """Return the next action in a group that is not over."""
     canary = state.began.options.canary
     for canaries in state.sections(turns[:canary]):
@@ -160,7 +157,7 @@ def _due(state: RolloutState, turns: Sequence[NodeRun]) -> NextAction:
     return NextAction()
 
 
-def _some(state: RolloutState, others: Sequence[NodeRun], *, total: int) -> NextAction:
+def _some(state: RolloutState, others: Sequence[events.NodeRun], *, total: int) -> NextAction:
     """Return the next action for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
@@ -177,21 +174,21 @@ def _some(state: RolloutState, others: Sequence[NodeRun], *, total: int) -> Next
 
 
 def _batches(
-    options: RolloutOptions, turns: Sequence[NodeRun], *, total: int
-) -> list[Sequence[NodeRun]]:
+    options: RolloutOptions, turns: Sequence[events.NodeRun], *, total: int
+) -> list[Sequence[events.NodeRun]]:
     """Return runs in batches that follow each other; without batches, all in one."""
     size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
     return [turns[start : start + size] for start in range(0, len(turns), size)]
 
 
-def _closed(state: RolloutState, batch: Sequence[NodeRun]) -> NextAction:
+def _closed(state: RolloutState, batch: Sequence[events.NodeRun]) -> NextAction:
     """Return the next action in a batch that is not over: all run, then all are checked."""
     if not all(turn in state.ends for turn in batch):
         return NextAction(start=tuple(turn for turn in batch if turn not in state.started))
     return NextAction(check=tuple(turn for turn in batch if not state.settled(turn)))
 
 
-def late(state: RolloutState, turns: Collection[NodeRun], now: datetime) -> str:
+def late(state: RolloutState, turns: Collection[events.NodeRun], now: datetime) -> str:
     """Return why node runs may not start any more, one line; empty if they may.
 
     They are late if the longest of their nodes' last good runs, started now, would end after the
@@ -231,8 +228,8 @@ class RolloutSelection(Value):
 
     groups: Groups
     title: str
-    checks: Mapping[NodeRun, Checks] = field(default_factory=dict)
-    needs: tuple[ExportDependency, ...] = ()
+    checks: Mapping[events.NodeRun, Checks] = field(default_factory=dict)
+    needs: tuple[events.ExportDependency, ...] = ()
 
 
 def of_plan(plan: Plan) -> RolloutSelection:
@@ -306,7 +303,7 @@ def refuse_none(groups: Groups) -> Groups:
     return groups
 
 
-def needs_of(plan: Plan) -> tuple[ExportDependency, ...]:
+def needs_of(plan: Plan) -> tuple[events.ExportDependency, ...]:
     """Return which nodes consume what others produce.
 
     - Consumers of the same producers are merged, and so are producers with the same consumers: a
@@ -331,12 +328,12 @@ def needs_of(plan: Plan) -> tuple[ExportDependency, ...]:
         if len(users.union(makers)) > 1:
             together.setdefault(tuple(sorted(users)), set()).update(makers)
     return tuple(
-        ExportDependency(producers=tuple(sorted(makers)), consumers=users)
+        events.ExportDependency(producers=tuple(sorted(makers)), consumers=users)
         for users, makers in together.items()
     )
 
 
-def consumers_of(needs: Sequence[ExportDependency]) -> Consumers:
+def consumers_of(needs: Sequence[events.ExportDependency]) -> Consumers:
     """Return node → the other nodes that consume what it produces; without empty ones."""
     consumers: dict[NodeName, set[NodeName]] = {}
     for need in needs:
@@ -349,9 +346,9 @@ def consumers_of(needs: Sequence[ExportDependency]) -> Consumers:
     }
 
 
-def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
+def checks_of(plan: Plan) -> dict[events.NodeRun, Checks]:
     """Return node run → the checks of its components, at most `MAX_CHECKS`; without empty ones."""
-    by_run: dict[NodeRun, Checks] = {}
+    by_run: dict[events.NodeRun, Checks] = {}
     for run in plan.runs:
         checks = dict.fromkeys(check for component in run.components for check in component.checks)
         if len(checks) > MAX_CHECKS:
@@ -359,7 +356,7 @@ def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
                 f"{len(checks)} checks follow a run of {run.node}; at most {MAX_CHECKS} are allowed"
             )
         if checks:
-            by_run[NodeRun(run.group, run.node)] = tuple(checks)
+            by_run[events.NodeRun(run.group, run.node)] = tuple(checks)
     return by_run
 
 
@@ -420,7 +417,7 @@ def not_approvable(state: RolloutState) -> str:
     """Return why the result of a rollout cannot be approved, one line; empty if it can."""
     if not state.began.options.noop:
         return "was not a rollout with --noop"
-    if state.over is None or state.over.ending is not RolloutEnding.DONE:
+    if state.over is None or state.over.ending is not events.RolloutEnding.DONE:
         return "is still running, or was interrupted"
     incomplete = {
         node: predicted for node, predicted in state.predicted_changes.items() if predicted.whole
@@ -446,7 +443,7 @@ def approval_of(state: RolloutState) -> Approval | None:
     )
 
 
-def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, RolloutBegan]:
+def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, events.RolloutBegan]:
     """Return the approval that a digest, or its first digits, names, and its rollout's first event.
 
     Raises:
@@ -467,7 +464,7 @@ def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, Rollout
     )
 
 
-def refuse_other(approved: RolloutBegan, groups: Groups, options: RolloutOptions) -> None:
+def refuse_other(approved: events.RolloutBegan, groups: Groups, options: RolloutOptions) -> None:
     """Reject a rollout that differs from the approved one.
 
     Raises:
@@ -521,7 +518,7 @@ def seconds_left(state: RolloutState) -> float | None:
     return total
 
 
-def _seconds_of_group(state: RolloutState, step: int, left: Sequence[NodeRun]) -> float:
+def _seconds_of_group(state: RolloutState, step: int, left: Sequence[events.NodeRun]) -> float:
     """Return the estimated seconds for the rest of a group."""
     turns = state.turns(step)
     canaries = set(turns[: state.began.options.canary])
@@ -532,7 +529,7 @@ def _seconds_of_group(state: RolloutState, step: int, left: Sequence[NodeRun]) -
     )
 
 
-def _seconds_of(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float:
+def _seconds_of(state: RolloutState, turns: Sequence[events.NodeRun], *, total: int) -> float:
     """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
@@ -541,14 +538,16 @@ def _seconds_of(state: RolloutState, turns: Sequence[NodeRun], *, total: int) ->
     return sum(_longest(state, batch) for batch in _batches(options, turns, total=total))
 
 
-def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:
+def _longest(state: RolloutState, turns: Sequence[events.NodeRun]) -> float:
     return max(state.usual[turn.node] for turn in turns)
 
 
 LONG = 10  # seconds by which a node run may exceed its usual duration
 
 
-def time_left(state: RolloutState, on: Mapping[NodeRun, float] = MappingProxyType({})) -> str:
+def time_left(
+    state: RolloutState, on: Mapping[events.NodeRun, float] = MappingProxyType({})
+) -> str:
     """Return the estimated time until the end, in words; empty if nothing further starts.
 
     Args:

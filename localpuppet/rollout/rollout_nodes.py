@@ -18,12 +18,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
-from localpuppet.fleet.requests.arguments import (
-    RolloutReference,
-    RolloutStep,
-    StatusRequest,
-    step_uuid,
-)
+from localpuppet.fleet.requests import arguments
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.fleet.requests.request_client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.triggers.cause import TriggerOutcome, succeeded
@@ -32,6 +27,7 @@ from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.signing import Verifier, claimed_payload
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.node.runs.holds import rollout_owner
+from localpuppet.rollout import events
 from localpuppet.rollout.deliveries import (
     MAX_REASON,
     PATIENCE,
@@ -43,15 +39,6 @@ from localpuppet.rollout.deliveries import (
     claim_of,
     line,
     problem_of,
-)
-from localpuppet.rollout.events import (
-    HOLD,
-    LastRunsReported,
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-    RolloutBegan,
-    failed_run,
 )
 
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
@@ -77,7 +64,7 @@ class FleetNodes:
         *,
         client: RequestClient,
         verifier: Verifier,
-        began: RolloutBegan,
+        began: events.RolloutBegan,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kv = kv
@@ -89,7 +76,9 @@ class FleetNodes:
         self._needed = NEEDED if client.caller == began.caller else (*NEEDED, TAKEOVER)
         # One more than the groups: the runs that take nodes back to their previous release.
         self._own_steps = len(began.groups) + 1
-        self._steps = {step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)}
+        self._steps = {
+            arguments.step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)
+        }
         self._producers = {node for need in began.needs for node in need.producers}
         self._durations: dict[NodeName, tuple[float, ...]] = {}
         self._releases: dict[NodeName, str] = {}
@@ -104,7 +93,7 @@ class FleetNodes:
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
         """Return the nodes that cannot take part, each with the reason; nothing changes."""
         answers = await self._client.ask_all(
-            list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
+            list(nodes), "status", arguments.StatusRequest(may=self._needed), patience=PATIENCE
         )
         problems = {}
         for node in nodes:
@@ -123,14 +112,14 @@ class FleetNodes:
             problems |= await self._deliveries.unready(able)
         return problems
 
-    def last_runs(self) -> LastRunsReported:
+    def last_runs(self) -> events.LastRunsReported:
         """Return what the nodes that `ready` asked report of their last runs.
 
         Nodes without good runs or reports are left out.
         """
         durations = {node: self._durations[node] for node in sorted(self._durations)}
         releases = Counter(filter(None, self._releases.values())).most_common(MAX_RELEASES)
-        return LastRunsReported(
+        return events.LastRunsReported(
             durations={node: seconds for node, seconds in durations.items() if seconds},
             releases=dict(releases),
         )
@@ -162,16 +151,16 @@ class FleetNodes:
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
-        length = f"{seconds or HOLD:.0f}"
+        length = f"{seconds or events.HOLD:.0f}"
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
-    def _claim(self, epoch: int) -> RolloutReference:
+    def _claim(self, epoch: int) -> arguments.RolloutReference:
         return claim_of(self._began, self._client, epoch=epoch)
 
-    def _claim_step(self, epoch: int, step: int) -> RolloutStep:
+    def _claim_step(self, epoch: int, step: int) -> arguments.RolloutStep:
         claim = self._claim(epoch)
-        return RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
+        return arguments.RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         """Release nodes; return those that did not confirm it, with the reason."""
@@ -193,7 +182,7 @@ class FleetNodes:
 
     async def start(
         self,
-        turn: NodeRun,
+        turn: events.NodeRun,
         *,
         epoch: int,
         serial: int,
@@ -225,7 +214,7 @@ class FleetNodes:
             return NodeRunAnswer(problem=str(error))
 
     async def _run(
-        self, turn: NodeRun, *, epoch: int, after: tuple[AwaitedEntry, ...], looked: int
+        self, turn: events.NodeRun, *, epoch: int, after: tuple[AwaitedEntry, ...], looked: int
     ) -> NodeRunAnswer:
         options = self._began.options
         args = RunOnce(
@@ -239,13 +228,13 @@ class FleetNodes:
         return await self._ask_to_run(turn, args)
 
     async def look(
-        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+        self, turn: events.NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
     ) -> NodeRunAnswer:
         """Ask a node what a run would change, with noop, or for the result of that question.
 
         `step` identifies the comparison; `ends` reports it like a run.
         """
-        self._steps[step_uuid(self._owner, step)] = step
+        self._steps[arguments.step_uuid(self._owner, step)] = step
         args = RunOnce(
             noop=True,
             tags=self._began.options.tags,
@@ -253,13 +242,17 @@ class FleetNodes:
             awaited_entries=after if turn.node in self._await else (),
             changes_salt=self._began.salt,
         )
-        asked = await self._ask_to_run(NodeRun(step, turn.node), args)
+        asked = await self._ask_to_run(events.NodeRun(step, turn.node), args)
         end = asked.end
-        if end is not None and end.result is NodeResult.SUCCEEDED and not end.predicted_changes:
-            end = replace(end, result=NodeResult.FAILED, reason=asked.problem)
+        if (
+            end is not None
+            and end.result is events.NodeResult.SUCCEEDED
+            and not end.predicted_changes
+        ):
+            end = replace(end, result=events.NodeResult.FAILED, reason=asked.problem)
         return replace(asked, end=end)
 
-    async def _ask_to_run(self, turn: NodeRun, args: RunOnce) -> NodeRunAnswer:
+    async def _ask_to_run(self, turn: events.NodeRun, args: RunOnce) -> NodeRunAnswer:
         try:
             async with self._slots:
                 answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
@@ -268,9 +261,9 @@ class FleetNodes:
         if answer.reply is None:
             return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
-            return NodeRunAnswer(end=failed_run(turn, problem_of(answer)))
+            return NodeRunAnswer(end=events.failed_run(turn, problem_of(answer)))
         if answer.result.get("repeat_noop") is True:
-            return NodeRunAnswer(end=failed_run(turn, STALE), look_again=True)
+            return NodeRunAnswer(end=events.failed_run(turn, STALE), look_again=True)
         end, problem = _end(turn, mapping_of(answer.result.get("step"))), ""
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.result.get("entry")))
@@ -305,7 +298,7 @@ class FleetNodes:
             # The agent has ended: the node is asked again for results that it has not reported.
             gone = nodes.get(change.key.removeprefix(layout.PRESENCE))
             if gone is not None:
-                yield from ((NodeRun(step, gone), None) for step in self._steps.values())
+                yield from ((events.NodeRun(step, gone), None) for step in self._steps.values())
         for entry in key_value.entries(change):
             node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
             if node is not None:
@@ -319,7 +312,7 @@ class FleetNodes:
         outcomes, copied = status.get("outcomes"), bool(status.get("other_agent_since"))
         results = map(TriggerOutcome.of_published, outcomes if isinstance(outcomes, list) else [])
         return [
-            self._news(NodeRun(self._steps[result.uuid], node), result, copied=copied)
+            self._news(events.NodeRun(self._steps[result.uuid], node), result, copied=copied)
             for result in results
             if result is not None and result.sender == self._owner and result.uuid in self._steps
         ]
@@ -333,7 +326,7 @@ class FleetNodes:
         return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
     def _news(
-        self, turn: NodeRun, trigger_outcome: TriggerOutcome, *, copied: bool
+        self, turn: events.NodeRun, trigger_outcome: TriggerOutcome, *, copied: bool
     ) -> NodeRunReport:
         """Return a report of a node run; with its result if a reply would not add to it."""
         more = (
@@ -346,9 +339,9 @@ class FleetNodes:
         if more or not succeeded(trigger_outcome.outcome):  # the reason of a failure
             return (turn, None)
         run = None if trigger_outcome.run is None else line(trigger_outcome.run)
-        end = NodeRunEnded(
+        end = events.NodeRunEnded(
             node_run=turn,
-            result=NodeResult.FAILED if copied else NodeResult.SUCCEEDED,
+            result=events.NodeResult.FAILED if copied else events.NodeResult.SUCCEEDED,
             outcome=line(trigger_outcome.outcome),
             run=run,
             reason=OTHER_AGENT if copied else "",
@@ -356,14 +349,14 @@ class FleetNodes:
         return (turn, end)
 
 
-def _end(turn: NodeRun, fields: Mapping[str, Json]) -> NodeRunEnded | None:
+def _end(turn: events.NodeRun, fields: Mapping[str, Json]) -> events.NodeRunEnded | None:
     """Return the result of a node run from the node's step record; `None` if it is not over."""
     if fields.get("state") != StepState.OVER:
         return None
     outcome, run = line(fields.get("outcome")), fields.get("run")
-    return NodeRunEnded(
+    return events.NodeRunEnded(
         node_run=turn,
-        result=NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED,
+        result=events.NodeResult.SUCCEEDED if succeeded(outcome) else events.NodeResult.FAILED,
         outcome=outcome,
         run=line(run) if isinstance(run, str) else None,
         reason="" if succeeded(outcome) else line(fields.get("reason") or outcome),

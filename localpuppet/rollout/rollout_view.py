@@ -16,12 +16,8 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import succeeded
+from localpuppet.rollout import events
 from localpuppet.rollout.deciding import time_left
-from localpuppet.rollout.events import (
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-)
 from localpuppet.rollout.rollout_options import describe_options
 from localpuppet.rollout.rollout_report import (
     ELSEWHERE,
@@ -81,7 +77,7 @@ class NodeRunView(Value):
         started, ended: When the controller asked for the run, and when its result arrived.
     """
 
-    node_run: NodeRun
+    node_run: events.NodeRun
     state: ProgressState
     failed: bool
     detail: str
@@ -270,11 +266,11 @@ def _runs(
     report: RolloutReport, states: ProgressStates, step: int, nodes: Sequence[NodeName]
 ) -> tuple[NodeRunView, ...]:
     views = []
-    for turn in (NodeRun(step, node) for node in nodes):
+    for turn in (events.NodeRun(step, node) for node in nodes):
         end, state = report.state.ends.get(turn), states.of_run(turn)
         failed = state is ProgressState.FAILED
         if end is not None and report.state.settled(turn):
-            failed = end.result not in (NodeResult.SUCCEEDED, NodeResult.NOT_REACHED)
+            failed = end.result not in (events.NodeResult.SUCCEEDED, events.NodeResult.NOT_REACHED)
         views.append(
             NodeRunView(
                 node_run=turn,
@@ -290,30 +286,30 @@ def _runs(
     return tuple(views)
 
 
-def _detail(state: RolloutState, turn: NodeRun, shown: ProgressState) -> str:
+def _detail(state: RolloutState, turn: events.NodeRun, shown: ProgressState) -> str:
     end = state.ends.get(turn)
     if turn in state.differing and shown is ProgressState.WAITING:
         return "for an approval"
     if end is None:
         return ""
     if shown is ProgressState.ROLLED_BACK:
-        return "" if end.result is NodeResult.SUCCEEDED else "failed"
+        return "" if end.result is events.NodeResult.SUCCEEDED else "failed"
     if shown in OPEN:
         return "to roll back" if state.settled(turn) else "being checked"
     if turn.step == state.step_back:
         failed = shown is ProgressState.FAILED
-        return str(NodeResult.ROLLBACK_FAILED if failed else "had not taken the release")
+        return str(events.NodeResult.ROLLBACK_FAILED if failed else "had not taken the release")
     word = word_of(end)
-    return "" if word in (shown, NodeResult.SUCCEEDED) else word
+    return "" if word in (shown, events.NodeResult.SUCCEEDED) else word
 
 
-def word_of(end: NodeRunEnded) -> str:
+def word_of(end: events.NodeRunEnded) -> str:
     """Return the result of a node run in a word: a failed check outweighs a good outcome."""
-    agrees = succeeded(end.outcome) == (end.result is NodeResult.SUCCEEDED)
+    agrees = succeeded(end.outcome) == (end.result is events.NodeResult.SUCCEEDED)
     return end.outcome if end.outcome and agrees else str(end.result)
 
 
-def _reason(report: RolloutReport, turn: NodeRun, shown: ProgressState) -> str:
+def _reason(report: RolloutReport, turn: events.NodeRun, shown: ProgressState) -> str:
     end = report.state.ends.get(turn)
     if end is not None and end.reason:
         return end.reason

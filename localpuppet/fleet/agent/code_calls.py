@@ -36,14 +36,7 @@ from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures import note_answer
 from localpuppet.fleet.edges.kicks import HeldKicks, Kick
-from localpuppet.fleet.exports.recording import (
-    CollectorRecord,
-    CollectorService,
-    answered,
-    collector_text,
-    note_collected,
-    note_exports,
-)
+from localpuppet.fleet.exports import recording
 from localpuppet.fleet.exports.resource import named_type
 from localpuppet.fleet.exports.search import CollectorResult, Search, TakenResource
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
@@ -250,7 +243,7 @@ class ExportCalls:
     def __init__(
         self,
         lend: Lend,
-        collecting: CollectorService,
+        collecting: recording.CollectorService,
         *,
         max_stale: float,
         records: Records,
@@ -270,7 +263,7 @@ class ExportCalls:
         directory = self._records.running(run)
         if directory is None:
             raise InvalidInputError("this node has no such run", where="export")
-        return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
+        return {"ok": True, "count": await asyncio.to_thread(recording.note_exports, directory)}
 
     async def collect(self, call: CollectCall, run: str | None) -> dict[str, Any]:
         """Return the resources for a collector.
@@ -284,8 +277,10 @@ class ExportCalls:
         kind, condition = call.type, call.filter
         search = Search.parse(condition)
         directory = self._records.running(run)
-        asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
-        where = one_line(collector_text(kind, condition))[:200]
+        asked = recording.CollectorRecord(
+            type=kind, filter=condition, at=show_time(self._clock.now())
+        )
+        where = one_line(recording.collector_text(kind, condition))[:200]
         try:
             answer = await self._ask(kind, search, run=None if directory is None else directory.id)
         except LocalpuppetError as error:
@@ -294,7 +289,7 @@ class ExportCalls:
         choice = answer.answer
         self._note(
             directory,
-            answered(replace(asked, revision=answer.revision, age=answer.age), choice),
+            recording.answered(replace(asked, revision=answer.revision, age=answer.age), choice),
         )
         return {
             "ok": True,
@@ -310,9 +305,9 @@ class ExportCalls:
             raise UnavailableError(f"could not ask: {one_line(answer.reason)}", hint=HINT)
         return answer
 
-    def _note(self, run: RunDirectory | None, collected: CollectorRecord) -> None:
+    def _note(self, run: RunDirectory | None, collected: recording.CollectorRecord) -> None:
         if run is not None:
-            note_collected(run, collected)
+            recording.note_collected(run, collected)
 
 
 def _to_dict(item: TakenResource) -> dict[str, Json]:

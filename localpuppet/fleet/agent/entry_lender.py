@@ -18,19 +18,12 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.flock import is_locked
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.inventory.reading import (
-    InventoryAnswer,
-    InventoryReader,
-    UnansweredQuery,
-    UnlistedNodes,
-    ask,
-    must_ask,
-)
+from localpuppet.fleet.inventory import reading
 from localpuppet.fleet.inventory.view import View
 
 T = TypeVar("T")
 # Lends the entries for the run that asks, or for a query outside of a run.
-Lend = Callable[[RunId | None], AbstractAsyncContextManager[InventoryReader]]
+Lend = Callable[[RunId | None], AbstractAsyncContextManager[reading.InventoryReader]]
 
 # The cure in messages about a query that could not be answered.
 HINT = "set 'inventory: {max_stale: TIME}' in localpuppet.yaml to accept an older answer"
@@ -52,13 +45,13 @@ class RequestService:
         self._clock = clock
 
     async def ask(
-        self, question: Callable[[InventoryReader], T], *, run: RunId | None
-    ) -> InventoryAnswer[T] | UnansweredQuery:
+        self, question: Callable[[reading.InventoryReader], T], *, run: RunId | None
+    ) -> reading.InventoryAnswer[T] | reading.UnansweredQuery:
         """Return the answer to a query of a run; without a run, it must be as new as possible."""
         async with self._lend(run) as reader:
             # In another thread: a query over ten thousand nodes must not block the agent.
             return await asyncio.to_thread(
-                ask,
+                reading.ask,
                 reader,
                 question,
                 now=self._clock.now().timestamp(),
@@ -105,7 +98,7 @@ class EntryLender:
 
     view: Callable[[], View]
     _: KW_ONLY
-    list_bus: Callable[[Callable[[str], None]], Awaitable[UnlistedNodes]]
+    list_bus: Callable[[Callable[[str], None]], Awaitable[reading.UnlistedNodes]]
     require_bus: Callable[[], None]
     trusts: Sequence[Path | None]
     max_stale: float
@@ -151,23 +144,25 @@ class EntryLender:
             view.close()
 
     def ask(
-        self, reader: InventoryReader, question: Callable[[InventoryReader], T]
-    ) -> InventoryAnswer[T]:
+        self, reader: reading.InventoryReader, question: Callable[[reading.InventoryReader], T]
+    ) -> reading.InventoryAnswer[T]:
         """Return the answer to a question.
 
         Raises:
             UnavailableError: The view is too old, or cannot be read.
         """
         hint = "check that the bus is reachable"
-        return must_ask(reader, question, now=self._now(), max_stale=self.max_stale, hint=hint)
+        return reading.must_ask(
+            reader, question, now=self._now(), max_stale=self.max_stale, hint=hint
+        )
 
     async def answer(
         self,
-        question: Callable[[InventoryReader], T],
+        question: Callable[[reading.InventoryReader], T],
         note: Callable[[str], None],
         *,
         warns: bool = True,
-    ) -> InventoryAnswer[T]:
+    ) -> reading.InventoryAnswer[T]:
         """Return the answer to a question from lent entries; see `reader` and `ask`."""
         async with self.reader(note, warns=warns) as view:
             return self.ask(view, question)
@@ -185,7 +180,7 @@ class EntryLender:
         listing = FirstListing(partial(self.is_current, view), self.clock)
 
         @asynccontextmanager
-        async def lend(_: RunId | None) -> AsyncGenerator[InventoryReader, None]:
+        async def lend(_: RunId | None) -> AsyncGenerator[reading.InventoryReader, None]:
             self.require_bus()
             await listing.wait()
             yield view

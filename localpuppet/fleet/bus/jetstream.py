@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus import jetstream_messages
+from localpuppet.fleet.bus import jetstream_messages, nats_link
 from localpuppet.fleet.bus.jetstream_messages import (
     BATCH,
     CAREFUL,
@@ -36,14 +36,6 @@ from localpuppet.fleet.bus.jetstream_messages import (
     unpacked,
 )
 from localpuppet.fleet.bus.key_value import ROOM, RefusedError, is_key, is_ours, parse_revision
-from localpuppet.fleet.bus.nats_link import (
-    FloodError,
-    Msg,
-    NatsConnection,
-    NatsLink,
-    StalledError,
-    Subscription,
-)
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.bus.store_calls import Backoff, end_of_step, in_time
 
@@ -99,14 +91,16 @@ _NO_STREAM = 10059
 class NatsStream:
     """A stream."""
 
-    def __init__(self, connection: NatsConnection, servers: Servers, place: SubjectRange) -> None:
+    def __init__(
+        self, connection: nats_link.NatsConnection, servers: Servers, place: SubjectRange
+    ) -> None:
         self.connection = connection
         self._api = JetStream(connection)
         self._name = jetstream_messages.stream_name(servers, place)
         self._place = place
         self._servers = servers
-        self._prepared: NatsLink | None = None
-        self._heard: NatsLink | None = None
+        self._prepared: nats_link.NatsLink | None = None
+        self._heard: nats_link.NatsLink | None = None
         self._settled = 0.0  # monotonic seconds; a deleted stream is not created before
         self._server_ttl = False
         self._replicated = False
@@ -127,20 +121,20 @@ class NatsStream:
         """Connect, and create or update the stream."""
         await self.prepare()
 
-    async def prepare(self) -> NatsLink:
+    async def prepare(self) -> nats_link.NatsLink:
         """Return a connection with a correctly configured stream."""
         link = await self.connection.link()
         if link is not self._prepared:
             await self._prepare(link)
         return link
 
-    async def _hear(self, link: NatsLink) -> None:
+    async def _hear(self, link: nats_link.NatsLink) -> None:
         """Look again when the server reports that a stream was created or deleted.
 
         A server that does not permit this leaves it to the periodic looks of watches.
         """
 
-        def changed(report: Msg) -> None:
+        def changed(report: nats_link.Msg) -> None:
             self._prepared = None
             if report.subject == jetstream_messages.advisories(self._name, "DELETED"):
                 self._settled = time.monotonic() + SETTLE
@@ -150,7 +144,7 @@ class NatsStream:
         self._heard = link
 
     @in_time
-    async def _prepare(self, link: NatsLink) -> None:
+    async def _prepare(self, link: nats_link.NatsLink) -> None:
         if self._heard is not link:
             await self._hear(link)
         answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
@@ -323,11 +317,11 @@ class NatsStream:
                     if message.entry.revision > reached:  # progress: extend the deadline
                         reached = message.entry.revision
                         deadline = end_of_step(self.timeout)
-            except FloodError:  # some of its values are large
+            except nats_link.FloodError:  # some of its values are large
                 if size == CAREFUL:
                     raise
                 size = CAREFUL
-            except StalledError as error:  # another consumer counts again
+            except nats_link.StalledError as error:  # another consumer counts again
                 pause = backoff.pause()
                 if time.monotonic() + pause < deadline:
                     await asyncio.sleep(pause)
@@ -384,7 +378,7 @@ class NatsStream:
             with suppress(UnavailableError):  # the server removes an unused consumer
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
-    def parse_message(self, message: Msg) -> NatsMessage:
+    def parse_message(self, message: nats_link.Msg) -> NatsMessage:
         """Return a republished message; raise ValueError if it is invalid."""
         headers = message.headers or {}
         try:
@@ -456,8 +450,8 @@ class NatsFeed:
         self._full = False
         self._looks = 0
         self._timer: asyncio.TimerHandle
-        self._link: NatsLink
-        self._subscription: Subscription
+        self._link: nats_link.NatsLink
+        self._subscription: nats_link.Subscription
 
     async def __aenter__(self) -> "NatsFeed":
         self._link = await self._stream.prepare()
@@ -505,7 +499,7 @@ class NatsFeed:
         self.look_now()
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
-    def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: nats_link.Msg) -> None:
         if self._full:
             return  # the look at the end of the queue finds it: it is stored already
         try:

@@ -23,17 +23,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
-from localpuppet.fleet.inventory.node_row import (
-    LATE,
-    NODE_ORDERS,
-    NOT_TRUSTED,
-    ON_HOLD,
-    UNKNOWN,
-    UNRESPONSIVE,
-    NodeRow,
-    parse_moment,
-    sort_rows,
-)
+from localpuppet.fleet.inventory import node_row
 from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe, listen
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.app import NodeApp
@@ -48,14 +38,14 @@ if TYPE_CHECKING:
 
 FAILED = "failed"
 # The words that the last line counts, the most urgent first.
-COUNTED = (FAILED, UNRESPONSIVE, NOT_TRUSTED, LATE, ON_HOLD)
+COUNTED = (FAILED, node_row.UNRESPONSIVE, node_row.NOT_TRUSTED, node_row.LATE, node_row.ON_HOLD)
 _HEAD = ("NODE", "STATE", "LAST RUN", "SINCE", "RELEASE", "FIRST ERROR OR REMARK")
 _STATES = {
     "applying": "cyan",
     "idle": "green",
-    ON_HOLD: "yellow",
-    NOT_TRUSTED: "red",
-    UNRESPONSIVE: "red",
+    node_row.ON_HOLD: "yellow",
+    node_row.NOT_TRUSTED: "red",
+    node_row.UNRESPONSIVE: "red",
 }
 _RESULTS = {
     Kind.CHANGED: "cyan",
@@ -68,7 +58,7 @@ _RESULTS = {
 }
 
 
-def node_table(rows: Sequence[NodeRow], now: datetime) -> str:
+def node_table(rows: Sequence[node_row.NodeRow], now: datetime) -> str:
     """Return nodes as a table, with a line of counts below."""
     lines = []
     for row in rows:
@@ -79,32 +69,32 @@ def node_table(rows: Sequence[NodeRow], now: datetime) -> str:
     return f"{render.table(_HEAD, lines, spare=('SINCE',))}\n{last}"
 
 
-def concerns(rows: Sequence[NodeRow], now: datetime) -> dict[str, int]:
+def concerns(rows: Sequence[node_row.NodeRow], now: datetime) -> dict[str, int]:
     """Return the number of nodes by each word of `COUNTED`; a node may count several times."""
     return {word: sum(has_concern(row, word, now) for row in rows) for word in COUNTED}
 
 
-def has_concern(row: NodeRow, word: str, now: datetime) -> bool:
+def has_concern(row: node_row.NodeRow, word: str, now: datetime) -> bool:
     """Return whether a word of `COUNTED` applies to a node."""
     if word == FAILED:
         return row.outcome.bad
-    if word == LATE:
+    if word == node_row.LATE:
         return row.late(now.timestamp())
-    return row.state == word or (word == ON_HOLD and bool(row.holds))
+    return row.state == word or (word == node_row.ON_HOLD and bool(row.holds))
 
 
-def cells(row: NodeRow, now: datetime) -> list[str]:
+def cells(row: node_row.NodeRow, now: datetime) -> list[str]:
     """Return the cells of a node: name, state, last result, release, first error or remark."""
     state = click.style(one_line(row.state), fg=_STATES.get(row.state), bold=True)
     if row.late(now.timestamp()):
-        state += f" {click.style(LATE, fg='yellow', bold=True)}"
+        state += f" {click.style(node_row.LATE, fg='yellow', bold=True)}"
     color = "red" if row.outcome.bad else _RESULTS.get(row.outcome)
     result = "" if row.outcome is Kind.NONE else click.style(row.outcome, fg=color, bold=True)
     return [row.node, state, result, row.release, _remark(row)]
 
 
-def _remark(row: NodeRow) -> str:
-    if row.state == NOT_TRUSTED:
+def _remark(row: node_row.NodeRow) -> str:
+    if row.state == node_row.NOT_TRUSTED:
         return row.reason
     if row.outcome.bad and not row.blocked:
         places = ", ".join(filter(None, [row.resource, row.place]))
@@ -116,7 +106,7 @@ def _remark(row: NodeRow) -> str:
     return row.blocked or row.cause or hold or rollback
 
 
-def _since(row: NodeRow, now: datetime) -> str:
+def _since(row: node_row.NodeRow, now: datetime) -> str:
     """Return since when a node fails, or how long ago its last run ended."""
     at = row.failing_since or row.finished_at
     if at is None:
@@ -134,7 +124,7 @@ NO_AGENT = (
 CLOCK_SKEW = 5.0  # seconds from which a node's clock is shown as wrong
 # Nodes without a running agent whose history is read.
 MAX_LAST_RUNS = 200
-_ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
+_ORDERS = [f"{sign}{order}" for order in node_row.NODE_ORDERS for sign in ("", "-")]
 
 
 class InventoryListing(Value):
@@ -144,7 +134,7 @@ class InventoryListing(Value):
     and `unknown` is what no node has of it; see `FunctionReply`.
     """
 
-    nodes: Mapping[str, NodeRow]
+    nodes: Mapping[str, node_row.NodeRow]
     matching: frozenset[str] | None = None
     unknown: tuple[str, ...] = ()
     revision: int | None = None
@@ -153,11 +143,11 @@ class InventoryListing(Value):
 
 @command("nodes", exits={69: "the bus is unreachable; with --role or --query, the inventory"})
 @option("--failed concern", "List failed nodes.", flag_value=FAILED, multiple=True)
-@option("--late concern", "List late nodes.", flag_value=LATE, multiple=True)
+@option("--late concern", "List late nodes.", flag_value=node_row.LATE, multiple=True)
 @option(
     "--unresponsive concern",
     "List nodes without a running agent.",
-    flag_value=UNRESPONSIVE,
+    flag_value=node_row.UNRESPONSIVE,
     multiple=True,
 )
 @option("--role roles ROLE", "List nodes of this role (repeatable).", multiple=True)
@@ -208,7 +198,7 @@ def nodes_command(
         return
     now = node.clock.now()
     published, listing = run(_gathered(fleet, filters["expression"], needs=bool(filters["roles"])))
-    rows = sort_rows(
+    rows = node_row.sort_rows(
         _chosen(_rows(published, listing, now), listing, now, filters),
         order.removeprefix("-"),
         down=order.startswith("-"),
@@ -258,7 +248,9 @@ async def _gathered(
             listing = await _with_last_runs(listing, published.keys(), kv, fleet, now=now)
     if full:
         render.note(f"nodes cannot publish their state, so that of some is unknown: {full}")
-        unknown = {name: replace(row, state=UNKNOWN) for name, row in listing.nodes.items()}
+        unknown = {
+            name: replace(row, state=node_row.UNKNOWN) for name, row in listing.nodes.items()
+        }
         listing = replace(listing, nodes=unknown)
     return published, listing
 
@@ -313,7 +305,7 @@ def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryLi
 
     def read(reader: "InventoryReader") -> InventoryListing:
         nodes = {
-            str(node.node): NodeRow(
+            str(node.node): node_row.NodeRow(
                 node=str(node.node), roles=tuple(map(one_line, node.roles)), in_inventory=True
             )
             for node in reader.nodes()
@@ -328,21 +320,23 @@ def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryLi
 
 def _rows(
     published: Mapping[str, Mapping[str, Any]], listing: InventoryListing, now: datetime
-) -> Iterable[NodeRow]:
+) -> Iterable[node_row.NodeRow]:
     for name in published.keys() | listing.nodes.keys():
-        known = listing.nodes.get(name, NodeRow(node=name))
+        known = listing.nodes.get(name, node_row.NodeRow(node=name))
         if name not in published:
             yield known
         else:
-            yield NodeRow.of_presence(name, published[name], now=now.timestamp()).beside(known)
+            yield node_row.NodeRow.of_presence(name, published[name], now=now.timestamp()).beside(
+                known
+            )
 
 
 def _chosen(
-    rows: Iterable[NodeRow],
+    rows: Iterable[node_row.NodeRow],
     listing: InventoryListing,
     now: datetime,
     filters: Mapping[str, Any],
-) -> list[NodeRow]:
+) -> list[node_row.NodeRow]:
     roles, wanted = set(filters["roles"]), filters["concern"]
     return [
         row
@@ -358,7 +352,7 @@ def clock_skew(status: Mapping[str, Any], now: float) -> float | None:
 
     A status may be as old as it lasts on the bus.
     """
-    ahead = (parse_moment(status.get("at")) or now) - now
+    ahead = (node_row.parse_moment(status.get("at")) or now) - now
     is_wrong = ahead > CLOCK_SKEW or -ahead > PRESENCE_TTL + CLOCK_SKEW
     return round(ahead, 3) if is_wrong else None
 
@@ -371,7 +365,9 @@ def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iter
             yield f"{name}: its clock is {show_duration(abs(ahead))} {word} this machine's"
 
 
-def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+def _record(
+    row: node_row.NodeRow, published: Mapping[str, Any] | None, now: datetime
+) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
     from localpuppet.base.formats.converter import to_record
 
@@ -477,7 +473,7 @@ class Board:
 
     def _cells(self, node_status: dict[str, Any]) -> list[str]:
         now = self._clock.now()
-        row = NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
+        row = node_row.NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
         return cells(replace(row, state=GONE) if node_status["state"] == GONE else row, now)
 
     def _put(self, entry: KeyValueEntry) -> None:

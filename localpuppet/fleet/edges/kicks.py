@@ -34,13 +34,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.store_calls import ours
 from localpuppet.fleet.inventory.entry import parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.triggers.sending import (
-    Outgoing,
-    Receivers,
-    SendResult,
-    paths_of,
-    send,
-)
+from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.run import RunState
 from localpuppet.node.runs.run_records import Records, RunDirectory
@@ -94,10 +88,10 @@ class HeldKick(JsonRecord):
     run: RunId
     uuid: Annotated[str, parse_uuid]
     at: float
-    call: Outgoing
+    call: sending.Outgoing
     released_at: float | None = None
 
-    def with_more(self, call: Outgoing) -> "HeldKick":
+    def with_more(self, call: sending.Outgoing) -> "HeldKick":
         """Return the kick with the receivers of another one of the same run added."""
         mine = self.call
         hosts = tuple(dict.fromkeys((*mine.hosts, *call.hosts)))
@@ -113,7 +107,7 @@ class HeldKick(JsonRecord):
 
 class _KickedNodes(JsonRecord):
     SCHEMA: ClassVar = 1
-    nodes: Receivers
+    nodes: sending.Receivers
 
 
 class HeldKicks:
@@ -133,7 +127,7 @@ class HeldKicks:
         """Return whether a run's record is open, so that its supervisor will release its kicks."""
         return RunDirectory(self._records.directory / run).is_open
 
-    def hold(self, run: RunId, call: Outgoing, *, uuid: str) -> None:
+    def hold(self, run: RunId, call: sending.Outgoing, *, uuid: str) -> None:
         """Store a kick until its run is over.
 
         Args:
@@ -202,7 +196,7 @@ class HeldKicks:
 
     def paths(self, kick: HeldKick) -> list[tuple[NodeName, ...]]:
         """Return the paths along which a kick is sent; see `paths_of`."""
-        return paths_of(self._records, kick.run)
+        return sending.paths_of(self._records, kick.run)
 
     def _is_dead(self, run: RunId) -> bool:
         """Return whether a run ended without a release of its kicks: its supervisor crashed."""
@@ -280,7 +274,7 @@ class KickSending:
 
     async def _send(self, kick: HeldKick) -> None:
         try:
-            sent = await send(
+            sent = await sending.send(
                 kick.call,
                 kv=await ours(self.store()),
                 signer=self.signer,
@@ -295,7 +289,7 @@ class KickSending:
             self._tell(kick, sent)
         self.held.drop(kick)
 
-    def _tell(self, kick: HeldKick, sent: SendResult) -> None:
+    def _tell(self, kick: HeldKick, sent: sending.SendResult) -> None:
         if sent.sent:
             names = shown_names(sent.sent)
             self.log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)

@@ -31,27 +31,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
-from localpuppet.fleet.edges.reactions import (
-    AnswerDigest,
-    ChangedPeer,
-    Dependency,
-    DependencySource,
-    FinishedRun,
-    Host,
-    NewAnswer,
-    NodeRuns,
-    PeerEntries,
-    ReactionState,
-    ReactionStorage,
-    changes,
-    decide,
-)
-from localpuppet.fleet.exports.recording import (
-    CollectorService,
-    digest_of_choice,
-    parts_of_choice,
-    read_collected,
-)
+from localpuppet.fleet.edges import reactions
+from localpuppet.fleet.exports import recording
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
@@ -73,15 +54,15 @@ class Questions:
     now: Callable[[], float]
     max_stale: float
 
-    def dependencies_of(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[reactions.Dependency]:
         """Return the answers that a run received; see `DependencySource`."""
         asked = read_queries(self.records.get(run))
         return [
-            Dependency(
+            reactions.Dependency(
                 source=self.name,
                 key=json.dumps([query.function, *query.arguments], separators=(",", ":")),
                 text=query.text,
-                answer=AnswerDigest(
+                answer=reactions.AnswerDigest(
                     digest=query.digest, revision=query.revision or 0, parts=_parts(query)
                 ),
             )
@@ -89,13 +70,15 @@ class Questions:
             if query.digest is not None
         ]
 
-    def ask(self, key: str) -> AnswerDigest:
+    def ask(self, key: str) -> reactions.AnswerDigest:
         """Return the answer that a run would receive now; see `DependencySource`."""
         function, *arguments = loads_again(key.encode())
         question = FunctionCall.of(function, arguments)
         answer = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
         reply: FunctionReply = answer.answer
-        return AnswerDigest(digest=reply.digest, revision=answer.revision, parts=reply.parts)
+        return reactions.AnswerDigest(
+            digest=reply.digest, revision=answer.revision, parts=reply.parts
+        )
 
 
 def _parts(query: RecordedQuery) -> dict[str, dict[str, str]]:
@@ -110,28 +93,28 @@ class Collectors:
     name = "collector"
 
     reader: InventoryReader
-    collecting: CollectorService
+    collecting: recording.CollectorService
     records: Records
     _: KW_ONLY
     now: Callable[[], float]
     max_stale: float
 
-    def dependencies_of(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[reactions.Dependency]:
         """Return what the collectors of a run received; see `DependencySource`."""
         return [
-            Dependency(
+            reactions.Dependency(
                 source=self.name,
                 key=json.dumps([collector.type, collector.filter], separators=(",", ":")),
                 text=collector.text,
-                answer=AnswerDigest(
+                answer=reactions.AnswerDigest(
                     digest=collector.digest, revision=collector.revision or 0, parts=collector.parts
                 ),
             )
-            for collector in read_collected(self.records.get(run))
+            for collector in recording.read_collected(self.records.get(run))
             if collector.digest is not None
         ]
 
-    def ask(self, key: str) -> AnswerDigest:
+    def ask(self, key: str) -> reactions.AnswerDigest:
         """Return what a collector would receive now; see `DependencySource`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
@@ -142,20 +125,22 @@ class Collectors:
             max_stale=self.max_stale,
         )
         choice = answer.answer
-        return AnswerDigest(
-            digest=digest_of_choice(choice), revision=answer.revision, parts=parts_of_choice(choice)
+        return reactions.AnswerDigest(
+            digest=recording.digest_of_choice(choice),
+            revision=answer.revision,
+            parts=recording.parts_of_choice(choice),
         )
 
 
 class FinishedRuns:
     """The recorded runs."""
 
-    def __init__(self, records: Records, sources: Sequence[DependencySource]) -> None:
+    def __init__(self, records: Records, sources: Sequence[reactions.DependencySource]) -> None:
         self._records = records
         self._sources = sources
         self._nothing: tuple[str | None, str | None] | None = None
 
-    def after(self, run: str | None) -> tuple[list[FinishedRun], bool]:
+    def after(self, run: str | None) -> tuple[list[reactions.FinishedRun], bool]:
         """Return the complete runs after one, and whether one is running; see `NodeRuns`."""
         ids = self._records.ids()
         newest = (run, ids[0] if ids else None)
@@ -169,7 +154,7 @@ class FinishedRuns:
             later.append(status)
             if run is None and status.good:
                 break
-        ended: list[FinishedRun] = []
+        ended: list[reactions.FinishedRun] = []
         for status in reversed(later):
             if status.state is not RunState.FINISHED:
                 return ended, True
@@ -179,16 +164,18 @@ class FinishedRuns:
             self._nothing = newest
         return ended, False
 
-    def _ended(self, status: Status) -> FinishedRun:
-        dependencies: list[Dependency] = []
+    def _ended(self, status: Status) -> reactions.FinishedRun:
+        dependencies: list[reactions.Dependency] = []
         try:
             for source in self._sources:
                 dependencies += source.dependencies_of(status.id)
         except StateError:
-            return FinishedRun(
+            return reactions.FinishedRun(
                 run=status.id, good=False
             )  # the answers that it received are unknown
-        return FinishedRun(run=status.id, good=status.good, dependencies=tuple(dependencies))
+        return reactions.FinishedRun(
+            run=status.id, good=status.good, dependencies=tuple(dependencies)
+        )
 
 
 DEBOUNCE = 2.0
@@ -228,18 +215,18 @@ AGAIN = 30.0
 class Reactor:
     """Watches the answers and requests runs, `again` seconds after an error at the latest."""
 
-    host: Host
+    host: reactions.Host
     _: KW_ONLY
-    runs: NodeRuns
-    sources: Sequence[DependencySource]
-    peers: PeerEntries
+    runs: reactions.NodeRuns
+    sources: Sequence[reactions.DependencySource]
+    peers: reactions.PeerEntries
     refusal: Callable[[NodeName], str | None]
-    memory: ReactionStorage
+    memory: reactions.ReactionStorage
     clock: Clock
     log: Log
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     again: float = AGAIN
-    _state: ReactionState | None = field(default=None, init=False)
+    _state: reactions.ReactionState | None = field(default=None, init=False)
     _logged: str = field(default="", init=False)
 
     async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
@@ -288,7 +275,7 @@ class Reactor:
             self._remember(state)
         return bool(ended), busy or self.host.is_running
 
-    def look(self) -> list[NewAnswer]:
+    def look(self) -> list[reactions.NewAnswer]:
         """Return the answers that are not dealt with.
 
         Raises:
@@ -314,16 +301,16 @@ class Reactor:
             # entry.
             before = known_answer.revision if known_answer.revision <= now.revision else 0
             since = self.peers.since(before)
-            differences = changes(
+            differences = reactions.changes(
                 query.question.text, known_answer, now, since=since, counts=self._counts
             )
             peers = tuple(self._peer(NodeName(node), by) for node, by in differences.items())
             now = now.within(left)  # the changed nodes are known by now
             left -= now.explained
-            seen.append(NewAnswer(watched=query, now=now, peers=peers))
+            seen.append(reactions.NewAnswer(watched=query, now=now, peers=peers))
         return seen
 
-    def act(self, seen: Sequence[NewAnswer]) -> float | None:
+    def act(self, seen: Sequence[reactions.NewAnswer]) -> float | None:
         """Act on changed answers; return the seconds until the next action, `None` for no action.
 
         Raises:
@@ -331,7 +318,7 @@ class Reactor:
         """
         state = self._known()
         now = self.clock.now().timestamp()
-        decision = decide(
+        decision = reactions.decide(
             state,
             [answer for answer in seen if answer.watched in state.queries],
             me=self.host.me,
@@ -349,7 +336,7 @@ class Reactor:
             self.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
-    def _known(self) -> ReactionState:
+    def _known(self) -> reactions.ReactionState:
         """Return the stored state, and hand over what an earlier agent left pending."""
         if self._state is None:
             self._state = self.memory.load()
@@ -358,16 +345,16 @@ class Reactor:
             self._remember(replace(self._state, pending=()))
         return self._state
 
-    def _remember(self, state: ReactionState) -> None:
+    def _remember(self, state: reactions.ReactionState) -> None:
         self.memory.save(state)
         self._state = state
 
-    def _peer(self, node: NodeName, change: AnswerChange) -> ChangedPeer:
+    def _peer(self, node: NodeName, change: AnswerChange) -> reactions.ChangedPeer:
         entry = self.peers.entry(node)
         if entry is None:
             # The node was removed, or its entry has expired: a chain begins there.
-            return ChangedPeer(node=node, paths=((),), refusal=None, change=change)
-        return ChangedPeer(
+            return reactions.ChangedPeer(node=node, paths=((),), refusal=None, change=change)
+        return reactions.ChangedPeer(
             node=node,
             paths=entry.paths or ((),),
             refusal=self.refusal(node),

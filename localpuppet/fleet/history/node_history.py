@@ -33,17 +33,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import mapping_of
-from localpuppet.base.machine.files import (
-    disk_errors,
-    list_names,
-    make_private,
-    remove,
-    remove_half_written,
-    remove_tree,
-    sync_directory,
-    write_durably,
-    write_json,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
@@ -292,8 +282,8 @@ class DayLog(Generic[R]):
     def append(self, node: NodeName, *records: R) -> None:
         """Add records; one with a known identity replaces the other."""
         with self._locked():
-            make_private(self.directory)
-            remove_half_written(self.directory)
+            files.make_private(self.directory)
+            files.remove_half_written(self.directory)
             self._write(self.directory, node, records)
             self._prune(max(day_of(record.at) for record in records))
 
@@ -303,16 +293,16 @@ class DayLog(Generic[R]):
             if self.is_begun:
                 return
             new = self.directory.with_suffix(".new")
-            remove_tree(new)  # of a process that died
-            make_private(new)
+            files.remove_tree(new)  # of a process that died
+            files.make_private(new)
             self._write(new, node, records)
-            with disk_errors(new):
+            with files.disk_errors(new):
                 new.rename(self.directory)
-                sync_directory(self.directory.parent)
+                files.sync_directory(self.directory.parent)
 
     def days(self) -> list[int]:
         """Return the numbers of the days that the log has, the oldest first."""
-        return sorted(int(name) for name in list_names(self.directory) if name.isdecimal())
+        return sorted(int(name) for name in files.list_names(self.directory) if name.isdecimal())
 
     def stamp(self, day: int) -> int:
         """Return a number that changes with a day; 0 without one."""
@@ -323,7 +313,7 @@ class DayLog(Generic[R]):
     def payload(self, day: int) -> bytes | None:
         """Return the packed day; `None` without one."""
         path = self._path(day)
-        with disk_errors(path), suppress(FileNotFoundError):
+        with files.disk_errors(path), suppress(FileNotFoundError):
             return path.read_bytes()
         return None
 
@@ -340,7 +330,7 @@ class DayLog(Generic[R]):
         for day, added in groupby(by_day, key=lambda record: day_of(record.at)):
             before = self._read(day)
             content = HistoryDay(node=node, day=day, records=before[0], dropped=before[1])
-            write_durably(directory / str(day), content.with_records(added).to_payload())
+            files.write_durably(directory / str(day), content.with_records(added).to_payload())
 
     def _read(self, day: int) -> tuple[tuple[R, ...], int]:
         """Return the records of a day, and the number of dropped ones."""
@@ -354,7 +344,7 @@ class DayLog(Generic[R]):
     def _prune(self, newest: int) -> None:
         nearest = sorted(self.days(), key=lambda day: abs(newest - day))
         for day in nearest[self.form.days :]:
-            remove(self._path(day))
+            files.remove(self._path(day))
 
 
 SCHEMA = 1
@@ -380,13 +370,13 @@ class PublishedDays:
         self._born, known = born, self._raw()
         if not known or known.get("born") == born:
             return False
-        write_json(self._path, {"schema": SCHEMA, "born": born, "digests": {}})
+        files.write_json(self._path, {"schema": SCHEMA, "born": born, "digests": {}})
         return True
 
     def note(self, key: str, payload: bytes) -> None:
         """Record that a payload was written to a key."""
         digests = {**self._read(), key: _digest(payload)}
-        write_json(self._path, {"schema": SCHEMA, "born": self._born, "digests": digests})
+        files.write_json(self._path, {"schema": SCHEMA, "born": self._born, "digests": digests})
 
     def _read(self) -> dict[str, Any]:
         return dict(mapping_of(self._raw().get("digests")))

@@ -17,13 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.machine.files import (
-    disk_errors,
-    list_names,
-    make_private,
-    remove,
-    write_durably,
-)
+from localpuppet.base.machine import files
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.entry import InventoryEntry
 
@@ -58,14 +52,14 @@ class ChunkOutbox:
         digest = digest_of(data)
         path = self._directory / digest
         if not path.exists():
-            make_private(self._directory)
-            write_durably(path, data)
+            files.make_private(self._directory)
+            files.write_durably(path, data)
         return digest
 
     def read(self, digest: str) -> bytes:
         """Return data; raise `StateError` if its file is missing or damaged."""
         path = self._directory / digest
-        with disk_errors(path):
+        with files.disk_errors(path):
             data = path.read_bytes()
         if digest_of(data) != digest:
             raise StateError(
@@ -75,12 +69,12 @@ class ChunkOutbox:
 
     def note_landed(self, slot: str, digest: str) -> None:
         """Record the slot and the digest that the entry on the bus names."""
-        make_private(self._landed.parent)
-        write_durably(self._landed, f"{slot} {digest}".encode("ascii"))
+        files.make_private(self._landed.parent)
+        files.write_durably(self._landed, f"{slot} {digest}".encode("ascii"))
 
     def note_removed(self) -> None:
         """Record that the bus has no chunks."""
-        remove(self._landed)
+        files.remove(self._landed)
 
     def landed(self) -> tuple[str, str] | None:
         """Return the recorded slot and digest; `None` if there is no readable record."""
@@ -92,9 +86,9 @@ class ChunkOutbox:
 
     def keep(self, digests: Collection[str]) -> None:
         """Remove all files except those of `digests`."""
-        for name in list_names(self._directory):
+        for name in files.list_names(self._directory):
             if name not in digests:
-                remove(self._directory / name)
+                files.remove(self._directory / name)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

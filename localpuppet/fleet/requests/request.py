@@ -28,14 +28,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
-from localpuppet.fleet.requests.arguments import (
-    ChunkArguments,
-    Compile,
-    Deploy,
-    RolloutReference,
-    RolloutStep,
-    StatusRequest,
-)
+from localpuppet.fleet.requests import arguments
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.puppet.changes import parse_salt
@@ -89,7 +82,7 @@ class Disable(Message):
 
     message: Annotated[str, partial(parse_line, what="message")]
     length: Annotated[str | None, _length, Key("for")] = None
-    rollout: RolloutReference | None = None
+    rollout: arguments.RolloutReference | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -107,7 +100,7 @@ class Disable(Message):
 class Enable(Message):
     """The arguments of `enable`: end the caller's own hold, or that of a rollout."""
 
-    rollout: RolloutReference | None = None
+    rollout: arguments.RolloutReference | None = None
 
 
 class RunOnce(Message):
@@ -129,7 +122,7 @@ class RunOnce(Message):
         tuple[Annotated[str, parse_tag], ...],
         AllowedRange(minimum=1, maximum=limits.MAX_REQUEST_TAGS),
     ] = ()
-    rollout: RolloutStep | None = None
+    rollout: arguments.RolloutStep | None = None
     awaited_entries: Annotated[tuple[AwaitedEntry, ...], AllowedRange(maximum=MAX_AWAITED)] = ()
     changes_salt: Annotated[str, parse_salt] = ""
     noop_step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)] = 0
@@ -164,33 +157,33 @@ class NoArguments(Message):
 
 
 Arguments = (
-    ChunkArguments
-    | Compile
-    | Deploy
+    arguments.ChunkArguments
+    | arguments.Compile
+    | arguments.Deploy
     | Disable
     | Enable
     | RunOnce
     | RunArguments
-    | StatusRequest
+    | arguments.StatusRequest
     | NoArguments
 )
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
-    "capture": ChunkArguments,
-    "catalog": ChunkArguments,
-    "compile": Compile,
-    "deploy": Deploy,
+    "capture": arguments.ChunkArguments,
+    "catalog": arguments.ChunkArguments,
+    "compile": arguments.Compile,
+    "deploy": arguments.Deploy,
     "disable": Disable,
     "enable": Enable,
     "log": RunArguments,
     "report": RunArguments,
     "runonce": RunOnce,
-    "status": StatusRequest,
+    "status": arguments.StatusRequest,
 }
 
 
-def requesting_rollout(args: Arguments) -> RolloutReference | None:
+def requesting_rollout(args: Arguments) -> arguments.RolloutReference | None:
     """Return the rollout for which a request asks; `None` for any other request."""
-    return args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
+    return args.rollout if isinstance(args, arguments.Deploy | Disable | Enable | RunOnce) else None
 
 
 class Request(Message):
@@ -222,13 +215,13 @@ def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
     return ""
 
 
-_OF_ROLLOUTS = (Deploy, Disable, Enable, RunOnce, StatusRequest)
+_OF_ROLLOUTS = (arguments.Deploy, Disable, Enable, RunOnce, arguments.StatusRequest)
 
 
 def _rights(request: Request) -> tuple[str, ...]:
     """Return the rights that the caller needs, all of them."""
     args = request.args
-    rights = args.rights if isinstance(args, Deploy) else (request.action,)
+    rights = args.rights if isinstance(args, arguments.Deploy) else (request.action,)
     rollout = args.rollout if isinstance(args, _OF_ROLLOUTS) else None
     if rollout is not None and rollout.taken_over_by(request.caller.caller):
         return (*rights, TAKEOVER)

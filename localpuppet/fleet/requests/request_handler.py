@@ -22,16 +22,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.history.node_history import Auditor
+from localpuppet.fleet.requests import arguments
 from localpuppet.fleet.requests import request as requests
-from localpuppet.fleet.requests.arguments import (
-    ChunkArguments,
-    Compile,
-    Deploy,
-    DeployAction,
-    RolloutReference,
-    RolloutStep,
-    StatusRequest,
-)
 from localpuppet.fleet.requests.request import (
     Arguments,
     Disable,
@@ -138,14 +130,14 @@ class Actions(Value):
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
-    capture: Callable[[ChunkArguments], Mapping[str, Json]]
-    catalog: Callable[[ChunkArguments], Mapping[str, Json]]
+    capture: Callable[[arguments.ChunkArguments], Mapping[str, Json]]
+    catalog: Callable[[arguments.ChunkArguments], Mapping[str, Json]]
     changes: Callable[[str, str], Mapping[str, Json]] | None
     run: Callable[[str, bool, Sequence[str], str], str | None]
     changed: Callable[[], None]
-    deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
-    confirm: Callable[[str, Deploy], Mapping[str, Json] | str]
-    compile: Callable[[str, Compile], Mapping[str, Json] | str]
+    deploy: Callable[[str, arguments.Deploy], Mapping[str, Json] | str]
+    confirm: Callable[[str, arguments.Deploy], Mapping[str, Json] | str]
+    compile: Callable[[str, arguments.Compile], Mapping[str, Json] | str]
     rollout: "RolloutActions"
 
 
@@ -155,7 +147,7 @@ class RolloutActions(Protocol):
     def awaits_entries(self) -> bool:
         """Return whether the node can wait for entries of other nodes."""
 
-    def hear(self, caller: str, rollout: RolloutReference) -> None:
+    def hear(self, caller: str, rollout: arguments.RolloutReference) -> None:
         """Record the controller of a rollout; raises if a newer epoch or another one is known."""
 
     def speaks(self, owner: str) -> dict[str, Json]:
@@ -164,7 +156,7 @@ class RolloutActions(Protocol):
     def check_hold(self, owner: str) -> None:
         """Raise `OnHoldError` if another owner holds the node."""
 
-    def run(self, caller: str, args: RunOnce, rollout: RolloutStep) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: arguments.RolloutStep) -> Mapping[str, Json]:
         """Take a step, or return its result; raises if the step is rejected."""
 
 
@@ -225,7 +217,7 @@ class RequestHandler(Value):
     def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
         """Return a function that reads a large record, which must not block the agent's thread."""
         args = request.args
-        if isinstance(args, ChunkArguments):
+        if isinstance(args, arguments.ChunkArguments):
             actions = self.actions
             return partial(
                 actions.capture if request.action == "capture" else actions.catalog, args
@@ -265,9 +257,9 @@ class RequestHandler(Value):
         if request.action == "runonce":
             return self._run(request)
         args = request.args
-        if isinstance(args, Deploy):
+        if isinstance(args, arguments.Deploy):
             return self._deploy(request.caller.caller, args)
-        if isinstance(args, Compile):
+        if isinstance(args, arguments.Compile):
             return self.actions.compile(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
@@ -286,8 +278,8 @@ class RequestHandler(Value):
         others: list[Json] = [hold.to_dict() for hold in self.holds().active()]
         return {"ended": ended_now, "holds": others}
 
-    def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        if args.action is not DeployAction.CONFIRM or args.rollout is None:
+    def _deploy(self, caller: str, args: arguments.Deploy) -> Mapping[str, Json] | str:
+        if args.action is not arguments.DeployAction.CONFIRM or args.rollout is None:
             return self.actions.deploy(caller, args)
         self.actions.rollout.hear(caller, args.rollout)
         return self.actions.confirm(caller, args)
@@ -297,7 +289,7 @@ class RequestHandler(Value):
 
         Callers ask this before a run, so the reply has the durations of runs too.
         """
-        if not isinstance(request.args, StatusRequest) or not request.args.may:
+        if not isinstance(request.args, arguments.StatusRequest) or not request.args.may:
             return {}
         denied: dict[str, Json] = {}
         for action in request.args.may:
@@ -313,7 +305,7 @@ class RequestHandler(Value):
 
     def _speaks(self, request: Request) -> Mapping[str, Json]:
         """Return the controller of the rollout that the caller asks about."""
-        if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
+        if not isinstance(request.args, arguments.StatusRequest) or request.args.rollout is None:
             return {}
         owner = request.args.rollout.owner(request.caller.caller)
         return {"rollout_controller": self.actions.rollout.speaks(owner)}
@@ -355,16 +347,16 @@ def _subject(args: Arguments) -> str:
         # A rollout's message repeats its id.
         parts = [] if args.rollout is not None else [args.message]
         parts += [f"for {show_duration(seconds)}"] if seconds else []
-    elif isinstance(args, Deploy):
-        stage = "" if args.action is DeployAction.APPLY else f"{args.action} "
+    elif isinstance(args, arguments.Deploy):
+        stage = "" if args.action is arguments.DeployAction.APPLY else f"{args.action} "
         parts = [f"{stage}{args.release}"]
-    elif isinstance(args, Compile):
+    elif isinstance(args, arguments.Compile):
         parts = [str(args.release)]
     elif isinstance(args, RunArguments):
         parts = [f"run {args.run or 'newest'}"]
     elif isinstance(args, RunOnce):
         parts = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
     if (rollout := requesting_rollout(args)) is not None:
-        step = f" step {rollout.step}" if isinstance(rollout, RolloutStep) else ""
+        step = f" step {rollout.step}" if isinstance(rollout, arguments.RolloutStep) else ""
         parts.insert(0, f"rollout {rollout.id}{step}")
     return ", ".join(parts)

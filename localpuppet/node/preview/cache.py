@@ -23,21 +23,7 @@ from localpuppet.base.formats.strict_json import canonical, loads_again
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.base.value import Value
-from localpuppet.node.preview.cache_file import (
-    DIGEST_BYTES,
-    MALFORMED,
-    CacheFile,
-    CatalogStore,
-    DamagedEntryError,
-    add_blob,
-    checksum,
-    entry_damage,
-    pack,
-    read_blob,
-    shared_numbers,
-    today,
-    unpack,
-)
+from localpuppet.node.preview import cache_file
 from localpuppet.node.preview.compile_request import CompileFailure
 from localpuppet.node.preview.read_set import NodeReads, ReadPart, ReadSet
 from localpuppet.node.preview.release_index import States, TreeStates
@@ -55,7 +41,7 @@ def evict(connection: sqlite3.Connection, *, limit: int) -> None:
     """Remove the oldest entries if the file exceeds its limit in bytes, within a transaction."""
     if _used(connection) <= limit:
         return
-    connection.execute("DELETE FROM trees WHERE day < ?", (today() - _TREES,))
+    connection.execute("DELETE FROM trees WHERE day < ?", (cache_file.today() - _TREES,))
     _sweep(connection)
     while _used(connection) > limit * _AFTER:
         (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
@@ -98,30 +84,33 @@ def _only(
 
 def _items(connection: sqlite3.Connection) -> Iterable[int]:
     for (data,) in connection.execute("SELECT shared FROM catalogs"):
-        with suppress(DamagedEntryError):
-            yield from shared_numbers(data)
+        with suppress(cache_file.DamagedEntryError):
+            yield from cache_file.shared_numbers(data)
 
 
 def _blobs(connection: sqlite3.Connection) -> Iterable[bytes]:
     yield from (row[0] for row in connection.execute("SELECT head FROM catalogs"))
     lists, parts, keys = set(), set(), set()
     for (body,) in connection.execute("SELECT body FROM entries"):
-        with suppress(*MALFORMED):
-            _, paths, listed, own, _ = loads_again(unpack(body))
+        with suppress(*cache_file.MALFORMED):
+            _, paths, listed, own, _ = loads_again(cache_file.unpack(body))
             yield bytes.fromhex(paths)
             lists.add(bytes.fromhex(listed))
             keys |= {part["keys"] for part in own}
     for listed in lists:
         yield listed
-        with suppress(DamagedEntryError):
-            data = read_blob(connection, listed)
-            parts |= {data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)}
+        with suppress(cache_file.DamagedEntryError):
+            data = cache_file.read_blob(connection, listed)
+            parts |= {
+                data[at : at + cache_file.DIGEST_BYTES]
+                for at in range(0, len(data), cache_file.DIGEST_BYTES)
+            }
     for part in parts:
         yield part
-        with suppress(*MALFORMED):
-            keys.add(loads_again(read_blob(connection, part))["keys"])
+        with suppress(*cache_file.MALFORMED):
+            keys.add(loads_again(cache_file.read_blob(connection, part))["keys"])
     for name in keys - {None}:
-        with suppress(*MALFORMED):
+        with suppress(*cache_file.MALFORMED):
             yield bytes.fromhex(name)
 
 
@@ -186,8 +175,8 @@ class PreviewCache(TreeStates):
     """The cache in a directory: a file of at most `limit` bytes."""
 
     def __init__(self, directory: Path, *, platform: str, limit: int = LIMIT) -> None:
-        self._file = CacheFile(directory, platform=platform)
-        self.catalogs = CatalogStore(self._file)
+        self._file = cache_file.CacheFile(directory, platform=platform)
+        self.catalogs = cache_file.CatalogStore(self._file)
         self._limit = limit
         self._keys = lru_cache(_KEY_LISTS)(self._read_keys)
 
@@ -202,7 +191,7 @@ class PreviewCache(TreeStates):
             try:
                 with self._file.reading() as connection:
                     rows = [connection.execute(query, (node,)).fetchall() for node in some]
-            except DamagedEntryError:
+            except cache_file.DamagedEntryError:
                 rows = [[] for _ in some]
             yield from map(self._entries, some, rows)
 
@@ -210,8 +199,8 @@ class PreviewCache(TreeStates):
         for row in rows:
             try:
                 entry = self._entry(node, row)
-            except MALFORMED:
-                with suppress(DamagedEntryError), self._file.transaction() as connection:
+            except cache_file.MALFORMED:
+                with suppress(cache_file.DamagedEntryError), self._file.transaction() as connection:
                     connection.execute("DELETE FROM entries WHERE id = ?", (row[0],))
                 continue
             yield entry
@@ -219,9 +208,9 @@ class PreviewCache(TreeStates):
     def _entry(self, node: str, row: Sequence[Any]) -> CacheEntry:
         """Return the entry in a row; see `CacheEntry`."""
         number, source, catalog, body, expected, day, scope = row
-        if checksum(node.encode(), scope.encode(), source, catalog, body) != expected:
-            raise DamagedEntryError("an entry has another checksum")
-        values, paths, parts, own, failure = loads_again(unpack(body))
+        if cache_file.checksum(node.encode(), scope.encode(), source, catalog, body) != expected:
+            raise cache_file.DamagedEntryError("an entry has another checksum")
+        values, paths, parts, own, failure = loads_again(cache_file.unpack(body))
         return CacheEntry(
             number=number,
             source=source,
@@ -239,7 +228,7 @@ class PreviewCache(TreeStates):
 
     def part(self, name: bytes) -> ReadPart:
         """Return a shared part of a read-set."""
-        with entry_damage():
+        with cache_file.entry_damage():
             return self._part(loads_again(self._blob(name)))
 
     def _part(self, form: Any) -> ReadPart:  # noqa: ANN401 - of `_part_form`
@@ -252,11 +241,14 @@ class PreviewCache(TreeStates):
     def parts(self, name: bytes) -> list[bytes]:
         """Return the digests in a list of parts."""
         data = self._blob(name)
-        return [data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)]
+        return [
+            data[at : at + cache_file.DIGEST_BYTES]
+            for at in range(0, len(data), cache_file.DIGEST_BYTES)
+        ]
 
     def paths(self, name: bytes) -> NodeReads:
         """Return what was read of a node."""
-        with entry_damage():
+        with cache_file.entry_damage():
             raw = loads_again(self._blob(name))
             for kind in ("facts", "trusted"):
                 raw[kind] = map(tuple, raw[kind])
@@ -264,13 +256,13 @@ class PreviewCache(TreeStates):
 
     def _blob(self, name: bytes) -> bytes:
         with self._file.reading() as connection:
-            return read_blob(connection, name)
+            return cache_file.read_blob(connection, name)
 
     def store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
         """Store results, all or none; return each with the digest of its catalog."""
         try:
             return self._store(compiles)
-        except DamagedEntryError:  # the file was removed
+        except cache_file.DamagedEntryError:  # the file was removed
             return self._store(compiles)
 
     def _store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
@@ -289,18 +281,18 @@ class PreviewCache(TreeStates):
     def renew(self, uses: Iterable[tuple[str, CacheEntry, bytes]]) -> None:
         """Note that entries were used today, and hold for the sources of their nodes."""
         rows = [
-            (source, _entry_checksum(node, source, entry), today(), entry.number)
+            (source, _entry_checksum(node, source, entry), cache_file.today(), entry.number)
             for node, entry, source in uses
-            if source != entry.source or entry.day != today()
+            if source != entry.source or entry.day != cache_file.today()
         ]
         if rows:
             update = "UPDATE entries SET source = ?, checksum = ?, day = ? WHERE id = ?"
-            with suppress(DamagedEntryError), self._file.transaction() as connection:
+            with suppress(cache_file.DamagedEntryError), self._file.transaction() as connection:
                 connection.executemany(update, rows)
 
     def discard(self, node: str) -> None:
         """Remove all results of a node: something in them is damaged."""
-        with suppress(DamagedEntryError), self._file.transaction() as connection:
+        with suppress(cache_file.DamagedEntryError), self._file.transaction() as connection:
             catalogs = connection.execute(
                 "SELECT DISTINCT catalog FROM entries WHERE node = ?", (node,)
             ).fetchall()
@@ -313,20 +305,20 @@ class PreviewCache(TreeStates):
         try:
             with self._file.reading() as connection:
                 row = connection.execute(query, (tree,)).fetchone()
-            if row is None or checksum(tree.encode(), row[0]) != row[1]:
+            if row is None or cache_file.checksum(tree.encode(), row[0]) != row[1]:
                 return None
-            states: dict[str, str] = loads_again(unpack(row[0]))
-        except (DamagedEntryError, ValueError, TypeError):
+            states: dict[str, str] = loads_again(cache_file.unpack(row[0]))
+        except (cache_file.DamagedEntryError, ValueError, TypeError):
             return None
         return states
 
     def put(self, tree: str, states: States) -> None:
         """Remember the states of a tree."""
-        data = pack(canonical({**states}))
-        with suppress(DamagedEntryError), self._file.transaction() as connection:
+        data = cache_file.pack(canonical({**states}))
+        with suppress(cache_file.DamagedEntryError), self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO trees (digest, states, day, checksum) VALUES (?, ?, ?, ?)",
-                (tree, data, today(), checksum(tree.encode(), data)),
+                (tree, data, cache_file.today(), cache_file.checksum(tree.encode(), data)),
             )
 
     def close(self) -> None:
@@ -345,21 +337,21 @@ def _insert(
         if any(short in name for name in (*part.states, *part.listings)):
             own.append(form)
         else:
-            shared.append(add_blob(connection, canonical(form)))
+            shared.append(cache_file.add_blob(connection, canonical(form)))
     failure = compiled.failure
     parts = [
-        *(reads.values, add_blob(connection, canonical(field_values(reads.node))).hex()),
-        *(add_blob(connection, b"".join(sorted(shared))).hex(), own),
+        *(reads.values, cache_file.add_blob(connection, canonical(field_values(reads.node))).hex()),
+        *(cache_file.add_blob(connection, b"".join(sorted(shared))).hex(), own),
         field_values(failure) if failure else None,
     ]
-    body = pack(canonical(parts))
+    body = cache_file.pack(canonical(parts))
     node, scope = compiled.node, compiled.scope
-    sum_ = checksum(node.encode(), scope.encode(), compiled.source, catalog, body)
+    sum_ = cache_file.checksum(node.encode(), scope.encode(), compiled.source, catalog, body)
     connection.execute("DELETE FROM entries WHERE node = ? AND checksum = ?", (node, sum_))
     connection.execute(
         "INSERT INTO entries (node, source, catalog, body, day, checksum, scope)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (node, compiled.source, catalog, body, today(), sum_, scope),
+        (node, compiled.source, catalog, body, cache_file.today(), sum_, scope),
     )
     # Untrusted revisions displace each other only.
     connection.execute(
@@ -371,10 +363,14 @@ def _insert(
 
 def _part_form(connection: sqlite3.Connection, part: ReadPart) -> dict[str, Json]:
     """Return the JSON form of a part; its keys, which more parts share, by their digest."""
-    keys = None if part.keys is None else add_blob(connection, canonical([*part.keys])).hex()
+    keys = (
+        None
+        if part.keys is None
+        else cache_file.add_blob(connection, canonical([*part.keys])).hex()
+    )
     return {**field_values(part), "keys": keys}
 
 
 def _entry_checksum(node: str, source: bytes, entry: CacheEntry) -> bytes:
     catalog = entry.outcome.catalog or b""
-    return checksum(node.encode(), entry.scope.encode(), source, catalog, entry.body)
+    return cache_file.checksum(node.encode(), entry.scope.encode(), source, catalog, entry.body)

@@ -28,14 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, UnavailableError
-from localpuppet.base.machine.files import (
-    disk_errors,
-    make_private,
-    make_public,
-    remove_tree,
-    replace_file,
-    replace_link,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Child, Processes, ProcessTable
 from localpuppet.base.value import Value
@@ -211,14 +204,14 @@ def make_environment(compilation: Compilation) -> None:
     The caller holds the node's lock if others compile in the same directory.
     """
     directory = compilation.environments / compilation.environment
-    make_private(directory)
+    files.make_private(directory)
     links = {directory / path.name: path for path in compilation.environment_code}
     for path in directory.iterdir():
         if path not in links or not path.is_symlink():
-            remove_tree(path)
+            files.remove_tree(path)
     for link, target in links.items():
         if not link.is_symlink() or link.readlink() != target:
-            replace_link(link, target)
+            files.replace_link(link, target)
 
 
 # Seconds by which the times of a file and of a process may differ.
@@ -240,7 +233,7 @@ class PuppetRunLock:
         Raises:
             BusyError: A Puppet agent's run holds it, or a run of another localpuppet root.
         """
-        make_public(self._path.parent)
+        files.make_public(self._path.parent)
         for _ in range(3):
             if self._create():
                 return
@@ -258,7 +251,7 @@ class PuppetRunLock:
         """Name `pid` as the holder: Puppet trusts a lock only if its holder is a Puppet."""
         if self._mine is None:
             return
-        replace_file(self._path, str(pid).encode(), mode=0o644)
+        files.replace_file(self._path, str(pid).encode(), mode=0o644)
         self._mine = pid
         self._unlock()
 
@@ -277,7 +270,7 @@ class PuppetRunLock:
         """Create the file, locked and with this process's pid from its first moment."""
         temporary = self._path.with_name(f".{self._path.name}.{os.urandom(6).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with disk_errors(self._path), suppress(FileExistsError):
+        with files.disk_errors(self._path), suppress(FileExistsError):
             self._fd = os.open(temporary, flags, 0o644)
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -314,7 +307,7 @@ class PuppetRunLock:
         )
 
     def _remove(self) -> None:
-        with disk_errors(self._path):
+        with files.disk_errors(self._path):
             self._path.unlink(missing_ok=True)
 
     def _pid(self) -> int | None:
@@ -328,7 +321,7 @@ class PuppetRunLock:
         process = self._processes.look_up(pid)
         if process is None:
             return False
-        with disk_errors(self._path), suppress(FileNotFoundError):
+        with files.disk_errors(self._path), suppress(FileNotFoundError):
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

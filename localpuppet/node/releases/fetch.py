@@ -23,6 +23,7 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.value import Value
+from localpuppet.node.releases import verification
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.limits import Budget
@@ -38,12 +39,6 @@ from localpuppet.node.releases.modules import (
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.verification import (
-    VerificationCache,
-    VerificationRecord,
-    refuse_unsigned,
-    rules_digest,
-)
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -105,7 +100,7 @@ class Fetcher:
         self._repository = repository
         self._store = store
         self._proves = proves
-        self._verified = VerificationCache(store.directory)
+        self._verified = verification.VerificationCache(store.directory)
         self._rules: dict[ReleaseSource, str] = {}  # before the first check by them
 
     def judge(self, wanted: WantedTag, *, refresh: bool) -> TagObject:
@@ -182,7 +177,7 @@ class Fetcher:
                 for number in written:
                     yield names[int(number)], staging / number
 
-    def _has(self, item: WantedTag, noted: VerificationRecord) -> bool:
+    def _has(self, item: WantedTag, noted: verification.VerificationRecord) -> bool:
         """Return whether the store has a tree, verified if its source requires that."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256) or self._proves:
             return False
@@ -200,8 +195,8 @@ class Fetcher:
             refuse_moved(item.pinned, tag_object, where=item.where)
         if item.source is not None and item.source.signers is not None:
             # Before the check: a signers file that changes meanwhile voids what is noted.
-            self._rules.setdefault(item.source, rules_digest(item.source))
-            refuse_unsigned(
+            self._rules.setdefault(item.source, verification.rules_digest(item.source))
+            verification.refuse_unsigned(
                 self._repository, item.source, url=item.url, tag=item.tag, where=item.where
             )
             refuse_other_source(item.source, tag_object, where=item.where)

@@ -9,12 +9,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import (
-    ForeignFileError,
-    is_file,
-    read_user_file,
-    refuse_foreign_directory,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.value import Value
 from localpuppet.node.releases.git.git_modules import GitModule
 from localpuppet.node.releases.manifest import (
@@ -220,7 +215,7 @@ class ReleaseFiles(Value):
         """
         for name, module in manifest.modules.items():
             branch = isinstance(module, GitModule) and module.ref_kind == "branch"
-            if branch and not is_file(directory / LOCK):
+            if branch and not files.is_file(directory / LOCK):
                 raise InvalidInputError(
                     f"is a branch, and there is no {LOCK}",
                     where=f"modules.{name}",
@@ -249,7 +244,7 @@ class ReleaseFiles(Value):
 def _read(file: Path) -> bytes:
     """Return the bytes of a file; if others could write it, name all such files beside it."""
     try:
-        return read_user_file(file)
-    except ForeignFileError:
-        refuse_foreign_directory(file.parent)
+        return files.read_user_file(file)
+    except files.ForeignFileError:
+        files.refuse_foreign_directory(file.parent)
         raise

@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import (
-    make_private,
-    make_public,
-    refuse_foreign,
-    remove,
-    remove_tree,
-    replace_link,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.node.releases.branches import BranchRecords
@@ -117,7 +110,7 @@ class ReleaseStaging:
         names = [Path(name) for name in self._named_links(staged)]
         for directory in sorted({parent for name in names for parent in name.parents}):
             try:
-                refuse_foreign(self._modules / directory)
+                files.refuse_foreign(self._modules / directory)
             except InvalidInputError as error:
                 yield str(error)
 
@@ -225,7 +218,7 @@ class ReleaseStaging:
         needed = {path for release in kept for path in self._named_links(release)}
         for path in reversed(self._named_links(staged)):
             if path not in needed and (self._modules / path).is_symlink():
-                remove(self._modules / path)
+                files.remove(self._modules / path)
         self._memory.note_pin(staged.release, staged.pin)
         self.records.remove(staged.release)
 
@@ -309,7 +302,7 @@ class ReleaseStaging:
                     )
 
     def _link(self, staged: StagedRelease) -> None:
-        make_private(self._releases)
+        files.make_private(self._releases)
         fresh = not self.compositions.whole(staged)
         if fresh:
             self.compositions.make(staged)
@@ -323,15 +316,15 @@ class ReleaseStaging:
                 self._approve(staged, paths, code)
         except LocalpuppetError:
             if fresh:
-                remove_tree(self._releases / staged.composition)
+                files.remove_tree(self._releases / staged.composition)
             raise
         self.records.write(staged)
         for name, tree in links.items():
             link = self._modules / name
             if link.is_symlink() and link.readlink() == tree:
                 continue
-            make_public(link.parent)
-            replace_link(link, tree)
+            files.make_public(link.parent)
+            files.replace_link(link, tree)
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove incomplete files of a dead process."""
@@ -467,10 +460,10 @@ class GarbageCollector(Value):
             self.staging.compositions.remove(name)
             self.forget(name)
         for path in removal.links:
-            remove_tree(path)
+            files.remove_tree(path)
         for sha256 in removal.trees:
             self.staging.store.remove(sha256)
         for path in removal.archives:
-            remove(path)
+            files.remove(path)
         for path in removal.mirrors:
-            remove_tree(path)
+            files.remove_tree(path)

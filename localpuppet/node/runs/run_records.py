@@ -22,15 +22,7 @@ from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import TimeText, show_time
 from localpuppet.base.formats.values import mapping_of
-from localpuppet.base.machine.files import (
-    disk_errors,
-    list_names,
-    make_private,
-    remove,
-    remove_half_written,
-    sync_directory,
-    write_json,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
 from localpuppet.node.runs.run import (
@@ -107,13 +99,13 @@ class RunDirectory:
         """
         directory = draft = self.path.with_name(f".{self.id}")
         try:
-            with disk_errors(self.path):
+            with files.disk_errors(self.path):
                 draft.mkdir(mode=0o700)
                 (draft / self._reserve.name).write_bytes(b"\0" * RESERVE_BYTES)
-                write_json(draft / self.request.name, request.to_dict())
-                write_json(draft / self.status.name, status.to_dict())
+                files.write_json(draft / self.request.name, request.to_dict())
+                files.write_json(draft / self.status.name, status.to_dict())
                 directory = draft.rename(self.path)
-                sync_directory(self.path.parent)
+                files.sync_directory(self.path.parent)
         except StateError:
             _discard(directory)
             raise
@@ -131,7 +123,7 @@ class RunDirectory:
 
     def write_status(self, status: Status) -> None:
         """Replace the status."""
-        write_json(self.status, status.to_dict())
+        files.write_json(self.status, status.to_dict())
 
     def close(self, status: Status) -> None:
         """Close the record.
@@ -173,7 +165,7 @@ class Records:
     def ids(self) -> list[RunId]:
         """Return the ids of all runs, newest first."""
         ids = []
-        for name in list_names(self.directory):
+        for name in files.list_names(self.directory):
             try:
                 ids.append(RunId.parse(name))
             except InvalidInputError:
@@ -190,7 +182,7 @@ class Records:
             StateError: Too few bytes or inodes are free.
         """
         state = self.directory.parent
-        with disk_errors(state):
+        with files.disk_errors(state):
             disk = os.statvfs(state)
         free = disk.f_bavail * disk.f_frsize
         if free < least or (disk.f_files and disk.f_favail < 64):
@@ -203,7 +195,7 @@ class Records:
 
     def create(self, clock: Clock) -> RunDirectory:
         """Return the directory for a run that starts now, without creating it."""
-        make_private(self.directory)
+        files.make_private(self.directory)
         ids = self.ids()
         name = new_run_id(clock.now(), os.urandom(2).hex(), ids[0] if ids else None)
         return RunDirectory(self.directory / name)
@@ -368,7 +360,7 @@ class Records:
 
         The caller holds the node's lock.
         """
-        for name in list_names(self.directory):
+        for name in files.list_names(self.directory):
             if name.startswith("."):
                 _discard(self.directory / name)
         for name in self.ids():
@@ -400,7 +392,7 @@ class Records:
         """Remove what killed writers left in the state directory, and in the directories in it."""
         state = self.directory.parent
         for directory in (state, *(path for path in state.iterdir() if path.is_dir())):
-            remove_half_written(directory, seconds=ABANDONED)
+            files.remove_half_written(directory, seconds=ABANDONED)
 
 
 def _meant(name: str, ids: list[RunId]) -> list[RunId]:
@@ -459,7 +451,7 @@ class GoodRuns:
         good = self._recorded(status)
         if good is None:
             return
-        make_private(self._directory)
+        files.make_private(self._directory)
         lock = Flock.wait(self._directory / "lock", seconds=PATIENCE, waits=lambda: None)
         if lock is None:
             raise StateError("locked by another process", where=str(self._directory))
@@ -474,10 +466,10 @@ class GoodRuns:
             kept[good.release] = good
             newest = sorted(kept.values(), key=_by_run, reverse=True)
             if good in newest[: self._releases]:
-                write_json(self._directory / file_name(good.release), good.to_dict())
+                files.write_json(self._directory / file_name(good.release), good.to_dict())
             for surplus in newest[self._releases :]:
-                remove(self._directory / file_name(surplus.release))
-            remove_half_written(self._directory)
+                files.remove(self._directory / file_name(surplus.release))
+            files.remove_half_written(self._directory)
 
     def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
         """Return the newest good run that `accept` takes, or `None`.

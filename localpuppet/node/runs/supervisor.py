@@ -18,21 +18,8 @@ from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, 
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.instance_facts import write_facts
-from localpuppet.node.puppet.command_line import (
-    PLACEHOLDERS,
-    SEALED,
-    ApplyCommand,
-    LeanStart,
-    with_names,
-)
+from localpuppet.node.puppet import command_line, launching
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.launching import (
-    LaunchedPuppet,
-    PuppetLaunch,
-    PuppetRunLock,
-    launch,
-    make_environment,
-)
 from localpuppet.node.puppet.report import make_ready, read_report
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
@@ -76,7 +63,7 @@ class OpenRecord:
         """Set the process that continues the run; the caller writes it."""
         self.status = replace(self.status, supervisor=asdict(supervisor))
 
-    def set_puppet(self, launched: LaunchedPuppet) -> None:
+    def set_puppet(self, launched: launching.LaunchedPuppet) -> None:
         """Set Puppet's process and start time; the caller writes them."""
         self.status = replace(
             self.status,
@@ -149,7 +136,7 @@ def _take(child: Child, log: RunLog, observer: Observer) -> bool:
 def _log_of(
     run: RunDirectory, directories: Mapping[str, str], server: "SealedServer | None"
 ) -> RunLog:
-    named = partial(with_names, directories=directories)
+    named = partial(command_line.with_names, directories=directories)
     return RunLog(run.log, named, bytes if server is None else server.mask.hide)
 
 
@@ -175,9 +162,9 @@ class Supervisor:
     holds: Holds
     ledger: Ledger
     installation: Installation | PuppetMissingError
-    call: Callable[[Installation, Release, str, RunOptions], ApplyCommand]
+    call: Callable[[Installation, Release, str, RunOptions], command_line.ApplyCommand]
     reports: tuple[str, ...]
-    lean_start: LeanStart
+    lean_start: command_line.LeanStart
     route_file: Path
     env: Mapping[str, str]
     fork_server: "ForkServerClient | None"
@@ -196,11 +183,11 @@ class Supervisor:
     processes: Processes
     documents: Documents
     observer: Observer
-    _agent_lock: PuppetRunLock | None = field(default=None, init=False)
+    _agent_lock: launching.PuppetRunLock | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.installation, Installation):
-            self._agent_lock = PuppetRunLock(self.installation.run_lock, self.processes)
+            self._agent_lock = launching.PuppetRunLock(self.installation.run_lock, self.processes)
 
     def apply(
         self,
@@ -290,7 +277,7 @@ class Supervisor:
 
     def _classify(
         self, installation: Installation, run: RunDirectory, prepared: PreparedRun
-    ) -> tuple[RunRequest, ApplyCommand]:
+    ) -> tuple[RunRequest, command_line.ApplyCommand]:
         release, options = prepared.release, prepared.options
         answer = None if prepared.document else self.answer()
         document = prepared.document or input.node_document(
@@ -304,7 +291,7 @@ class Supervisor:
         call = replace(call, instance_facts=write_facts(prepared.instance_facts, self.state))
         for warning in installation.warnings(bus=call.storeconfigs):
             self.observer.note(f"warning: {warning}")
-        make_environment(call.compilation)
+        launching.make_environment(call.compilation)
         input.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=self.route_file, reports=self.reports
@@ -336,7 +323,7 @@ class Supervisor:
         self,
         record: OpenRecord,
         request: RunRequest,
-        call: ApplyCommand,
+        call: command_line.ApplyCommand,
         lock: NodeLock,
         prepared: PreparedRun,
     ) -> Status:
@@ -424,12 +411,12 @@ class Supervisor:
         self,
         run: RunDirectory,
         request: RunRequest,
-        call: ApplyCommand,
+        call: command_line.ApplyCommand,
         lock: NodeLock,
         server: "SealedServer | None",
-    ) -> LaunchedPuppet:
-        words = {SEALED: PLACEHOLDERS} if request.work_tree else {}
-        given = PuppetLaunch(
+    ) -> launching.LaunchedPuppet:
+        words = {command_line.SEALED: command_line.PLACEHOLDERS} if request.work_tree else {}
+        given = launching.PuppetLaunch(
             installation=self._installation(),
             argv=request.command,
             base=self.env,
@@ -439,7 +426,7 @@ class Supervisor:
             environment=call.compilation.key,
             sealed=None if server is None else server.descriptor,
         )
-        launched = launch(
+        launched = launching.launch(
             given,
             processes=self.processes,
             lean=self.lean_start,

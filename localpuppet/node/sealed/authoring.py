@@ -12,14 +12,9 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
+from localpuppet.node.sealed import value_file
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
 from localpuppet.node.sealed.group_file import GroupMember, SealedGroup, parse_rule
-from localpuppet.node.sealed.value_file import (
-    MAX_NUMBER,
-    SealedValue,
-    ValueType,
-    parse_group_name,
-)
 
 # Names → the keys that each has, the newest first: a node has two while it changes its own.
 Keys = Mapping[str, Sequence[AgeRecipient]]
@@ -84,7 +79,7 @@ def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> S
         )
     identity = AgeIdentity.generate()
     group = SealedGroup(
-        name=parse_group_name(rule.replace(",", "+"), where="--for"),
+        name=value_file.parse_group_name(rule.replace(",", "+"), where="--for"),
         rule=parse_rule(rule, where="--for"),
         recipient=identity.recipient,
         serial=after + 1,
@@ -122,20 +117,20 @@ def with_keys(
     )
 
 
-def content_of(text: bytes, kind: ValueType) -> bytes:
+def content_of(text: bytes, kind: value_file.ValueType) -> bytes:
     """Return the content to seal of what an author wrote.
 
     Raises:
         InvalidInputError: It is no text, or with `DATA` no YAML.
     """
-    if kind == ValueType.FILE:
+    if kind == value_file.ValueType.FILE:
         return text
     try:
         decoded = text.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         hint = "--type file keeps all bytes"
         raise InvalidInputError("is not UTF-8", where="value", hint=hint) from error
-    if kind == ValueType.DATA:
+    if kind == value_file.ValueType.DATA:
         return canonical(strict_yaml.parse(text, where="value"))
     if not decoded:
         raise InvalidInputError("is empty", where="value")
@@ -143,16 +138,16 @@ def content_of(text: bytes, kind: ValueType) -> bytes:
 
 
 def set_value(
-    before: int, group: SealedGroup, path: str, content: bytes, kind: ValueType
-) -> SealedValue:
+    before: int, group: SealedGroup, path: str, content: bytes, kind: value_file.ValueType
+) -> value_file.SealedValue:
     """Return a value with the number after the highest that it ever had; 0 before a new one."""
-    if before >= MAX_NUMBER:
+    if before >= value_file.MAX_NUMBER:
         raise InvalidInputError(
             f"has had the number {before}, and there is no higher one",
             where=f"sealed/values/{path}.yaml",
             hint="seal it under another key",
         )
-    value = SealedValue(
+    value = value_file.SealedValue(
         path=path,
         group=group.name,
         serial=group.serial,
@@ -164,13 +159,13 @@ def set_value(
 
 
 def revoke(
-    values: Iterable[SealedValue],
+    values: Iterable[value_file.SealedValue],
     group: SealedGroup,
     names: Collection[str],
     identity: AgeIdentity,
     *,
     after: int = 0,
-) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
+) -> tuple[SealedGroup, tuple[value_file.SealedValue, ...]]:
     """Return a group with a new identity, without some members, and its values sealed to that.
 
     The numbers of the values stay: their contents are the same, and the members still know them.

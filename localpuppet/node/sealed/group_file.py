@@ -26,13 +26,7 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
-from localpuppet.node.sealed.age import (
-    RECIPIENT,
-    AgeIdentity,
-    AgeRecipient,
-    open_sealed,
-    seal,
-)
+from localpuppet.node.sealed import age
 from localpuppet.node.sealed.value_file import BASE64, NUMBER, decode, encode, parse_group_name
 
 SCHEMA = 1
@@ -42,7 +36,7 @@ MAX_RULE = 1024
 
 _NAMES = rb"[a-z0-9_][a-z0-9_.@-]*(?:,[a-z0-9_][a-z0-9_.@-]*)*"
 _LINES = rb"  (%b) (%b):\n   (%b)\n"
-_MEMBER = _LINES % (_NAMES, RECIPIENT.encode(), BASE64)
+_MEMBER = _LINES % (_NAMES, age.RECIPIENT.encode(), BASE64)
 _OPERATOR = _LINES % (_NAMES, rb"age1[a-z0-9.+_-]{58,480}", BASE64)
 _TERM = rb"[A-Za-z0-9_.:@=+-]+(?: [A-Za-z0-9_.:@=+-]+)*"
 _RULE = rb"%b(?:,%b)*" % (_TERM, _TERM)
@@ -51,7 +45,7 @@ rule: "(%b)"
 recipient: (%b)
 serial: (%b)
 operators:
-""" % (_RULE, RECIPIENT.encode(), NUMBER)
+""" % (_RULE, age.RECIPIENT.encode(), NUMBER)
 
 
 class GroupMember(Value):
@@ -63,7 +57,7 @@ class GroupMember(Value):
     """
 
     names: tuple[str, ...]
-    recipient: AgeRecipient
+    recipient: age.AgeRecipient
     wrap: bytes
 
     @property
@@ -86,7 +80,7 @@ class SealedGroup(Value):
 
     name: str
     rule: str
-    recipient: AgeRecipient
+    recipient: age.AgeRecipient
     serial: int
     operators: tuple[GroupMember, ...]
     members: tuple[GroupMember, ...]
@@ -119,7 +113,7 @@ class SealedGroup(Value):
             group = cls(
                 name=name,
                 rule=head[1].decode(),
-                recipient=AgeRecipient(head[2].decode()),
+                recipient=age.AgeRecipient(head[2].decode()),
                 serial=int(head[3]),
                 operators=_members(_OPERATOR, inside),
                 members=_members(_MEMBER, outside),
@@ -150,7 +144,7 @@ class SealedGroup(Value):
         """Members by name; the names of a pool have one member."""
         return {name: one for one in self.members for name in one.names}
 
-    def opened_by(self, identities: Sequence[AgeIdentity]) -> AgeIdentity | None:
+    def opened_by(self, identities: Sequence[age.AgeIdentity]) -> age.AgeIdentity | None:
         """Return the identity of the group; `None` if no wrap for them contains it.
 
         A wrap counts only if it has the identity behind `recipient`, and was made for this group,
@@ -164,18 +158,18 @@ class SealedGroup(Value):
         for one in self.everybody:
             if one.recipient in own or (plugins and one.recipient.plugin):
                 with suppress(InvalidInputError):
-                    head, _, secret = open_sealed(one.wrap, identities).partition(b"\n")
-                    identity = AgeIdentity.parse(secret.decode("ascii", "replace").rstrip("\n"))
+                    head, _, secret = age.open_sealed(one.wrap, identities).partition(b"\n")
+                    identity = age.AgeIdentity.parse(secret.decode("ascii", "replace").rstrip("\n"))
                     if (head, identity.recipient) == (self._bound(one.names), self.recipient):
                         return identity
         return None
 
     def wrap(
-        self, identity: AgeIdentity, names: Sequence[str], recipient: AgeRecipient
+        self, identity: age.AgeIdentity, names: Sequence[str], recipient: age.AgeRecipient
     ) -> GroupMember:
         """Wrap the identity of the group for a member."""
         names = tuple(sorted(names))
-        sealed = seal(self._bound(names) + f"\n{identity}\n".encode(), recipient)
+        sealed = age.seal(self._bound(names) + f"\n{identity}\n".encode(), recipient)
         return GroupMember(names=names, recipient=recipient, wrap=sealed)
 
     def _bound(self, names: tuple[str, ...]) -> bytes:
@@ -253,7 +247,7 @@ def _members(form: bytes, data: bytes) -> tuple[GroupMember, ...]:
     return tuple(
         GroupMember(
             names=tuple(names.decode().split(",")),
-            recipient=AgeRecipient(key.decode()),
+            recipient=age.AgeRecipient(key.decode()),
             wrap=decode(wrapped),
         )
         for names, key, wrapped in re.findall(form, data)

@@ -17,14 +17,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, limit_option, option
 from localpuppet.rollout.app import RolloutApp
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
-from localpuppet.rollout.cli.rollout_text import (
-    RolloutProgress,
-    coloured,
-    full,
-    outcome,
-    rollout_rows,
-    status,
-)
+from localpuppet.rollout.cli import rollout_text
 from localpuppet.rollout.journal import JournalReader, Journals
 from localpuppet.rollout.rollout_report import INTERRUPTED, RolloutReport, show_counts
 from localpuppet.rollout.rollout_view import RolloutView, page
@@ -80,9 +73,9 @@ def status_command(
     if as_json:
         render.emit_json({"schema": 1, **report.summary()})
     elif watch:
-        render.emit(outcome(report))
+        render.emit(rollout_text.outcome(report))
     else:
-        render.emit(status(report, now))
+        render.emit(rollout_text.status(report, now))
     return 0 if report.succeeded or report.word in ("running", "paused") else 1
 
 
@@ -139,7 +132,7 @@ def _list_checkpoints(app: RolloutApp, owner: SignerName, limit: int, *, as_json
 
 
 def _print_rollouts(rows: list[dict[str, Any]], *, older: int, nothing: str) -> None:
-    render.emit(rollout_rows(rows) if rows else nothing)
+    render.emit(rollout_text.rollout_rows(rows) if rows else nothing)
     if older > 0:
         render.note(f"{older} older ones: --limit or --json lists them")
 
@@ -167,7 +160,7 @@ def report_command(node: NodeApp, rollout: str | None, form: str | None) -> None
     elif form == "html":
         render.emit(page(report, now).removesuffix("\n"))
     else:
-        render.emit(full(RolloutView.of(report, now)))
+        render.emit(rollout_text.full(RolloutView.of(report, now)))
 
 
 def _report_of(journals: Journals, rollout: RolloutId) -> RolloutReport | str:
@@ -215,12 +208,12 @@ def _show_checkpoint(
         noop = ", changes nothing" if ended.noop else ""
         render.emit(render.hanging("", f"rollout {checkpoint.rollout} of {ended.title}{noop}"))
         why = f": {ended.reason}" if ended.reason else ""
-        text = f"{coloured(ended.word)}{why} ({show_counts(ended.counts)})"
+        text = f"{rollout_text.coloured(ended.word)}{why} ({show_counts(ended.counts)})"
         render.emit(render.hanging("", text))
         render.say("# from the bus: its journal has the result of each node", err=True)
     else:
         report = RolloutReport.of(checkpoint.events, taken=True)
-        render.emit(status(report, now, from_bus=True))
+        render.emit(rollout_text.status(report, now, from_bus=True))
         render.say("# from the bus: it is unknown whether a process controls it", err=True)
     return 0 if checkpoint.summary is None or checkpoint.summary.succeeded else 1
 
@@ -229,7 +222,7 @@ def _watch(journal: JournalReader) -> None:
     """Show events until no process controls the rollout."""
     observer = render.observer(quiet=False, title="looking at the journal")
     moment = 0.0  # the time of the shown event, which may be old; after that, the current time
-    progress = RolloutProgress(observer, lambda: moment)
+    progress = rollout_text.RolloutProgress(observer, lambda: moment)
     observer.begin()
     shown, begun = 0, time.monotonic()
     try:

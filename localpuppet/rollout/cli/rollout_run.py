@@ -25,32 +25,14 @@ from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.puppet.changes import SALT_DIGITS
 from localpuppet.node.releases.comparison import CatalogChanges
-from localpuppet.rollout import deciding
+from localpuppet.rollout import deciding, rollout_options
 from localpuppet.rollout.app import RolloutApp
-from localpuppet.rollout.cli.order import (
-    fact_of,
-    read_plan,
-    refuse_unlisted,
-    show,
-    site_options,
-    without_collector,
-)
+from localpuppet.rollout.cli import order
 from localpuppet.rollout.cli.rollout import operator_option, parse_names
 from localpuppet.rollout.cli.rollout_text import ASKING, RolloutProgress, outcome
 from localpuppet.rollout.deciding import RolloutSelection
 from localpuppet.rollout.events import RolloutBegan
 from localpuppet.rollout.journal import JournalReader
-from localpuppet.rollout.rollout_options import (
-    NONE,
-    PAUSE_AT_MOST,
-    TIMEOUT,
-    Amount,
-    Delivery,
-    OnFailure,
-    PauseAfter,
-    RolloutOptions,
-    parse_until,
-)
 from localpuppet.rollout.site import MAX_CHECKS, Check, parse_text
 from localpuppet.rollout.state import RolloutState
 
@@ -158,9 +140,9 @@ def selected(node: NodeApp, given: dict[str, Any], *, acts: bool) -> RolloutSele
     if given["order"] == "none":
         selection = _one_group(node, given, words, acts=acts)
     else:
-        selection = deciding.of_plan(read_plan(node, given, acts=acts))
+        selection = deciding.of_plan(order.read_plan(node, given, acts=acts))
     if given["source"] is None and not words.nodes and words.failed_in is None:
-        refuse_unlisted(node, {*itertools.chain(*selection.groups)}, words.without)
+        order.refuse_unlisted(node, {*itertools.chain(*selection.groups)}, words.without)
     return selection
 
 
@@ -184,24 +166,24 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
     return _RELEASE(_PACE(_FAILURES(_PUPPET(command))))
 
 
-def _new_options(node: NodeApp, given: dict[str, Any]) -> RolloutOptions:
+def _new_options(node: NodeApp, given: dict[str, Any]) -> rollout_options.RolloutOptions:
     """Return the options of a new rollout."""
     batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
-    return RolloutOptions(
+    return rollout_options.RolloutOptions(
         canary=given["canary"] or 0,
-        batch=None if batch is None else Amount.parse(batch, what="--batch"),
+        batch=None if batch is None else rollout_options.Amount.parse(batch, what="--batch"),
         window=given["window"],
-        max_failures=NONE
+        max_failures=rollout_options.NONE
         if failures is None
-        else Amount.parse(failures, what="--max-failures", minimum=0),
+        else rollout_options.Amount.parse(failures, what="--max-failures", minimum=0),
         noop=given["noop"],
         tags=split_tags(given["tags"]),
-        timeout=_seconds(given, "wait_timeout") or TIMEOUT,
+        timeout=_seconds(given, "wait_timeout") or rollout_options.TIMEOUT,
         skip_unready=given["skip_unready"],
         checks=_checks(given["checks"]),
-        on_failure=OnFailure(on_failure or OnFailure.STOP),
-        pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
-        pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
+        on_failure=rollout_options.OnFailure(on_failure or rollout_options.OnFailure.STOP),
+        pause=tuple(map(rollout_options.PauseAfter, dict.fromkeys(given["pause"]))),
+        pause_at_most=_seconds(given, "pause_at_most") or rollout_options.PAUSE_AT_MOST,
         investigate=_seconds(given, "investigate"),
         one_at_a_time_by=given["one_at_a_time_by"],
         until=_until(node, given),
@@ -211,10 +193,14 @@ def _new_options(node: NodeApp, given: dict[str, Any]) -> RolloutOptions:
 
 def _until(node: NodeApp, given: dict[str, Any]) -> datetime | None:
     text = given["until"]
-    return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
+    return (
+        None
+        if text is None
+        else rollout_options.parse_until(text, now=node.clock.now(), where="--until")
+    )
 
 
-def _delivery(node: NodeApp, given: dict[str, Any]) -> Delivery | None:
+def _delivery(node: NodeApp, given: dict[str, Any]) -> rollout_options.Delivery | None:
     if given["release"] is None:
         if given["values"] is not None or given["allow_older"]:
             raise click.UsageError("--values and --allow-older require --release")
@@ -223,7 +209,7 @@ def _delivery(node: NodeApp, given: dict[str, Any]) -> Delivery | None:
 
     layers, classes = read_values(node, given["values"])
     release = ReleasePath.parse(given["release"], where="--release")
-    return Delivery(
+    return rollout_options.Delivery(
         release=release, layers=layers, classes=classes, allow_older=given["allow_older"]
     )
 
@@ -241,7 +227,7 @@ def _checks(texts: tuple[str, ...]) -> tuple[Check, ...]:
 
 def _options_of_parent(
     node: NodeApp, app: RolloutApp, given: dict[str, Any]
-) -> tuple[RolloutOptions, RolloutState]:
+) -> tuple[rollout_options.RolloutOptions, RolloutState]:
     """Return the options and the state of the `--failed-in` rollout."""
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-in takes the options of the earlier rollout")
@@ -253,7 +239,7 @@ def _options_of_parent(
 
 
 @command("run", exits=EXITS, renamed=RENAMED)
-@site_options
+@order.site_options
 @how_options
 @_JSON
 @click.pass_obj
@@ -289,7 +275,7 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
         options = _new_options(node, given)
     else:
         options, parent = _options_of_parent(node, app, given)
-    with without_collector():
+    with order.without_collector():
         selection = selected(node, given, acts=True)
     groups, fact, digest = selection.groups, options.one_at_a_time_by, given["approve"]
     approval, salt = None, secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
@@ -312,7 +298,7 @@ def run_command(node: NodeApp, /, as_json: bool, **given: Any) -> int:  # noqa: 
         approval=approval,
         checks=selection.checks,
         needs=selection.needs,
-        places={} if fact is None else deciding.places_of(fact_of(node, fact, members), fact),
+        places={} if fact is None else deciding.places_of(order.fact_of(node, fact, members), fact),
     )
     if parent is not None and parent.over and parent.over.held_for_investigation:
         run(app.release(parent.began.id))  # its failed nodes run again
@@ -445,7 +431,7 @@ def _line(sign: str, name: str, color: str) -> str:
     },
     renamed=RENAMED_OF_PLAN,
 )
-@site_options
+@order.site_options
 @options(
     "Comparison",
     option(
@@ -500,12 +486,12 @@ def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> int:  # no
     if release is None:
         if given["order"] != "site":
             raise click.UsageError(f"--order {given['order']} requires --release")
-        with without_collector():
-            show(read_plan(node, given), form)
+        with order.without_collector():
+            order.show(order.read_plan(node, given), form)
         return 0
     if form not in (None, "json"):
         raise click.UsageError(f"--{form} excludes --release")
-    with without_collector():
+    with order.without_collector():
         selection = selected(node, given, acts=False)
     nodes = sorted({name for group in selection.groups for name in group})
     seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")

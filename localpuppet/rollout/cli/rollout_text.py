@@ -13,6 +13,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
+from localpuppet.rollout import rollout_view
 from localpuppet.rollout.deciding import approval_of, not_approvable, time_left, too_much
 from localpuppet.rollout.events import (
     ChangesApproved,
@@ -40,13 +41,6 @@ from localpuppet.rollout.rollout_report import (
     RUNNING,
     RolloutReport,
     show_counts,
-)
-from localpuppet.rollout.rollout_view import (
-    NodeRunView,
-    RolloutView,
-    pause_end,
-    show_moment,
-    tone_of,
 )
 from localpuppet.rollout.state import RolloutState
 
@@ -118,7 +112,7 @@ _RESULTS = {"succeeded": "done", "changed": "done", "unchanged": "done", "unresp
 
 def coloured(word: str) -> str:
     """Return a result, outcome or state in the colour that its tone has in the dashboard."""
-    return click.style(word, fg=_COLORS[tone_of(_RESULTS.get(word, word))])
+    return click.style(word, fg=_COLORS[rollout_view.tone_of(_RESULTS.get(word, word))])
 
 
 class RolloutProgress:
@@ -331,17 +325,17 @@ def _where_to_look(state: RolloutState) -> str:
 
 def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     """Return the commands that end a pause, and when it ends without one."""
-    options, until = state.began.options, pause_end(state)
+    options, until = state.began.options, rollout_view.pause_end(state)
     end = f"within {show_duration(options.pause_at_most)}"
     if until is not None:
-        end = f"until {show_moment(until)}"
+        end = f"until {rollout_view.show_moment(until)}"
     if paused.needs_approval:
         return f"{_approval_command(state)}, {end}"
     others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
     return f"'localpuppet rollout resume {state.began.id}'{others} decides, {end}"
 
 
-def _header(view: RolloutView) -> str:
+def _header(view: rollout_view.RolloutView) -> str:
     return render.pairs([(name, render.user_text(text)) for name, text in view.facts()])
 
 
@@ -351,7 +345,7 @@ def status(report: RolloutReport, now: datetime, *, from_bus: bool = False) -> s
     if report.state.over is None or from_bus:
         goes_on = report.word not in (INTERRUPTED, OVERTAKEN)
         lines.append(render.hanging("", how_far(report.state, goes_on=goes_on)))
-    view = RolloutView.of(report, now)
+    view = rollout_view.RolloutView.of(report, now)
     return "\n".join([*lines, _header(view), *_failures(report.state), outcome(report)])
 
 
@@ -368,7 +362,7 @@ def _failures(state: RolloutState) -> list[str]:
     return [render.hanging("", line) for line in lines]
 
 
-def full(view: RolloutView) -> str:
+def full(view: rollout_view.RolloutView) -> str:
     """Return the complete report of a rollout."""
     report, state = view.report, view.report.state
     lines = [render.hanging("", head(state)), outcome(report), _header(view)]
@@ -387,7 +381,7 @@ def full(view: RolloutView) -> str:
     return "\n".join(lines)
 
 
-def _run(run: NodeRunView) -> str:
+def _run(run: rollout_view.NodeRunView) -> str:
     detail = f", {render.user_text(run.detail)}" if run.detail else ""
     took = "" if run.seconds is None else f" ({show_duration(run.seconds)})"
     reason = f": {render.user_text(run.reason)}" if run.reason else ""

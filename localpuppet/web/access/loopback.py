@@ -19,18 +19,8 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.trust.key_files import read_private
+from localpuppet.web.access import rules
 from localpuppet.web.access.http_limits import MAX_COOKIES, MAX_SESSIONS, MAX_TOKENS
-from localpuppet.web.access.rules import (
-    METHODS,
-    NO_METHOD,
-    NO_ORIGIN,
-    STATIC,
-    TOO_MANY,
-    AccessRefusal,
-    RateLimit,
-    RequestGate,
-    Visitor,
-)
 
 LINK_LIFE = 600.0
 SESSION_LIFE = 12 * 3600.0
@@ -125,7 +115,7 @@ ENTER = "/enter"
 # Things that are done: fewer than the log has lines of a kind.
 DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
 
-_SESSION = AccessRefusal(
+_SESSION = rules.AccessRefusal(
     code=403,
     what="You have no session here.",
     hint="Open the link that 'localpuppet web' printed. It works once, for ten minutes. For a new"
@@ -155,8 +145,8 @@ class LoopbackDoor:
         self.sessions = sessions
         self.tokens = Tokens(monotonic)
         self._acts = acts
-        self._deeds = RateLimit(DEEDS_RATE, DEEDS_BURST, monotonic)
-        self._threshold = RequestGate(self.hosts, "http", monotonic)
+        self._deeds = rules.RateLimit(DEEDS_RATE, DEEDS_BURST, monotonic)
+        self._threshold = rules.RequestGate(self.hosts, "http", monotonic)
 
     @property
     def url(self) -> str:
@@ -178,11 +168,11 @@ class LoopbackDoor:
             (cookie for cookie in islice(ours, MAX_COOKIES) if self.sessions.knows(cookie)), ""
         )
 
-    def knows(self, visitor: Visitor) -> bool:
+    def knows(self, visitor: rules.Visitor) -> bool:
         """Return whether a visitor has a session."""
         return bool(self.session(visitor.headers.get("cookie", "")))
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+    def refusal(self, method: str, path: str, visitor: rules.Visitor) -> rules.AccessRefusal | None:
         """Return why a request is rejected, or `None`."""
         headers, known = visitor.headers, self.knows(visitor)
         refused = self._threshold.refusal(headers, known=known)
@@ -190,11 +180,11 @@ class LoopbackDoor:
             return refused
         if method == "POST" and self._acts and ACT.fullmatch(path):
             if "origin" not in headers:
-                return NO_ORIGIN
+                return rules.NO_ORIGIN
             if known and not self._deeds.take():
-                return TOO_MANY
-        elif method not in METHODS:
-            return NO_METHOD
-        if known or path == ENTER or path.startswith(STATIC):
+                return rules.TOO_MANY
+        elif method not in rules.METHODS:
+            return rules.NO_METHOD
+        if known or path == ENTER or path.startswith(rules.STATIC):
             return None
         return _SESSION

@@ -23,13 +23,7 @@ from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.dashboard.actions import (
-    Action,
-    ActionOutcome,
-    NodeAction,
-    consequences,
-    sent_record,
-)
+from localpuppet.web.dashboard import actions
 from localpuppet.web.dashboard.list_query import NODES, ListQuery
 from localpuppet.web.dashboard.nodes import of_names
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -46,7 +40,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 # Reads a form: what it asks for, for the log, and what does it.
-Act = Callable[[], Awaitable[str | ActionOutcome]]
+Act = Callable[[], Awaitable[str | actions.ActionOutcome]]
 ReadForm = Callable[[Mapping[str, str]], tuple[str, Act]]
 FormFields = Sequence[tuple[str, str]]
 
@@ -102,13 +96,13 @@ class ActionViews:
         The selection is names of nodes (`node`), or with `all` the query of a list. A confirmation
         has names only, and its token is valid for exactly these.
         """
-        action = Action.parse(request.path_params["action"])
+        action = actions.Action.parse(request.path_params["action"])
         form = await self.form(request)
         rows = await self._selected(form)
         names = tuple(NodeName.parse(row.node) for row in rows)
 
         def read(words: Mapping[str, str]) -> tuple[str, Act]:
-            deed = NodeAction.read(action, names, words)
+            deed = actions.NodeAction.read(action, names, words)
             return str(deed), lambda: self.actor.act(deed)
 
         only_name = names[0] if len(names) == 1 else None
@@ -118,12 +112,12 @@ class ActionViews:
                 label=action.label,
                 subject=only_name or f"{len(names)} nodes",
                 back=f"/nodes/{only_name}" if only_name else "/nodes",
-                will=consequences(action, rows),
+                will=actions.consequences(action, rows),
                 read=read,
-                holds=action is Action.HOLD,
+                holds=action is actions.Action.HOLD,
                 about=sha256(" ".join(names).encode()).hexdigest(),
                 rows=rows,
-                command=NodeAction(action=action, nodes=names, length="2h").command,
+                command=actions.NodeAction(action=action, nodes=names, length="2h").command,
             ),
             form,
         )
@@ -180,7 +174,7 @@ class ActionViews:
         try:
             async with self._slots:
                 done = await act()
-            came = ActionOutcome(text=done) if isinstance(done, str) else done
+            came = actions.ActionOutcome(text=done) if isinstance(done, str) else done
         except LocalpuppetError as error:
             refused = str(error)
         finally:
@@ -202,13 +196,13 @@ class ActionViews:
         )
 
     async def record(
-        self, asked: str, proposal: ActionProposal, came: ActionOutcome | None, refused: str
+        self, asked: str, proposal: ActionProposal, came: actions.ActionOutcome | None, refused: str
     ) -> None:
         """Keep what the dashboard sent."""
         failed = came is None or came.failed
         end = refused if came is None else came.text
         at, caller = self.context.clock.now().timestamp(), self.actor.name
-        record = sent_record(caller, asked, end, proposal.named, at=at, failed=failed)
+        record = actions.sent_record(caller, asked, end, proposal.named, at=at, failed=failed)
         await self.context.memory.keep_sent(self.actor.machine, record, self.context.log)
 
     def _confirm(

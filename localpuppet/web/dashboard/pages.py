@@ -25,22 +25,13 @@ from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visitor
-from localpuppet.web.dashboard import run_queries
+from localpuppet.web.dashboard import list_query, run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
 from localpuppet.web.dashboard.finding import FindViews
 from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
-from localpuppet.web.dashboard.list_query import (
-    FAILURES,
-    KICKS,
-    LISTS,
-    OVERVIEW,
-    PLAN,
-    ListPage,
-    ListQuery,
-)
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.nodes import (
@@ -134,7 +125,7 @@ class Pages:
         return await self._together.answer(request, self._overview)
 
     async def _overview(self, request: Request) -> Response:
-        asked = ListQuery.parse(request.query_params, OVERVIEW)
+        asked = list_query.ListQuery.parse(request.query_params, list_query.OVERVIEW)
         now, parts = self._now(), self._parts
         # If the inventory cannot be queried, the template shows that, and no empty fleet.
         names, problem = await self.lists.names(asked)
@@ -232,7 +223,7 @@ class Pages:
         lines, diff = await self.differing.code(
             request, known, good.release if good else "", broke.release if broke else ""
         )
-        similar = ListQuery(failure_cause="" if last is None else last.failure_cause)
+        similar = list_query.ListQuery(failure_cause="" if last is None else last.failure_cause)
         asks, reports = request.query_params.get("details", ""), self._parts.reports
         (report, no_report), (log, no_log) = (None, ""), (None, "")
         if asks:
@@ -338,8 +329,8 @@ class Pages:
 
 def _summary(
     connection: Connection, names: Names, now: float
-) -> tuple[Overview, ListPage[FailureGroup], Mapping[str, Tally]]:
-    worst = ListQuery.parse({}, FAILURES)
+) -> tuple[Overview, list_query.ListPage[FailureGroup], Mapping[str, Tally]]:
+    worst = list_query.ListQuery.parse({}, list_query.FAILURES)
     return (
         overview(connection, names, now=now),
         failure_groups(connection, worst, names),
@@ -412,15 +403,21 @@ def application(parts: ViewContext) -> ASGIApp:
             Route("/compare", pages.compared),
             Route("/find", pages.finding.page),
             Route("/find.json", pages.finding.suggestions),
-            *(Route(form.path, pages.topology.page) for form in (PLAN, KICKS)),
-            *(Route(form.path + ".{form}", pages.topology.file) for form in (PLAN, KICKS)),
+            *(
+                Route(form.path, pages.topology.page)
+                for form in (list_query.PLAN, list_query.KICKS)
+            ),
+            *(
+                Route(form.path + ".{form}", pages.topology.file)
+                for form in (list_query.PLAN, list_query.KICKS)
+            ),
             Route("/diagram.css", style_sheet),
             Route("/map", pages.history.map),
             Route("/bus", pages.bus),
             Route("/events", pages.events),
             *entrance,
-            *(Route(path, pages.lists.page) for path in LISTS),
-            *(Route(path + ".{form}", pages.lists.file) for path in LISTS),
+            *(Route(path, pages.lists.page) for path in list_query.LISTS),
+            *(Route(path + ".{form}", pages.lists.file) for path in list_query.LISTS),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},

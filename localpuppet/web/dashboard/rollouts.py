@@ -24,23 +24,10 @@ from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.triggers.cause import succeeded
+from localpuppet.rollout import rollout_report, rollout_view
 from localpuppet.rollout.checkpoints import RolloutCheckpoint
 from localpuppet.rollout.events import RolloutEnded, RolloutEnding
 from localpuppet.rollout.journal import JournalReader, Journals
-from localpuppet.rollout.rollout_report import (
-    ELSEWHERE,
-    INTERRUPTED,
-    PAUSED,
-    RUNNING,
-    RolloutReport,
-)
-from localpuppet.rollout.rollout_view import (
-    GroupView,
-    NodeRunView,
-    RolloutView,
-    TimeLine,
-    show_headline,
-)
 from localpuppet.rollout.state import OPEN, ProgressState
 from localpuppet.web.dashboard import reported_rollouts
 from localpuppet.web.dashboard.list_query import ListQuery
@@ -60,9 +47,9 @@ NODES = "reported by nodes"
 MOST_NODES, FEWEST = 200, 8
 # Rollouts on the overview: nodes name the rollouts that hold them, and a node may lie.
 MOST_ACTIVE = 20
-_ACTIVE = (RUNNING, PAUSED)
+_ACTIVE = (rollout_report.RUNNING, rollout_report.PAUSED)
 # Ends that left a rollout's nodes without its change, even if none of them ran.
-_CUT = (INTERRUPTED, RolloutEnding.NOT_READY)
+_CUT = (rollout_report.INTERRUPTED, RolloutEnding.NOT_READY)
 WEEK = 7 * 86400.0  # for which a rollout that ended halfway is on the overview
 # The order of nodes in a group: what needs attention first.
 _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
@@ -105,7 +92,7 @@ class RolloutRow:
         return cls(
             id=str(summary["id"]),
             state=str(summary["state"]),
-            headline=show_headline(release, _nodes(nodes), str(summary["state"])),
+            headline=rollout_view.show_headline(release, _nodes(nodes), str(summary["state"])),
             title=one_line(str(summary["title"])),
             caller=one_line(str(summary["caller"])),
             reason=one_line(str(summary["reason"])),
@@ -118,9 +105,11 @@ class RolloutRow:
         )
 
     @classmethod
-    def of_report(cls, report: RolloutReport) -> "RolloutRow":
+    def of_report(cls, report: rollout_report.RolloutReport) -> "RolloutRow":
         """Return the row of a rollout of which the report is known."""
-        view = RolloutView.of(report, parse_time(report.began))  # no time is in its headline
+        view = rollout_view.RolloutView.of(
+            report, parse_time(report.began)
+        )  # no time is in its headline
         row = cls.of(report.summary())
         commands = [_recorded(report, *command) for command in report.commands]
         sent = {record.at for _, record in commands}
@@ -137,7 +126,7 @@ class RolloutRow:
         return cls(
             id=str(reported.rollout),
             state=state,
-            headline=show_headline("", _nodes(counts.total()), state),
+            headline=rollout_view.show_headline("", _nodes(counts.total()), state),
             caller=reported.caller,
             reason=f"it holds {_nodes(reported.held)}" if reported.held else "",
             started_at=reported.rollout.began().timestamp(),
@@ -205,8 +194,8 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
 
 
 def groups_of(
-    view: RolloutView, line: TimeLine
-) -> list[tuple[GroupView, list[tuple[NodeRunView, str]]]]:
+    view: rollout_view.RolloutView, line: rollout_view.TimeLine
+) -> list[tuple[rollout_view.GroupView, list[tuple[rollout_view.NodeRunView, str]]]]:
     """Return the groups of a rollout for a page, with the runs that it shows, and their bars.
 
     A page shows the runs that need attention first, but always by name: no row changes its place.
@@ -236,12 +225,14 @@ def reported_runs(
     ]
 
 
-def decisions_of(report: RolloutReport) -> list[tuple[float, str]]:
+def decisions_of(report: rollout_report.RolloutReport) -> list[tuple[float, str]]:
     """Return the decisions about a whole rollout, each with its time, seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
 
 
-def _recorded(report: RolloutReport, at: str, command: str, who: str) -> tuple[str, AuditRecord]:
+def _recorded(
+    report: rollout_report.RolloutReport, at: str, command: str, who: str
+) -> tuple[str, AuditRecord]:
     """Return a command to a rollout as a record, after the name of its machine, or empty."""
     caller, _, machine = who.partition(" on ")
     record = AuditRecord(
@@ -292,7 +283,7 @@ class KnownRollout:
     """The known facts of a rollout: a report, or what nodes report if no other source exists."""
 
     row: RolloutRow
-    report: RolloutReport | None = None
+    report: rollout_report.RolloutReport | None = None
     reports: Sequence[tuple[str, NodeRolloutReport]] = ()
 
 
@@ -350,7 +341,7 @@ class Rollouts:
         report = self.report(rollout)
         return KnownRollout(row=RolloutRow.of_report(report), report=report)
 
-    def report(self, rollout: RolloutId) -> RolloutReport:
+    def report(self, rollout: RolloutId) -> rollout_report.RolloutReport:
         """Return the report of a rollout.
 
         Raises:
@@ -369,7 +360,7 @@ class Rollouts:
             return theirs
         if mine is None:
             raise InvalidInputError(_elsewhere_reason(head), where=str(rollout))
-        return replace(mine, word=ELSEWHERE)
+        return replace(mine, word=rollout_report.ELSEWHERE)
 
     async def watch(
         self, changed: Callable[[], None], leave: asyncio.Event, *, interval: float = LOOK
@@ -421,8 +412,8 @@ class Rollouts:
             return RolloutRow.of({**summary, "caller": self.elsewhere.caller})
         if (theirs := report_of(head)) is not None:
             mine = RolloutRow.of_report(theirs)
-        row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
-        return replace(row, state=ELSEWHERE, reason=_elsewhere_reason(head))
+        row = mine or RolloutRow(id=str(head.rollout), state=rollout_report.ELSEWHERE)
+        return replace(row, state=rollout_report.ELSEWHERE, reason=_elsewhere_reason(head))
 
 
 def _elsewhere_reason(head: RolloutCheckpoint) -> str:
@@ -439,7 +430,7 @@ def _stamp(journal: JournalReader) -> _Stamp:
     return tuple(_written(path) for path in (journal.path, Path(f"{journal.path}-wal")))
 
 
-def _report(journal: JournalReader) -> RolloutReport:
+def _report(journal: JournalReader) -> rollout_report.RolloutReport:
     with closing(journal):
         return journal.report()
 

@@ -20,14 +20,8 @@ from starlette.types import ASGIApp
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.web.access import rules
 from localpuppet.web.access.http_limits import MAX_DELIVERIES, MAX_DELIVERY
-from localpuppet.web.access.rules import (
-    TOO_MANY,
-    AccessMiddleware,
-    AccessRefusal,
-    RateLimit,
-    Visitor,
-)
 from localpuppet.web.access.serving import ConnectionLimits
 from localpuppet.web.hooks.hook_settings import HookSettings, is_signed
 
@@ -36,7 +30,7 @@ RATE, BURST = 100.0, 300.0
 BODY_PATIENCE = 10.0
 CONNECTIONS = ConnectionLimits(most=100)
 _PATH = re.compile(r"/hooks/[a-z0-9][a-z0-9_-]{0,39}")
-_NOT_HERE = AccessRefusal(code=404, what="Not found.", hint="Send POST to /hooks/NAME.")
+_NOT_HERE = rules.AccessRefusal(code=404, what="Not found.", hint="Send POST to /hooks/NAME.")
 _ANSWERS = {
     202: "accepted",
     401: "the name or the signature is wrong",
@@ -51,16 +45,16 @@ class DeliveryGate:
     url = ""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._rate = RateLimit(RATE, BURST, monotonic)
+        self._rate = rules.RateLimit(RATE, BURST, monotonic)
 
-    def knows(self, visitor: Visitor) -> bool:
+    def knows(self, visitor: rules.Visitor) -> bool:
         """Return `False`: only a signature counts."""
         return False
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+    def refusal(self, method: str, path: str, visitor: rules.Visitor) -> rules.AccessRefusal | None:
         """Return why a request is rejected, or `None`; see `AccessRule`."""
         if not self._rate.take():
-            return TOO_MANY
+            return rules.TOO_MANY
         return None if method == "POST" and _PATH.fullmatch(path) else _NOT_HERE
 
 
@@ -82,7 +76,7 @@ class HookReceiver:
         """Return the application."""
         routes = [Route("/hooks/{name}", self.receive, methods=["POST"])]
         gate = DeliveryGate(self.clock.monotonic)
-        return AccessMiddleware(Starlette(routes=routes), gate, _rejected)
+        return rules.AccessMiddleware(Starlette(routes=routes), gate, _rejected)
 
     def forget(self, name: str) -> None:
         """Take deliveries of a hook again that were taken before: what they led to has failed."""
@@ -91,7 +85,7 @@ class HookReceiver:
 
     async def receive(self, request: Request) -> Response:
         """Take a delivery; the answer does not wait for what it leads to."""
-        name, headers = request.path_params["name"], Visitor.of(request.scope).headers
+        name, headers = request.path_params["name"], rules.Visitor.of(request.scope).headers
         try:
             async with asyncio.timeout(self.patience):
                 body = await _body(request, headers.get("content-length", ""))
@@ -142,5 +136,5 @@ async def _body(request: Request, length: str) -> bytes | None:
     return bytes(body)
 
 
-def _rejected(refusal: AccessRefusal) -> Response:
+def _rejected(refusal: rules.AccessRefusal) -> Response:
     return PlainTextResponse(f"{refusal.what} {refusal.hint}\n", refusal.code)

@@ -24,13 +24,7 @@ from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryDeadlineError, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.web.puppetdb.answers import (
-    AbsentError,
-    AnswerBodies,
-    BodyForm,
-    BodyWriter,
-    WrittenAnswer,
-)
+from localpuppet.web.puppetdb import answers
 from localpuppet.web.puppetdb.api_requests import Question
 
 if TYPE_CHECKING:
@@ -166,7 +160,7 @@ class AnswerKey:
 
     client: str
     question: bytes
-    form: BodyForm
+    form: answers.BodyForm
 
 
 class AnswerSharing:
@@ -174,14 +168,16 @@ class AnswerSharing:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._waiting: dict[AnswerKey, tuple[SharedDeadline, asyncio.Task[WrittenAnswer]]] = {}
+        self._waiting: dict[
+            AnswerKey, tuple[SharedDeadline, asyncio.Task[answers.WrittenAnswer]]
+        ] = {}
 
     async def get(
         self,
         key: AnswerKey,
         deadline: RequestDeadline,
-        evaluate: Callable[[SharedDeadline], Awaitable[WrittenAnswer]],
-    ) -> WrittenAnswer:
+        evaluate: Callable[[SharedDeadline], Awaitable[answers.WrittenAnswer]],
+    ) -> answers.WrittenAnswer:
         """Return an answer, whose body the caller closes."""
         if key not in self._waiting:
             shared = SharedDeadline()
@@ -206,8 +202,8 @@ class AnswerSharing:
         self,
         key: AnswerKey,
         shared: SharedDeadline,
-        evaluate: Callable[[SharedDeadline], Awaitable[WrittenAnswer]],
-    ) -> WrittenAnswer:
+        evaluate: Callable[[SharedDeadline], Awaitable[answers.WrittenAnswer]],
+    ) -> answers.WrittenAnswer:
         try:
             async with self._turns.turn(key.client):
                 self._ends_waiting(key, shared)
@@ -236,7 +232,7 @@ class Answering:
     records: RecordSource | None
     ask: "InventoryQuestioner"
     monotonic: Callable[[], float]
-    bodies: AnswerBodies
+    bodies: answers.AnswerBodies
     turns: Turns = field(default_factory=Turns)
     threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     seconds: float = 60.0
@@ -260,7 +256,7 @@ class Answering:
         question: Callable[[], Question],
         key: AnswerKey,
         deadline: RequestDeadline,
-    ) -> WrittenAnswer:
+    ) -> answers.WrittenAnswer:
         """Return the answer to a question.
 
         Args:
@@ -275,7 +271,7 @@ class Answering:
             UnavailableError: The view is too old, or cannot be read.
         """
 
-        async def evaluate(shared: SharedDeadline) -> WrittenAnswer:
+        async def evaluate(shared: SharedDeadline) -> answers.WrittenAnswer:
             self._active.add(shared)
             try:
                 loop = asyncio.get_running_loop()
@@ -293,8 +289,8 @@ class Answering:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer(
-        self, question: Callable[[], Question], deadline: SharedDeadline, form: BodyForm
-    ) -> WrittenAnswer:
+        self, question: Callable[[], Question], deadline: SharedDeadline, form: answers.BodyForm
+    ) -> answers.WrittenAnswer:
         deadline.check()
         writer = self.bodies.writer(form)
         try:
@@ -305,19 +301,19 @@ class Answering:
             raise
 
     def _write(
-        self, question: Question, deadline: SharedDeadline, writer: BodyWriter
+        self, question: Question, deadline: SharedDeadline, writer: answers.BodyWriter
     ) -> tuple[int | None, float]:
         age = self.ask(self.reader, lambda _: None).age
         evaluation = Evaluation(self.reader, self.records, QueryLimits(check=deadline.check))
         for parent, message in question.parents:
             if not list(evaluation.stream(parent).rows):
-                raise AbsentError(message)
+                raise answers.AbsentError(message)
         result = evaluation.stream(question.select, total=question.total)
         with closing(result.rows):  # in this thread, as SQLite requires
             if question.absent:
                 only = next(result.rows, None)
                 if only is None:
-                    raise AbsentError(question.absent)
+                    raise answers.AbsentError(question.absent)
                 writer.single(only)
             else:
                 rows = result.rows if question.shape is None else question.shape(result.rows)

@@ -21,17 +21,10 @@ from starlette.requests import ClientDisconnect, Request
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact, loads
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
 from localpuppet.fleet.inventory.query.client_query import PARAMETERS, parse_client_query
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
-from localpuppet.fleet.inventory.query.tree import (
-    Entity,
-    Field,
-    Select,
-    SortOrder,
-    conjuncts,
-    is_equality,
-)
 from localpuppet.web.access.http_limits import MAX_BODIES, MAX_BODY
 from localpuppet.web.puppetdb.event_counts import EventCounting
 
@@ -349,9 +342,9 @@ class Question:
         shape: Makes the rows of the answer from those of the query.
     """
 
-    select: Select
+    select: tree.Select
     total: bool
-    parents: tuple[tuple[Select, str], ...]
+    parents: tuple[tuple[tree.Select, str], ...]
     absent: str
     shape: RowShape | None = None
 
@@ -360,9 +353,12 @@ class Question:
         """Whether it selects whole reports of a node, as the view of a report does."""
         select = self.select
         return (
-            select.entity is Entity.REPORTS
+            select.entity is tree.Entity.REPORTS
             and select.columns is None
-            and any(is_equality(condition, "certname") for condition in conjuncts(select.where))
+            and any(
+                tree.is_equality(condition, "certname")
+                for condition in tree.conjuncts(select.where)
+            )
         )
 
 
@@ -374,7 +370,7 @@ def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Questio
             "The query parameter 'distinct_resources' is not supported",
             hint='select the newest reports: ["=", "latest_report?", true]',
         )
-    if entity in (Entity.EVENT_COUNTS, Entity.AGGREGATE_EVENT_COUNTS):
+    if entity in (tree.Entity.EVENT_COUNTS, tree.Entity.AGGREGATE_EVENT_COUNTS):
         return _counting(entity, parameters)
     query = {} if endpoint.single else dict(parameters.query)
     if endpoint.only:
@@ -391,12 +387,12 @@ def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Questio
     )
 
 
-def _counting(entity: Entity, parameters: RequestParameters) -> Question:
+def _counting(entity: tree.Entity, parameters: RequestParameters) -> Question:
     """Return the question that counts events: its query selects events."""
     paging = {name: value for name, value in parameters.query.items() if name != "query"}
     page = parse_client_query(paging, entity)
     counting = EventCounting.parse(parameters.counts, page.select)
-    events = parse_client_query({"query": parameters.query.get("query")}, Entity.EVENTS).select
+    events = parse_client_query({"query": parameters.query.get("query")}, tree.Entity.EVENTS).select
     if page.total:
         raise InvalidInputError("The query parameter 'include_total' is not supported here")
     return Question(
@@ -428,18 +424,18 @@ def _only(query: Json, only: tuple[tuple[str, Json], ...]) -> Json:
     ]
 
 
-def _sorted(select: Select) -> Select:
+def _sorted(select: tree.Select) -> tree.Select:
     """Return a query in the order that PuppetDB has by default."""
-    if select.entity is not Entity.FACT_NAMES or select.order:
+    if select.entity is not tree.Entity.FACT_NAMES or select.order:
         return select
-    return replace(select, order=(SortOrder(field=Field(column="name", text="name")),))
+    return replace(select, order=(tree.SortOrder(field=tree.Field(column="name", text="name")),))
 
 
-def _parent(parent: Parent) -> tuple[Select, str]:
+def _parent(parent: Parent) -> tuple[tree.Select, str]:
     entity = entity_named(parent.entity)
-    columns = (Field(column=parent.field, text=parent.field),)
+    columns = (tree.Field(column=parent.field, text=parent.field),)
     where = parse_condition(["=", parent.field, parent.value], entity)
-    select = Select(entity=entity, where=where, columns=columns, limit=1)
+    select = tree.Select(entity=entity, where=where, columns=columns, limit=1)
     return select, _unknown(parent.name, parent.value)
 
 

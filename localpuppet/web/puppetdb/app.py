@@ -24,7 +24,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
-from localpuppet.web.puppetdb import metrics
+from localpuppet.web.puppetdb import api_requests, metrics
 from localpuppet.web.puppetdb.answering import Answering, AnswerKey, RequestDeadline
 from localpuppet.web.puppetdb.answers import (
     AbsentError,
@@ -34,17 +34,6 @@ from localpuppet.web.puppetdb.answers import (
     json_response,
     refused,
     response_of,
-)
-from localpuppet.web.puppetdb.api_requests import (
-    BODY_PATIENCE,
-    ApiEndpoint,
-    Question,
-    RequestParameters,
-    RequestReading,
-    endpoint_of,
-    listed,
-    question_of,
-    segments_below,
 )
 from localpuppet.web.puppetdb.metrics import MBeans
 from localpuppet.web.puppetdb.report_details import with_node_log
@@ -90,7 +79,7 @@ class ApiContext:
     client: Callable[[Visitor], str]
     details: Callable[[str, str], Awaitable[Json]] | None = None
     metrics: Callable[[], MBeans] = dict
-    body_patience: float = BODY_PATIENCE
+    body_patience: float = api_requests.BODY_PATIENCE
     parse_pql: Callable[[str], list[Json]] = to_array
 
 
@@ -155,7 +144,7 @@ class _Api:
 
     def __init__(self, parts: ApiContext) -> None:
         self._parts = parts
-        self._reading = RequestReading(parts.body_patience)
+        self._reading = api_requests.RequestReading(parts.body_patience)
 
     async def server_time(self, _: Request) -> Response:
         return json_response({"server_time": show_epoch(self._now())})
@@ -183,10 +172,10 @@ class _Api:
         return self._parts.clock.now().timestamp()
 
     async def query(self, request: Request) -> Response:
-        segments = segments_below(QUERY, request)
+        segments = api_requests.segments_below(QUERY, request)
         if segments[:1] in (["v1"], ["v2"], ["v3"]):
             return refused(404, f"The {segments[0]} API has been retired; please use v4")
-        endpoint = endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
+        endpoint = api_requests.endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
         if endpoint is None:
             return refused(404, _unknown(request))
         parameters = await self._reading.parameters(request, endpoint)
@@ -201,12 +190,12 @@ class _Api:
 
     def _question(
         self,
-        endpoint: ApiEndpoint,
-        parameters: RequestParameters,
+        endpoint: api_requests.ApiEndpoint,
+        parameters: api_requests.RequestParameters,
         loop: asyncio.AbstractEventLoop,
-    ) -> Question:
+    ) -> api_requests.Question:
         """Return the question of a request; a single report of a node has the node's log."""
-        question, details = question_of(endpoint, parameters), self._parts.details
+        question, details = api_requests.question_of(endpoint, parameters), self._parts.details
         if details is None or not question.is_of_one_node:
             return question
 
@@ -217,7 +206,9 @@ class _Api:
 
         return replace(question, shape=partial(with_node_log, read=read))
 
-    async def _detail(self, endpoint: ApiEndpoint, parameters: RequestParameters) -> Response:
+    async def _detail(
+        self, endpoint: api_requests.ApiEndpoint, parameters: api_requests.RequestParameters
+    ) -> Response:
         """Return a part of a report that only its node has."""
         read, report = self._parts.details, endpoint.parents[-1].value
         deadline = self._parts.answering.deadline(parameters.timeout)
@@ -234,13 +225,13 @@ class _Api:
         self,
         request: Request,
         segments: list[str],
-        endpoint: ApiEndpoint,
-        parameters: RequestParameters,
+        endpoint: api_requests.ApiEndpoint,
+        parameters: api_requests.RequestParameters,
     ) -> Response:
         answering = self._parts.answering
         client = self._parts.client(Visitor.of(request.scope))
         deadline = answering.deadline(parameters.timeout)
-        gzip = "gzip" in listed(request.headers.get("accept-encoding", ""))
+        gzip = "gzip" in api_requests.listed(request.headers.get("accept-encoding", ""))
         loop = asyncio.get_running_loop()
         question = partial(self._question, endpoint, parameters, loop)
         key = AnswerKey(
@@ -311,12 +302,12 @@ async def _left(request: Request) -> None:
 
 
 def _array(
-    endpoint: ApiEndpoint,
-    parameters: RequestParameters,
+    endpoint: api_requests.ApiEndpoint,
+    parameters: api_requests.RequestParameters,
     parse_pql: Callable[[str], list[Json]],
 ) -> Json:
     """Return the query of a request in AST form; a large one takes some time."""
-    question_of(endpoint, parameters)
+    api_requests.question_of(endpoint, parameters)
     query = parameters.query["query"]
     if not isinstance(query, str):
         return query

@@ -19,16 +19,8 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
-from localpuppet.fleet.inventory.query.tree import (
-    ORDERS,
-    Aggregate,
-    AggregateFunction,
-    Condition,
-    Entity,
-    Field,
-    Select,
-)
 
 _SUBJECTS = {
     "certname": {"title": "certname"},
@@ -36,7 +28,7 @@ _SUBJECTS = {
     "resource": {"type": "resource_type", "title": "resource_title"},
 }
 _COUNTED = {"failure": "failures", "success": "successes", "noop": "noops", "skipped": "skips"}
-_OPERATORS = {"=": eq, **{operator.value: test for operator, test in ORDERS.items()}}
+_OPERATORS = {"=": eq, **{operator.value: test for operator, test in tree.ORDERS.items()}}
 _Counts = Mapping[str, int]
 _Holds = Callable[[_Counts], bool]
 
@@ -54,12 +46,12 @@ class EventCounting:
     nodes: bool = False
     aggregate: bool = False
     holds: _Holds = field(default=lambda _: True)
-    page: Select = field(default_factory=lambda: Select(entity=Entity.EVENT_COUNTS))
+    page: tree.Select = field(default_factory=lambda: tree.Select(entity=tree.Entity.EVENT_COUNTS))
 
     @classmethod
-    def parse(cls, parameters: Mapping[str, Json], page: Select) -> "EventCounting":
+    def parse(cls, parameters: Mapping[str, Json], page: tree.Select) -> "EventCounting":
         """Return what `summarize_by`, `count_by` and `counts_filter` of a request ask for."""
-        aggregate = page.entity is Entity.AGGREGATE_EVENT_COUNTS
+        aggregate = page.entity is tree.Entity.AGGREGATE_EVENT_COUNTS
         by = parameters.get("summarize_by")
         names = by.split(",") if isinstance(by, str) and aggregate else [by]
         for name in names:
@@ -76,15 +68,15 @@ class EventCounting:
             page=page,
         )
 
-    def select(self, where: Condition) -> Select:
+    def select(self, where: tree.Condition) -> tree.Select:
         """Return the query of events that has the numbers."""
         names = {"status": None, **({"certname": None} if self.nodes else {})}
         for subject in self.by:
             names |= dict.fromkeys(_SUBJECTS[subject].values())
-        columns = tuple(Field(column=name, text=name) for name in names)
-        count = Aggregate(function=AggregateFunction.COUNT, field=None)
-        return Select(
-            entity=Entity.EVENTS, where=where, columns=(*columns, count), group_by=columns
+        columns = tuple(tree.Field(column=name, text=name) for name in names)
+        count = tree.Aggregate(function=tree.AggregateFunction.COUNT, field=None)
+        return tree.Select(
+            entity=tree.Entity.EVENTS, where=where, columns=(*columns, count), group_by=columns
         )
 
     def shape(self, rows: Iterator[str]) -> Iterator[str]:

@@ -28,16 +28,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, allowed, columns_of, counts_by
-from localpuppet.fleet.inventory.query.tree import (
-    LATEST,
-    NODE_STATE,
-    Entity,
-    Select,
-    conjuncts,
-    is_equality,
-)
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import run_queries, run_table
@@ -276,20 +269,20 @@ class ReportViews:
     _: KW_ONLY
     now: Callable[[], float]
     forgotten: Callable[[], Collection[str]] = frozenset
-    entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
+    entities: Collection[tree.Entity] = (tree.Entity.REPORTS, tree.Entity.EVENTS, tree.Entity.NODES)
 
-    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+    def relation(self, select: tree.Select, question: QueryContext) -> Relation | None:
         """Return reports, events or nodes; see `RecordSource`."""
         self.attach(question)
-        if select.entity is Entity.NODES:
+        if select.entity is tree.Entity.NODES:
             return self._nodes(select, question)
-        if select.entity is Entity.REPORTS and counts_by(select, _PROFILE):
+        if select.entity is tree.Entity.REPORTS and counts_by(select, _PROFILE):
             self._fill(question, None)
             sql = f"(SELECT {_listed(_PROFILE)}, number FROM ({_TALLIES}))"  # noqa: S608
             return Relation(sql=sql, number="r.number")
-        is_of_events = select.entity is Entity.EVENTS
+        is_of_events = select.entity is tree.Entity.EVENTS
         used, hash_ = columns_of(select), "report" if is_of_events else "hash"
-        if not is_of_events or LATEST in used:
+        if not is_of_events or tree.LATEST in used:
             self._fill(question, allowed(select.where, "certname", lambda *_: None))
         columns = {
             name: sql
@@ -297,17 +290,18 @@ class ReportViews:
             if name in used or name == "certname"
         }
         some = ["1"]
-        if NODE_STATE in used:
+        if tree.NODE_STATE in used:
             is_away = "b.node IN (SELECT id FROM temp.forgotten)"
-            columns[NODE_STATE] = f"CASE WHEN {is_away} THEN 'inactive' ELSE 'active' END"
+            columns[tree.NODE_STATE] = f"CASE WHEN {is_away} THEN 'inactive' ELSE 'active' END"
         else:
             some.append("b.node NOT IN (SELECT id FROM temp.forgotten)")
-        if LATEST in used:
-            columns[LATEST] = _is("newest")
+        if tree.LATEST in used:
+            columns[tree.LATEST] = _is("newest")
         is_latest = any(
-            is_equality(part, LATEST) and part.value is True for part in conjuncts(select.where)
+            tree.is_equality(part, tree.LATEST) and part.value is True
+            for part in tree.conjuncts(select.where)
         )
-        runs, number = _runs(latest=is_latest, asks=LATEST in used), ""
+        runs, number = _runs(latest=is_latest, asks=tree.LATEST in used), ""
         if is_of_events:
             number, join = ", number", f" CROSS JOIN {_LISTED} WHERE {_OF_RUN}"
             runs = f"SELECT b.*, number, result, declared(text) AS declared FROM ({runs}) b{join}"  # noqa: S608
@@ -355,7 +349,7 @@ class ReportViews:
             with question.writing():
                 question.connection.executemany(insert, rows)
 
-    def _nodes(self, select: Select, question: QueryContext) -> Relation | None:
+    def _nodes(self, select: tree.Select, question: QueryContext) -> Relation | None:
         names = allowed(select.where, "certname", lambda *_: None)
         find = f"SELECT 1 FROM temp.others WHERE {_among('certname', names)} LIMIT 1"  # noqa: S608
         others = question.connection.execute(find, _values(names)).fetchone()

@@ -11,50 +11,13 @@ from dataclasses import replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.inventory.query import paging, tree
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
-from localpuppet.fleet.inventory.query.paging import (
-    QueryClauses,
-    fields_of,
-    parse_field,
-    plain_fields,
-)
 from localpuppet.fleet.inventory.query.query_limits import MAX_QUERY_VALUES
 from localpuppet.fleet.inventory.query.syntax import check_values
-from localpuppet.fleet.inventory.query.tree import (
-    ALL,
-    CERTNAME,
-    LISTS,
-    NESTED,
-    NODE_STATE,
-    NUMBERS,
-    ORDERS,
-    PARAMETER,
-    TIMES,
-    And,
-    Compare,
-    Condition,
-    Entity,
-    Field,
-    InSelect,
-    IsNull,
-    Not,
-    OneOf,
-    Operator,
-    Or,
-    Select,
-    TimeValue,
-    check_column,
-    check_in_condition,
-    check_size,
-    equal,
-    is_equality,
-    parse_step,
-    related,
-    related_columns,
-)
 from localpuppet.node.puppet.fault import LEFT_OUT, is_public_title
 
-_KNOWN = {entity.value: entity for entity in Entity}
+_KNOWN = {entity.value: entity for entity in tree.Entity}
 _UNANSWERED = {
     "packages": "packages are not in the inventory",
     "package_inventory": "packages are not in the inventory",
@@ -63,10 +26,10 @@ _UNANSWERED = {
 }
 TITLE = "resource_title"
 _STATES = ("active", "inactive")
-_ANY_STATE = OneOf(field=Field(column=NODE_STATE), values=_STATES)
+_ANY_STATE = tree.OneOf(field=tree.Field(column=tree.NODE_STATE), values=_STATES)
 
 
-def parse_array(query: Sequence[Json]) -> Select:
+def parse_array(query: Sequence[Json]) -> tree.Select:
     """Parse an array that starts with `from`."""
     check_values(query)
     if not query or query[0] != "from":
@@ -76,17 +39,17 @@ def parse_array(query: Sequence[Json]) -> Select:
     return _from(query)
 
 
-def parse_condition(query: Json, entity: Entity) -> Condition:
+def parse_condition(query: Json, entity: tree.Entity) -> tree.Condition:
     """Parse a condition on rows of an entity.
 
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     check_values(query)
-    return check_size(_condition(query, entity))
+    return tree.check_size(_condition(query, entity))
 
 
-def entity_named(name: Json) -> Entity:
+def entity_named(name: Json) -> tree.Entity:
     """Return the entity with a name.
 
     Raises:
@@ -100,12 +63,12 @@ def entity_named(name: Json) -> Entity:
     raise InvalidInputError(f"{shown} is not an entity", hint=f"ask {', '.join(sorted(_KNOWN))}")
 
 
-def _from(query: Sequence[Json]) -> Select:
+def _from(query: Sequence[Json]) -> tree.Select:
     if len(query) < 2:
         raise InvalidInputError("'from' has no entity")
     entity = entity_named(query[1])
-    clauses = QueryClauses(entity)
-    where: Condition | None = None
+    clauses = paging.QueryClauses(entity)
+    where: tree.Condition | None = None
     for part in query[2:]:
         if not isinstance(part, list) or not part:
             raise InvalidInputError("'from' has an argument that is not an array")
@@ -113,13 +76,13 @@ def _from(query: Sequence[Json]) -> Select:
             continue
         if where is not None or clauses.filter is not None:
             raise InvalidInputError("'from' has two conditions", hint="use 'and'")
-        where = check_size(_condition(part, entity))
+        where = tree.check_size(_condition(part, entity))
     if clauses.filter is not None:
-        where = check_size(_condition(clauses.filter, entity))
-    return clauses.select(ALL if where is None else where)
+        where = tree.check_size(_condition(clauses.filter, entity))
+    return clauses.select(tree.ALL if where is None else where)
 
 
-def _condition(query: Json, entity: Entity) -> Condition:
+def _condition(query: Json, entity: tree.Entity) -> tree.Condition:
     if not isinstance(query, list) or not query or not isinstance(query[0], str):
         raise InvalidInputError("a condition must be an array with an operator")
     name, arguments = query[0].lower(), query[1:]
@@ -128,17 +91,17 @@ def _condition(query: Json, entity: Entity) -> Condition:
         if not parts:
             raise InvalidInputError(f"{name!r} has no conditions")
         # PuppetDB leaves out conditions for any type or state, in `or` and `not` too.
-        parts = tuple(part for part in parts if part != ALL)
-        return _or(parts) if name == "or" and parts else And(parts=parts)
+        parts = tuple(part for part in parts if part != tree.ALL)
+        return _or(parts) if name == "or" and parts else tree.And(parts=parts)
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
         condition = _condition(part, entity)
-        return condition if condition in (ALL, _ANY_STATE) else Not(part=condition)
+        return condition if condition in (tree.ALL, _ANY_STATE) else tree.Not(part=condition)
     if name == "null?":
         field, wanted = _exactly(arguments, 2, "null?")
         if not isinstance(wanted, bool):
             raise InvalidInputError("'null?' requires true or false")
-        return IsNull(field=_field(field, entity), wanted=wanted)
+        return tree.IsNull(field=_field(field, entity), wanted=wanted)
     if name == "in":
         fields, values = _exactly(arguments, 2, "in")
         return _in(fields, values, entity)
@@ -147,7 +110,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
     return _comparison(name, _exactly(arguments, 2, name), entity)
 
 
-def _or(parts: tuple[Condition, ...]) -> Condition:
+def _or(parts: tuple[tree.Condition, ...]) -> tree.Condition:
     """Return an alternative; if all parts name a node, they are one list, as long as `in` allows.
 
     Bolt sends a condition for each of its targets.
@@ -155,11 +118,11 @@ def _or(parts: tuple[Condition, ...]) -> Condition:
     names = [
         part.value
         for part in parts
-        if is_equality(part, "certname") and isinstance(part.value, str)
+        if tree.is_equality(part, "certname") and isinstance(part.value, str)
     ]
     if len(names) < len(parts) or len(names) > MAX_QUERY_VALUES:
-        return Or(parts=parts)
-    return OneOf(field=CERTNAME, values=tuple(names))
+        return tree.Or(parts=parts)
+    return tree.OneOf(field=tree.CERTNAME, values=tuple(names))
 
 
 def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]:
@@ -168,16 +131,16 @@ def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]
     return arguments
 
 
-def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Condition:
+def _comparison(name: str, arguments: Sequence[Json], entity: tree.Entity) -> tree.Condition:
     try:
-        operator = Operator(name)
+        operator = tree.Operator(name)
     except ValueError:
         raise InvalidInputError(f"the operator {name[:40]!r} is unknown") from None
     left, value = arguments
-    if operator is Operator.EQUAL and left in (["node", "active"], "node_state"):
+    if operator is tree.Operator.EQUAL and left in (["node", "active"], "node_state"):
         return _of_state(value, entity)
-    if entity is Entity.REPORTS and [name, left, value] == ["=", "type", "any"]:
-        return ALL
+    if entity is tree.Entity.REPORTS and [name, left, value] == ["=", "type", "any"]:
+        return tree.ALL
     fact = _named_fact(left, entity)
     if fact is not None:
         return _of_fact(fact, lambda field: _test(field, operator, value))
@@ -185,39 +148,45 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     return _test(field, operator, value)
 
 
-def _of_state(value: Json, entity: Entity) -> Condition:
+def _of_state(value: Json, entity: tree.Entity) -> tree.Condition:
     """Return a condition on the state of nodes."""
     wanted = {"true": "active", "false": "inactive"}.get(str(value).lower(), value)
     if wanted not in (*_STATES, "any"):
         raise InvalidInputError("the field node_state is 'active', 'inactive' or 'any'")
-    if entity in (Entity.REPORTS, Entity.EVENTS):
+    if entity in (tree.Entity.REPORTS, tree.Entity.EVENTS):
         return _ANY_STATE if wanted == "any" else replace(_ANY_STATE, values=(wanted,))
     # Forgotten nodes are not in the inventory: every node is active.
     if wanted == "any":
-        return ALL
+        return tree.ALL
     # "active" is a condition that all nodes meet, and is not left out as that for any state is.
-    return Not(part=ALL if wanted == "inactive" else Not(part=ALL))
+    return tree.Not(part=tree.ALL if wanted == "inactive" else tree.Not(part=tree.ALL))
 
 
-def _test(field: Field, operator: Operator, value: Json) -> Condition:
+def _test(field: tree.Field, operator: tree.Operator, value: Json) -> tree.Condition:
     column = field.column
-    if column == TITLE and operator is Operator.EQUAL:
+    if column == TITLE and operator is tree.Operator.EQUAL:
         _check_title(value)
-    if value is None and operator is Operator.EQUAL:
-        return IsNull(field=field, wanted=True)
-    if column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
+    if value is None and operator is tree.Operator.EQUAL:
+        return tree.IsNull(field=field, wanted=True)
+    if (
+        column != tree.PARAMETER or operator is not tree.Operator.EQUAL
+    ):  # otherwise hashes compare too
         _check_value(operator, value)
-    if operator is Operator.PATH_MATCH and column != "path":
+    if operator is tree.Operator.PATH_MATCH and column != "path":
         raise InvalidInputError("'~>' compares the field path only")
-    if column in TIMES and not operator.is_of_text:
-        return Compare(field=field, operator=operator, value=TimeValue(parse_instant(value)))
-    if operator in ORDERS and not (is_plain_number(value) and column in NUMBERS | NESTED):
+    if column in tree.TIMES and not operator.is_of_text:
+        return tree.Compare(
+            field=field, operator=operator, value=tree.TimeValue(parse_instant(value))
+        )
+    if operator in tree.ORDERS and not (
+        is_plain_number(value) and column in tree.NUMBERS | tree.NESTED
+    ):
         raise InvalidInputError(
             f"{operator.value} compares the field {field.text} with numbers or times only"
         )
-    if column in NUMBERS and column != "value" and not is_plain_number(value):
+    if column in tree.NUMBERS and column != "value" and not is_plain_number(value):
         raise InvalidInputError(f"the field {column} compares with a number")
-    return Compare(field=field, operator=operator, value=value)
+    return tree.Compare(field=field, operator=operator, value=value)
 
 
 def _check_title(value: Json) -> None:
@@ -230,48 +199,53 @@ def _check_title(value: Json) -> None:
         )
 
 
-def _check_value(operator: Operator, value: Json) -> None:
+def _check_value(operator: tree.Operator, value: Json) -> None:
     if operator.is_of_text and not isinstance(value, str):
         raise InvalidInputError(f"'{operator.value}' compares with a string")
     if isinstance(value, dict):
         raise InvalidInputError(f"'{operator.value}' compares with a mapping")
 
 
-def _of_fact(name: str, test: Callable[[Field], Condition]) -> Condition:
+def _of_fact(name: str, test: Callable[[tree.Field], tree.Condition]) -> tree.Condition:
     """Return a condition on a fact: of that name, or at that place of a structured fact."""
     first, *rest = name.split(".")
-    places = [(name, ()), (first, tuple(map(parse_step, rest)))]
-    parts: list[Condition] = [
-        And(parts=(equal("name", fact), test(Field(column="value", path=path, text="value"))))
+    places = [(name, ()), (first, tuple(map(tree.parse_step, rest)))]
+    parts: list[tree.Condition] = [
+        tree.And(
+            parts=(
+                tree.equal("name", fact),
+                test(tree.Field(column="value", path=path, text="value")),
+            )
+        )
         for fact, path in places[: 2 if rest else 1]
     ]
-    where = parts[0] if len(parts) == 1 else Or(parts=tuple(parts))
-    return related(Entity.FACTS, where)
+    where = parts[0] if len(parts) == 1 else tree.Or(parts=tuple(parts))
+    return tree.related(tree.Entity.FACTS, where)
 
 
-def _named_fact(left: Json, entity: Entity) -> str | None:
+def _named_fact(left: Json, entity: tree.Entity) -> str | None:
     """Return the name in `["fact", NAME]`, which any entity with nodes supports."""
     if not isinstance(left, list) or not left or left[0] != "fact":
         return None
     if len(left) != 2 or not isinstance(left[1], str):
         raise InvalidInputError("'fact' requires a fact name")
-    check_column(entity, "certname")
+    tree.check_column(entity, "certname")
     return left[1]
 
 
-def _field(left: Json, entity: Entity, *, several: bool = False) -> Field:
+def _field(left: Json, entity: tree.Entity, *, several: bool = False) -> tree.Field:
     if isinstance(left, list) and left[:1] == ["parameter"] and len(left) == 2:
-        check_column(entity, "parameters")
+        tree.check_column(entity, "parameters")
         name = str(left[1])
-        return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
+        return tree.Field(column=tree.PARAMETER, path=(name,), text=f"parameters.{name}")
     if not isinstance(left, str):
         raise InvalidInputError("a field must be a string")
-    field = parse_field(left, entity, several=several)
-    check_in_condition(entity, field.column)
+    field = paging.parse_field(left, entity, several=several)
+    tree.check_in_condition(entity, field.column)
     return field
 
 
-def _in(left: Json, values: Json, entity: Entity) -> Condition:
+def _in(left: Json, values: Json, entity: tree.Entity) -> tree.Condition:
     if not isinstance(values, list) or not values:
         raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if values[0] == "array":
@@ -280,23 +254,23 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
             raise InvalidInputError(f"'array' requires a list of at most {MAX_QUERY_VALUES}")
         fact = _named_fact(left, entity)
         if fact is not None:
-            return _of_fact(fact, lambda field: OneOf(field=field, values=tuple(listed)))
+            return _of_fact(fact, lambda field: tree.OneOf(field=field, values=tuple(listed)))
         names = left[0] if isinstance(left, list) and len(left) == 1 else left
         field = _field(names, entity)
-        if field.column in LISTS:
+        if field.column in tree.LISTS:
             raise InvalidInputError(f"'in' does not compare the list {field.column}", hint="use =")
-        if field.column in TIMES:
-            tests = (_test(field, Operator.EQUAL, item) for item in listed)
-            return check_size(Or(parts=tuple(tests)))
+        if field.column in tree.TIMES:
+            tests = (_test(field, tree.Operator.EQUAL, item) for item in listed)
+            return tree.check_size(tree.Or(parts=tuple(tests)))
         if field.column == TITLE:
             for item in listed:
                 _check_title(item)
-        return OneOf(field=field, values=tuple(listed))
-    fields = plain_fields(left, entity)
-    return InSelect(fields=fields, select=_inner_select(values))
+        return tree.OneOf(field=field, values=tuple(listed))
+    fields = paging.plain_fields(left, entity)
+    return tree.InSelect(fields=fields, select=_inner_select(values))
 
 
-def _inner_select(query: Sequence[Json]) -> Select:
+def _inner_select(query: Sequence[Json]) -> tree.Select:
     if query[0] == "from":
         select = _from(query)
     elif query[0] == "extract" and len(query) == 3 and isinstance(query[2], list) and query[2]:
@@ -304,9 +278,9 @@ def _inner_select(query: Sequence[Json]) -> Select:
         if not isinstance(name, str) or not name.startswith("select_"):
             raise InvalidInputError("'extract' in 'in' requires select_ENTITY")
         entity = entity_named(name.removeprefix("select_"))
-        where = _condition(rest[0], entity) if rest else ALL
-        columns = fields_of(query[1], entity)
-        select = Select(entity=entity, where=check_size(where), columns=columns)
+        where = _condition(rest[0], entity) if rest else tree.ALL
+        columns = paging.fields_of(query[1], entity)
+        select = tree.Select(entity=entity, where=tree.check_size(where), columns=columns)
     else:
         raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if select.columns is None:
@@ -314,10 +288,10 @@ def _inner_select(query: Sequence[Json]) -> Select:
     return select
 
 
-def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
+def _subquery(arguments: Sequence[Json], entity: tree.Entity) -> tree.Condition:
     if not 1 <= len(arguments) <= 2:
         raise InvalidInputError("'subquery' requires an entity and a condition")
     other = entity_named(arguments[0])
-    columns, others = related_columns(entity, other)
-    where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
-    return related(other, check_size(where), columns, others)
+    columns, others = tree.related_columns(entity, other)
+    where = _condition(arguments[1], other) if len(arguments) == 2 else tree.ALL
+    return tree.related(other, tree.check_size(where), columns, others)

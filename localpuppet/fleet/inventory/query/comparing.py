@@ -21,26 +21,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.query_limits import (
-    MAX_EXPRESSION,
-    MAX_EXPRESSION_MEMORY,
-    MAX_NUMBER,
-    MAX_SUBJECT,
-)
-from localpuppet.fleet.inventory.query.tree import (
-    NESTED,
-    ORDERS,
-    TAG,
-    Compare,
-    Field,
-    Loose,
-    Operator,
-    Pattern,
-    Step,
-    TimeValue,
-    Value,
-    VersionValue,
-)
+from localpuppet.fleet.inventory.query import query_limits, tree
 
 Search = Callable[[str], bool]
 
@@ -52,13 +33,13 @@ def searching(expression: str) -> Search:
     """
     import re2  # 4 ms, for queries with an expression only
 
-    if len(expression) > MAX_EXPRESSION:
+    if len(expression) > query_limits.MAX_EXPRESSION:
         raise InvalidInputError(
             f"the regular expression is too long: {len(expression)} characters, "
-            f"the limit is {MAX_EXPRESSION}"
+            f"the limit is {query_limits.MAX_EXPRESSION}"
         )
     options = re2.Options()
-    options.max_mem = MAX_EXPRESSION_MEMORY
+    options.max_mem = query_limits.MAX_EXPRESSION_MEMORY
     options.log_errors = False
     try:
         compiled = re2.compile(expression, options=options)
@@ -69,7 +50,7 @@ def searching(expression: str) -> Search:
             f"the regular expression is refused: {one_line(message)}",
             hint="use RE2 syntax: no look-around, no back references",
         ) from error
-    return lambda text: compiled.search(text[:MAX_SUBJECT]) is not None
+    return lambda text: compiled.search(text[: query_limits.MAX_SUBJECT]) is not None
 
 
 def matching_whole(expression: str) -> Search:
@@ -92,36 +73,46 @@ _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
 MAX_PARTS = 32
 
 
-def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
+def compare(actual: Json, operator: tree.Operator, wanted: tree.Value) -> bool | None:
     """Return the result of `EQUAL` or an operator of order; `None` if values are not comparable."""
-    if isinstance(wanted, Loose):
+    if isinstance(wanted, tree.Loose):
         return _loosely(actual, operator, wanted.text)
-    if isinstance(wanted, VersionValue):
+    if isinstance(wanted, tree.VersionValue):
         return _as_versions(actual, operator, wanted.text)
-    if isinstance(wanted, TimeValue):
+    if isinstance(wanted, tree.TimeValue):
         moment = instant(actual)
-        if moment is None or operator is Operator.EQUAL:
+        if moment is None or operator is tree.Operator.EQUAL:
             return None if moment is None else moment == wanted.microseconds
-        return ORDERS[operator](moment, wanted.microseconds)
-    if operator is Operator.EQUAL:
+        return tree.ORDERS[operator](moment, wanted.microseconds)
+    if operator is tree.Operator.EQUAL:
         return same(actual, wanted)
     numbers = _number(actual) is not None and _number(wanted) is not None
     if numbers or (isinstance(actual, str) and isinstance(wanted, str)):
-        return ORDERS[operator](actual, wanted)
+        return tree.ORDERS[operator](actual, wanted)
     return None
 
 
-def test_of(condition: Compare) -> Callable[[Json], bool | None]:
+def test_of(condition: tree.Compare) -> Callable[[Json], bool | None]:
     """Return a function that compares a value, which is not null, as a condition does."""
     operator, wanted = condition.operator, condition.value
     test: Callable[[Json], bool | None]
-    if condition.field.column == TAG and operator is Operator.EQUAL:  # tags are in lower case
-        wanted = Loose(wanted.text.lower()) if isinstance(wanted, Loose) else str(wanted).lower()
-    if operator is Operator.MATCH:
+    if (
+        condition.field.column == tree.TAG and operator is tree.Operator.EQUAL
+    ):  # tags are in lower case
+        wanted = (
+            tree.Loose(wanted.text.lower())
+            if isinstance(wanted, tree.Loose)
+            else str(wanted).lower()
+        )
+    if operator is tree.Operator.MATCH:
         test = _found(wanted)
-    elif operator is Operator.PATH_MATCH:
+    elif operator is tree.Operator.PATH_MATCH:
         test = _path_match(wanted)
-    elif operator is Operator.EQUAL and condition.field.column in NESTED and _is_json(wanted):
+    elif (
+        operator is tree.Operator.EQUAL
+        and condition.field.column in tree.NESTED
+        and _is_json(wanted)
+    ):
         test = lambda actual: contains(actual, wanted)  # noqa: E731 - one of four
     else:
         test = lambda actual: compare(actual, operator, wanted)  # noqa: E731 - one of four
@@ -152,20 +143,22 @@ def contains(actual: Json, wanted: object) -> bool:
 
 def _found(wanted: object) -> Callable[[Json], bool | None]:
     """Return a function that searches in a text, or in the JSON text of any other value."""
-    expression = wanted.text if isinstance(wanted, Loose) else wanted
+    expression = wanted.text if isinstance(wanted, tree.Loose) else wanted
     if not isinstance(expression, str):
         raise InvalidInputError("a regular expression must be a string")
     search = searching(expression)
     return lambda actual: search(actual if isinstance(actual, str) else json.dumps(actual))
 
 
-def on_text(test: Callable[[Json], bool | None], match: Compare) -> Callable[[Any], bool | None]:
+def on_text(
+    test: Callable[[Json], bool | None], match: tree.Compare
+) -> Callable[[Any], bool | None]:
     """Return a function that searches in a value as the view stores it: JSON without spaces.
 
     Lists and hashes are searched in the text that PuppetDB has, with a space after `,` and `:`. If
     an expression matches no such character, it matches in both texts or in none.
     """
-    wanted = match.value.text if isinstance(match.value, Loose) else match.value
+    wanted = match.value.text if isinstance(match.value, tree.Loose) else match.value
     is_within = isinstance(wanted, str) and _WITHIN_TOKEN.match(wanted) and not match.contrary
     search = searching(str(wanted)) if is_within else None
 
@@ -207,12 +200,12 @@ def _path_step(wanted: Json) -> Callable[[Any], bool]:
     )
 
 
-def values_of(field: Field) -> Callable[[Json], Iterable[Json]] | None:
+def values_of(field: tree.Field) -> Callable[[Json], Iterable[Json]] | None:
     """Return a function that returns the compared parts of a field's value; `None` if it is one.
 
     The value is the one before the first pattern of the path.
     """
-    if field.column in (TAG, "tags", "role"):
+    if field.column in (tree.TAG, "tags", "role"):
         return lambda value: value if isinstance(value, list) else ()
     path = field.path[len(exact_path(field)) :]
     if path:
@@ -221,11 +214,11 @@ def values_of(field: Field) -> Callable[[Json], Iterable[Json]] | None:
     return members if field.members else None
 
 
-def exact_path(field: Field) -> tuple[str | int, ...]:
+def exact_path(field: tree.Field) -> tuple[str | int, ...]:
     """Return the path of a field up to its first pattern."""
     path: list[str | int] = []
     for step in field.path:
-        if isinstance(step, Pattern):
+        if isinstance(step, tree.Pattern):
             break
         path.append(step)
     return tuple(path)
@@ -236,8 +229,8 @@ def members(value: Json) -> list[Json]:
     return list(value) if isinstance(value, list | dict) else [value]
 
 
-def _step(step: Step) -> Callable[[Any], bool]:
-    if isinstance(step, Pattern):
+def _step(step: tree.Step) -> Callable[[Any], bool]:
+    if isinstance(step, tree.Pattern):
         search = matching_whole(step.expression)
         return lambda part: search(str(part))
     return lambda part: part == step
@@ -275,7 +268,7 @@ def instant(value: Json) -> int | None:
     """
     if is_plain_number(value):
         return int(value * 1000) if abs(value) <= MAX_TIME else None
-    if not isinstance(value, str) or len(value) > MAX_NUMBER:
+    if not isinstance(value, str) or len(value) > query_limits.MAX_NUMBER:
         return None
     text = value.strip()
     if len(text) in (4, 7):
@@ -298,10 +291,10 @@ def parse_instant(value: Json) -> int:
     return moment
 
 
-def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:
+def check_order(operator: tree.Operator, wanted: tree.Value, *, where: str = "") -> None:
     """Reject an order comparison with a text."""
-    number = isinstance(wanted, Loose) and number_in(wanted.text) is not None
-    if operator in ORDERS and not number and not isinstance(wanted, VersionValue):
+    number = isinstance(wanted, tree.Loose) and number_in(wanted.text) is not None
+    if operator in tree.ORDERS and not number and not isinstance(wanted, tree.VersionValue):
         raise InvalidInputError(
             f"{operator.value} compares with a number or a version, not with a text",
             where=where,
@@ -322,7 +315,7 @@ def same(actual: Json, wanted: Json) -> bool:
 
 def number_in(text: str) -> int | float | None:
     """Return the number that a text represents, or `None`."""
-    if len(text) > MAX_NUMBER or not _NUMBER.match(text):
+    if len(text) > query_limits.MAX_NUMBER or not _NUMBER.match(text):
         return None
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
@@ -354,8 +347,8 @@ def _number(value: object) -> int | float | None:
     return value if is_plain_number(value) else None
 
 
-def _loosely(actual: Json, operator: Operator, wanted: str) -> bool | None:
-    if operator is Operator.EQUAL:
+def _loosely(actual: Json, operator: tree.Operator, wanted: str) -> bool | None:
+    if operator is tree.Operator.EQUAL:
         if isinstance(actual, str) and actual == wanted:
             return True
         if isinstance(actual, bool):
@@ -363,17 +356,17 @@ def _loosely(actual: Json, operator: Operator, wanted: str) -> bool | None:
     left = number_in(actual) if isinstance(actual, str) else _number(actual)
     right = number_in(wanted)
     if left is None or right is None:
-        return False if operator is Operator.EQUAL else None
-    return left == right if operator is Operator.EQUAL else ORDERS[operator](left, right)
+        return False if operator is tree.Operator.EQUAL else None
+    return left == right if operator is tree.Operator.EQUAL else tree.ORDERS[operator](left, right)
 
 
-def _as_versions(actual: Json, operator: Operator, wanted: str) -> bool | None:
+def _as_versions(actual: Json, operator: tree.Operator, wanted: str) -> bool | None:
     number = _number(actual)
     text = actual if isinstance(actual, str) else None if number is None else str(number)
     if text is None:
         return None
     left, right = version_key(text), version_key(wanted)
-    return left == right if operator is Operator.EQUAL else ORDERS[operator](left, right)
+    return left == right if operator is tree.Operator.EQUAL else tree.ORDERS[operator](left, right)
 
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
@@ -381,7 +374,7 @@ def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
     key: list[tuple[int, int, str]] = []
     for part in [*_PART.findall(text)[:MAX_PARTS], ""]:
         if part.isdigit():
-            key.append((2, int(part[:MAX_NUMBER]), ""))
+            key.append((2, int(part[: query_limits.MAX_NUMBER]), ""))
             continue
         while key and key[-1] == (2, 0, ""):
             key.pop()  # 1.0 equals 1, and 1.0rc1 equals 1rc1

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory import tables
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.comparing import (
     exact_path,
     key,
@@ -22,52 +24,25 @@ from localpuppet.fleet.inventory.query.comparing import (
     test_of,
     values_of,
 )
-from localpuppet.fleet.inventory.query.tree import (
-    COLUMNS,
-    NESTED,
-    NUMBERS,
-    PARAMETER,
-    TAG,
-    Aggregate,
-    AggregateFunction,
-    And,
-    Compare,
-    Condition,
-    Entity,
-    Field,
-    InSelect,
-    Not,
-    OneOf,
-    Operator,
-    Or,
-    Select,
-    TimeValue,
-    conjuncts,
-    is_equality,
-    is_grouped,
-)
-from localpuppet.fleet.inventory.tables import (
-    TRUSTED,
-    dig_sql,
-    fact_names_sql,
-    fact_sql,
-    facts_sql,
-    is_plain_path,
-    json_path,
-    quoted,
-    value_sql,
-    whole_facts_sql,
-)
 
 # Columns with JSON text; the others are texts.
-JSON = NESTED.union(
-    NUMBERS,
+JSON = tree.NESTED.union(
+    tree.NUMBERS,
     ("corrective_change", "edges", "exported", "latest_report?", "logs", "metrics", "noop"),
     ("latest_report_corrective_change", "latest_report_noop", "latest_report_noop_pending"),
-    ("noop_pending", "path", "resource_events", "resources", "role", "tags", TAG, PARAMETER),
+    (
+        "noop_pending",
+        "path",
+        "resource_events",
+        "resources",
+        "role",
+        "tags",
+        tree.TAG,
+        tree.PARAMETER,
+    ),
 )
 # Columns of conditions that are another column of the row.
-ALIASES = {TAG: "tags", PARAMETER: "parameters"}
+ALIASES = {tree.TAG: "tags", tree.PARAMETER: "parameters"}
 _FILLED = frozenset({"certname", "name", "title", "type"})
 _FACTSETS = "/pdb/query/v4/factsets/"
 _TYPE = (
@@ -104,29 +79,34 @@ _EXPORTED = (
     " FROM live l JOIN held.resources x ON x.node = l.certname WHERE l.exports IS NOT NULL"
 )
 _SOURCES = {
-    Entity.INVENTORY: "(SELECT *, roles AS role,"  # noqa: S608
-    f" {value_sql(TRUSTED, 'live.id')} AS trusted FROM live)",
-    Entity.NODES: f"(SELECT {OF_ENTRY} FROM live)",  # noqa: S608
-    Entity.FACTSETS: "(SELECT *, timestamp AS producer_timestamp, certname AS producer FROM live)",
-    Entity.FACTS: "({facts})",
-    Entity.FACT_CONTENTS: "({leaves})",
-    Entity.RESOURCES: "({resources})",
-    Entity.ENVIRONMENTS: "(SELECT DISTINCT environment AS name FROM live)",
-    Entity.PRODUCERS: "(SELECT certname AS name FROM live)",
-    Entity.FACT_NAMES: f"({fact_names_sql()})",
-    Entity.FACT_PATHS: "(SELECT DISTINCT path, name, json_array_length(path) - 1 AS depth,"  # noqa: S608
+    tree.Entity.INVENTORY: "(SELECT *, roles AS role,"  # noqa: S608
+    f" {tables.value_sql(tables.TRUSTED, 'live.id')} AS trusted FROM live)",
+    tree.Entity.NODES: f"(SELECT {OF_ENTRY} FROM live)",  # noqa: S608
+    tree.Entity.FACTSETS: "(SELECT *, timestamp AS producer_timestamp, certname AS producer"
+    " FROM live)",
+    tree.Entity.FACTS: "({facts})",
+    tree.Entity.FACT_CONTENTS: "({leaves})",
+    tree.Entity.RESOURCES: "({resources})",
+    tree.Entity.ENVIRONMENTS: "(SELECT DISTINCT environment AS name FROM live)",
+    tree.Entity.PRODUCERS: "(SELECT certname AS name FROM live)",
+    tree.Entity.FACT_NAMES: f"({tables.fact_names_sql()})",
+    tree.Entity.FACT_PATHS: "(SELECT DISTINCT path, name, json_array_length(path) - 1 AS depth,"  # noqa: S608
     f" {_TYPE} AS type FROM ({{leaves}}) WHERE value IS NOT NULL)",
 }
 # The order of rows by default.
 _NATURAL = {
-    **dict.fromkeys((Entity.INVENTORY, Entity.NODES, Entity.FACTSETS), ("certname",)),
-    Entity.FACTS: ("certname", "name"),
-    Entity.FACT_CONTENTS: ("certname", "name", "place"),
-    Entity.RESOURCES: ("certname", "exported", "type", "title"),
-    **dict.fromkeys((Entity.ENVIRONMENTS, Entity.PRODUCERS, Entity.FACT_NAMES), ("name",)),
-    Entity.FACT_PATHS: ("path",),
+    **dict.fromkeys(
+        (tree.Entity.INVENTORY, tree.Entity.NODES, tree.Entity.FACTSETS), ("certname",)
+    ),
+    tree.Entity.FACTS: ("certname", "name"),
+    tree.Entity.FACT_CONTENTS: ("certname", "name", "place"),
+    tree.Entity.RESOURCES: ("certname", "exported", "type", "title"),
+    **dict.fromkeys(
+        (tree.Entity.ENVIRONMENTS, tree.Entity.PRODUCERS, tree.Entity.FACT_NAMES), ("name",)
+    ),
+    tree.Entity.FACT_PATHS: ("path",),
 }
-COUNT = Aggregate(function=AggregateFunction.COUNT, field=None)
+COUNT = tree.Aggregate(function=tree.AggregateFunction.COUNT, field=None)
 _DOWN = " DESC"
 # Microseconds of a day.
 _DAY = 86_400_000_000
@@ -185,13 +165,13 @@ class Surroundings(Protocol):
     def path(self, steps: Sequence[StepTest] | None) -> int:
         """Return the number of a filter of paths, the first argument of `leaves`."""
 
-    def relation(self, select: Select) -> Relation | None:
+    def relation(self, select: tree.Select) -> Relation | None:
         """Return the rows of a query that entries do not have; `None` if entries have them."""
 
     def names(self) -> Collection[str]:
         """Return the names of all facts but the legacy ones of interfaces."""
 
-    def has_exports(self, select: Select) -> bool:
+    def has_exports(self, select: tree.Select) -> bool:
         """Return whether a query of resources reads exported ones."""
 
     def store(self, text: str, values: Mapping[str, str], columns: str) -> str:
@@ -204,15 +184,15 @@ class Compiler:
 
     around: Surroundings
     values: dict[str, str] = field(default_factory=dict)
-    sets: dict[int, tuple[Select, str]] = field(default_factory=dict)
+    sets: dict[int, tuple[tree.Select, str]] = field(default_factory=dict)
 
-    def rows(self, select: Select, shown: Sequence[str], *, whole: bool = False) -> str:
+    def rows(self, select: tree.Select, shown: Sequence[str], *, whole: bool = False) -> str:
         """Return a statement for the rows of a query; `whole` if all are needed, in any order."""
         orders = [] if whole else self._orders(select)
         relation, page = self.around.relation(select), ""
         if (select.limit is not None or select.offset) and not whole:
             page = f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
-        is_paged = page and (select.order or select.offset) and not is_grouped(select)
+        is_paged = page and (select.order or select.offset) and not tree.is_grouped(select)
         if is_paged and relation is not None and relation.key:
             names = [f"k{place}" for place in range(len(relation.key))]
             keys = [f"{key} AS {name}" for key, name in zip(relation.key, names, strict=True)]
@@ -224,26 +204,26 @@ class Compiler:
             page = ""
         else:
             source = self._from(select)
-        if not is_grouped(select) and (not select.order or relation is not None):
+        if not tree.is_grouped(select) and (not select.order or relation is not None):
             return _sorted(shown, source, orders) + page
         text = f"SELECT {', '.join(shown)} {source}"
         if select.group_by:
             text += f" GROUP BY {', '.join(_key(select, place) for place in select.group_by)}"
         return text + (f" ORDER BY {', '.join(orders)}" if orders else "") + page
 
-    def count(self, select: Select) -> str:
+    def count(self, select: tree.Select) -> str:
         """Return a statement that counts all rows of a query, or its groups."""
         if not select.group_by:
             return self.rows(select, [self.result(select, COUNT)], whole=True)
         return f"SELECT count(*) FROM ({self.rows(select, ['count(*)'], whole=True)})"  # noqa: S608
 
-    def names(self, select: Select) -> str:
+    def names(self, select: tree.Select) -> str:
         """Return a statement for the names of the nodes with matching rows."""
         return f"SELECT DISTINCT r.certname {self._from(select)} ORDER BY 1"
 
-    def result(self, select: Select, column: Field | Aggregate) -> str:
+    def result(self, select: tree.Select, column: tree.Field | tree.Aggregate) -> str:
         """Return a column of a result: JSON text."""
-        if isinstance(column, Field):
+        if isinstance(column, tree.Field):
             value = _value(select, column)
             return f"coalesce({value}, 'null')" if _is_json(column) else f"json_quote({value})"
         if column.field is None:
@@ -251,34 +231,34 @@ class Compiler:
             number = "" if relation is None else relation.number
             return f"ifnull(sum({number}), 0)" if number else "count(*)"
         value = self.result(select, column.field)
-        if column.function is AggregateFunction.COUNT:
+        if column.function is tree.AggregateFunction.COUNT:
             return f"count(nullif({value}, 'null'))"
         return f"coalesce({column.function.value}_of({value}), 'null')"
 
-    def _from(self, select: Select) -> str:
+    def _from(self, select: tree.Select) -> str:
         rows = f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"
         relation = self.around.relation(select)
-        if relation is not None and relation.keys and is_grouped(select):
+        if relation is not None and relation.keys and tree.is_grouped(select):
             # SQLite finds the rows of a compound SELECT by its keys if the outer one only selects.
             return f"FROM (SELECT * {rows} LIMIT -1) r"
         return rows
 
-    def _source(self, select: Select) -> str:
+    def _source(self, select: tree.Select) -> str:
         entity, relation = select.entity, self.around.relation(select)
         if relation is not None:
             return relation.sql
         source = _SOURCES[entity]
         if "{" in source:
             names, path = self._facts_of(select)
-            sources = facts_sql(names)
+            sources = tables.facts_sql(names)
             facts = " UNION ALL ".join(sources)
             resources = _CLASSES
-            if entity is Entity.RESOURCES and self.around.has_exports(select):
+            if entity is tree.Entity.RESOURCES and self.around.has_exports(select):
                 resources += _EXPORTED
             leaves = ""
             if path is not None:
-                whole = quoted(compact([*(names or ()), *path]))
-                leaves = _PLACE.format(facts, whole, json_path(path))
+                whole = tables.quoted(compact([*(names or ()), *path]))
+                leaves = _PLACE.format(facts, whole, tables.json_path(path))
             elif "leaves" in source:
                 number = self.around.path(_steps_of(select.where))
                 # From each source: so those of one fact are sorted, and not all together.
@@ -286,36 +266,36 @@ class Compiler:
             source = source.format(facts=facts, leaves=leaves, resources=resources)
         return source
 
-    def _facts_of(self, select: Select) -> tuple[Collection[str] | None, Path | None]:
+    def _facts_of(self, select: tree.Select) -> tuple[Collection[str] | None, Path | None]:
         """Return the names of facts in matching rows, and their path; `None` for any."""
-        for condition in conjuncts(select.where):
-            if isinstance(condition, OneOf) and condition.field.column == "name":
+        for condition in tree.conjuncts(select.where):
+            if isinstance(condition, tree.OneOf) and condition.field.column == "name":
                 return [item for item in condition.values if isinstance(item, str)], None
-            if is_equality(condition, "name") and isinstance(condition.value, str):
+            if tree.is_equality(condition, "name") and isinstance(condition.value, str):
                 return [condition.value], None
-            if is_equality(condition, "path") and isinstance(condition.value, list):
+            if tree.is_equality(condition, "path") and isinstance(condition.value, list):
                 path = condition.value
                 names = [str(step) for step in path[:1]]
-                return names, tuple(path[1:]) if is_plain_path(path) and names else None
+                return names, tuple(path[1:]) if tables.is_plain_path(path) and names else None
         steps = _steps_of(select.where)
         if steps is None or len(steps) == 1:  # legacy facts of interfaces are scalars
             return None, None
         return [name for name in self.around.names() if steps and steps[0](name)], None
 
-    def _orders(self, select: Select) -> list[str]:
+    def _orders(self, select: tree.Select) -> list[str]:
         orders: list[str] = []
         relation = self.around.relation(select)
         for criterion in select.order:
             down = _DOWN if criterion.descending else ""
             name = criterion.field.column
-            if relation is not None and name in relation.sorts and not is_grouped(select):
+            if relation is not None and name in relation.sorts and not tree.is_grouped(select):
                 orders += [f"{key}{down}" for key in relation.sorts[name]]
                 continue
             aggregate = next(
                 (
                     column
                     for column in select.columns or ()
-                    if isinstance(column, Aggregate) and column.function.value == name
+                    if isinstance(column, tree.Aggregate) and column.function.value == name
                 ),
                 None,
             )
@@ -328,10 +308,10 @@ class Compiler:
             else:
                 nulls = [] if name in _FILLED else [f"{value} IS NULL{down}"]
                 orders += [*nulls, f"{value}{down}"]
-        if is_grouped(select):
+        if tree.is_grouped(select):
             if relation is not None:
                 return [*orders, *(_key(select, place) for place in select.group_by)]
-            first = "min(r.certname)" if "certname" in COLUMNS[select.entity] else ""
+            first = "min(r.certname)" if "certname" in tree.COLUMNS[select.entity] else ""
             return [*orders, first] if select.group_by and first else orders
         if relation is not None:
             return [*orders, *(key for key in relation.natural if key + _DOWN not in orders)]
@@ -343,23 +323,23 @@ class Compiler:
             else [*orders, *(f"r.{column}" for column in natural)]
         )
 
-    def condition(self, select: Select, condition: Condition) -> str:
+    def condition(self, select: tree.Select, condition: tree.Condition) -> str:
         """Return a condition on the row `r` of a query as SQL."""
-        if isinstance(condition, And | Or):
-            word, empty = (" AND ", "1") if isinstance(condition, And) else (" OR ", "0")
+        if isinstance(condition, tree.And | tree.Or):
+            word, empty = (" AND ", "1") if isinstance(condition, tree.And) else (" OR ", "0")
             parts = [self.condition(select, part) for part in condition.parts]
             return f"({word.join(parts) or empty})"
-        if isinstance(condition, Not):
+        if isinstance(condition, tree.Not):
             part = condition.part
-            if isinstance(part, Compare) and _is_of_path(part):
+            if isinstance(part, tree.Compare) and _is_of_path(part):
                 return f"ifnull(NOT {self._tested(select, part)}, 0)"
             return f"(NOT {self.condition(select, part)})"
-        if isinstance(condition, InSelect):
+        if isinstance(condition, tree.InSelect):
             return self._in_select(select, condition)
-        if isinstance(condition, Compare):
+        if isinstance(condition, tree.Compare):
             return self._compare(select, condition)
         several = values_of(condition.field)
-        if isinstance(condition, OneOf):
+        if isinstance(condition, tree.OneOf):
             return self._one_of(select, condition)
         if several is None:
             word = "" if condition.wanted else "NOT "
@@ -371,32 +351,32 @@ class Compiler:
             lambda value: all(part is None for part in parts_of(value)) is wanted,
         )
 
-    def _holds(self, select: Select, place: Field, call: Test) -> str:
+    def _holds(self, select: tree.Select, place: tree.Field, call: Test) -> str:
         """Return a call of `holds` with the value of a field before its first pattern."""
         number = self.around.test(call, is_json=_is_json(place))
         value = _value(select, replace(place, path=exact_path(place)))
         return f"holds({number}, {value})"
 
-    def _compare(self, select: Select, condition: Compare) -> str:
+    def _compare(self, select: tree.Select, condition: tree.Compare) -> str:
         sql, place = self._tested(select, condition), condition.field
         if _is_of_path(condition) and (place.column == "trusted" or len(place.path) > 1):
             # Unknown for a missing part of a present fact; `trusted` is always present.
             first = replace(place, path=exact_path(place)[: place.column != "trusted"])
             return f"coalesce({sql}, CASE WHEN {_value(select, first)} IS NULL THEN 0 END)"
         absent_is_false = (
-            place.column in (*NESTED, PARAMETER)
+            place.column in (*tree.NESTED, tree.PARAMETER)
             or place.members
             or condition.contrary
             or condition.operator.is_of_text
         )
         return f"ifnull({sql}, 0)" if absent_is_false else sql
 
-    def _tested(self, select: Select, condition: Compare) -> str:
+    def _tested(self, select: tree.Select, condition: tree.Compare) -> str:
         """Return a comparison that is null for a missing value."""
         place, wanted, test = condition.field, condition.value, test_of(condition)
         parts_of = values_of(place)
-        is_equal = condition.operator is Operator.EQUAL
-        if condition.operator is Operator.MATCH and parts_of is None and _is_json(place):
+        is_equal = condition.operator is tree.Operator.EQUAL
+        if condition.operator is tree.Operator.MATCH and parts_of is None and _is_json(place):
             number = self.around.test(on_text(test, condition), is_json=False)
             return f"holds({number}, {_value(select, place)})"
         if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
@@ -418,13 +398,13 @@ class Compiler:
 
         return self._holds(select, place, call)
 
-    def _time_of(self, select: Select, condition: Compare) -> str | None:
+    def _time_of(self, select: tree.Select, condition: tree.Compare) -> str | None:
         """Return a comparison with a time as numbers; `None` if the column has texts only."""
         relation, value = self.around.relation(select), condition.value
         time = None if relation is None else relation.times.get(condition.field.column)
-        if time is None or not isinstance(value, TimeValue):
+        if time is None or not isinstance(value, tree.TimeValue):
             return None
-        sign = "=" if condition.operator is Operator.EQUAL else condition.operator.value
+        sign = "=" if condition.operator is tree.Operator.EQUAL else condition.operator.value
         text = f"{time.sql} * 1000 {sign} {value.microseconds}"
         day = value.microseconds // _DAY
         if sign in ("=", ">", ">="):
@@ -433,14 +413,14 @@ class Compiler:
             text += f" AND {time.day} <= {day}"
         return f"({text})"
 
-    def _key_of(self, select: Select, place: Field, values: str) -> str:
+    def _key_of(self, select: tree.Select, place: tree.Field, values: str) -> str:
         """Return what follows from a field's being in a set, after ` AND `; empty for nothing."""
         relation = self.around.relation(select)
         if relation is None or place.column not in relation.keys or place.path or place.members:
             return ""
         return f" AND {relation.keys[place.column].format(values)}"
 
-    def _one_of(self, select: Select, condition: OneOf) -> str:
+    def _one_of(self, select: tree.Select, condition: tree.OneOf) -> str:
         if not condition.values:
             return "0"
         place, parts_of = condition.field, values_of(condition.field)
@@ -462,21 +442,23 @@ class Compiler:
 
         return self._holds(select, place, call)
 
-    def _in_select(self, select: Select, condition: InSelect) -> str:
+    def _in_select(self, select: tree.Select, condition: tree.InSelect) -> str:
         forms, values = self._stored(condition)
         left = [form(select, one) for form, one in zip(forms, condition.fields, strict=True)]
         found = self._key_of(select, condition.fields[0], values) if forms == [_value] else ""
         return f"(({', '.join(left)}) IN ({values}){found})"
 
-    def values_of(self, condition: InSelect) -> str:
+    def values_of(self, condition: tree.InSelect) -> str:
         """Return a statement for the values of a subquery with one field, as JSON texts."""
         forms, values = self._stored(condition)
         return f"SELECT {'json_quote(c0)' if forms == [_value] else 'c0'} FROM ({values})"  # noqa: S608
 
-    def _stored(self, condition: InSelect) -> tuple[Sequence[Callable[[Select, Field], str]], str]:
+    def _stored(
+        self, condition: tree.InSelect
+    ) -> tuple[Sequence[Callable[[tree.Select, tree.Field], str]], str]:
         """Return how fields compare with those of a subquery, and these: it runs once."""
         inner = condition.select
-        fields = [column for column in inner.columns or () if isinstance(column, Field)]
+        fields = [column for column in inner.columns or () if isinstance(column, tree.Field)]
         if len(fields) != len(condition.fields):
             raise InvalidInputError(
                 f"'in' compares {len(condition.fields)} fields with {len(fields)}",
@@ -512,40 +494,40 @@ def _sorted(shown: Sequence[str], source: str, orders: Sequence[str]) -> str:
     return f"SELECT {', '.join([*shown, *keys])} {source} ORDER BY {', '.join(places)}"
 
 
-def _is_of_path(condition: Compare) -> bool:
+def _is_of_path(condition: tree.Compare) -> bool:
     """Return whether a comparison, and its negation, are false for a missing value, as in PuppetDB.
 
     It compares a fact by its path, and not the JSON that contains it.
     """
-    place, is_equal = condition.field, condition.operator is Operator.EQUAL
+    place, is_equal = condition.field, condition.operator is tree.Operator.EQUAL
     has_index = any(isinstance(step, int) for step in place.path)
     is_plain = not (condition.contrary or place.members)
-    return place.column in NESTED and is_plain and (has_index or not is_equal)
+    return place.column in tree.NESTED and is_plain and (has_index or not is_equal)
 
 
-def _is_json(place: Field) -> bool:
+def _is_json(place: tree.Field) -> bool:
     return place.column in JSON
 
 
-def _value(select: Select, place: Field) -> str:
+def _value(select: tree.Select, place: tree.Field) -> str:
     """Return the value of a field without patterns: text, JSON text, or null."""
     column, path = place.column, exact_path(place)
-    if column == "facts" and select.entity is Entity.FACTSETS:
-        every = " UNION ALL ".join(facts_sql(None, "r"))
+    if column == "facts" and select.entity is tree.Entity.FACTSETS:
+        every = " UNION ALL ".join(tables.facts_sql(None, "r"))
         return (
             f"json_object('href', '{_FACTSETS}' || r.certname || '/facts', 'data', json(("  # noqa: S608
             "SELECT json_group_array(json_object('name', name, 'value', json(value))) FROM"
             f" (SELECT name, value FROM ({every}) ORDER BY name))))"
         )
-    if column == "hash" and select.entity is Entity.FACTSETS:
-        return f"sha1({whole_facts_sql('r')})"
+    if column == "hash" and select.entity is tree.Entity.FACTSETS:
+        return f"sha1({tables.whole_facts_sql('r')})"
     if column == "facts":
-        return fact_sql("r.id", path) if path else whole_facts_sql("r")
+        return tables.fact_sql("r.id", path) if path else tables.whole_facts_sql("r")
     column = ALIASES.get(column, column)
-    return dig_sql(f'r."{column}"', path)
+    return tables.dig_sql(f'r."{column}"', path)
 
 
-def _key(select: Select, place: Field) -> str:
+def _key(select: tree.Select, place: tree.Field) -> str:
     """Return an expression for a field that equal values share; null for null."""
     value = _value(select, place)
     if _is_json(place):
@@ -553,9 +535,9 @@ def _key(select: Select, place: Field) -> str:
     return f"CASE WHEN {value} IS NOT NULL THEN json_quote({value}) END"
 
 
-def _steps_of(where: Condition) -> Sequence[StepTest] | None:
+def _steps_of(where: tree.Condition) -> Sequence[StepTest] | None:
     """Return what matches the steps of the path of each matching row; `None` for any path."""
-    for condition in conjuncts(where):
-        if isinstance(condition, Compare) and condition.operator is Operator.PATH_MATCH:
+    for condition in tree.conjuncts(where):
+        if isinstance(condition, tree.Compare) and condition.operator is tree.Operator.PATH_MATCH:
             return path_steps(condition.value) if isinstance(condition.value, list) else None
     return None

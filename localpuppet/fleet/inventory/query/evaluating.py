@@ -19,13 +19,9 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
+from localpuppet.fleet.inventory.query import query_limits, tree
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
-from localpuppet.fleet.inventory.query.query_limits import (
-    MAX_ANSWER,
-    MAX_ANSWER_ROWS,
-    MAX_SQL_STEPS,
-)
 from localpuppet.fleet.inventory.query.records import (
     MAX_VALUES,
     VALUE,
@@ -39,19 +35,6 @@ from localpuppet.fleet.inventory.query.records import (
     is_fuller_in_catalogs,
     is_of_entries,
     reads_exports,
-)
-from localpuppet.fleet.inventory.query.tree import (
-    CERTNAME,
-    COLUMNS,
-    OF_REPORTS,
-    TIMES,
-    Aggregate,
-    Entity,
-    Field,
-    InSelect,
-    Select,
-    is_grouped,
-    subqueries,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, PUBLISHED_NAMES, quoted
@@ -81,9 +64,9 @@ class QueryLimits:
             `QueryDeadlineError`.
     """
 
-    steps: int = MAX_SQL_STEPS
-    kept: int = MAX_ANSWER_ROWS
-    size: int = MAX_ANSWER
+    steps: int = query_limits.MAX_SQL_STEPS
+    kept: int = query_limits.MAX_ANSWER_ROWS
+    size: int = query_limits.MAX_ANSWER
     remembered: int = MAX_REMEMBERED
     check: Callable[[], None] = lambda: None
 
@@ -129,7 +112,7 @@ class Evaluation:
         self._records = records or CombinedRecords()
         self._limits = limits or QueryLimits()
 
-    def answer(self, select: Select) -> QueryAnswer:
+    def answer(self, select: tree.Select) -> QueryAnswer:
         """Evaluate a query as a whole.
 
         Raises:
@@ -137,30 +120,32 @@ class Evaluation:
                 is exceeded.
             UnavailableError: A source cannot be read, or the deadline is over.
         """
-        has_owner, grouped = "certname" in COLUMNS[select.entity], is_grouped(select)
+        has_owner, grouped = "certname" in tree.COLUMNS[select.entity], tree.is_grouped(select)
         texts, owners, watched = [], [], []
         room = AnswerRoom(self._limits)
         with self._statement(select) as statement:
             columns = self._columns(select, statement)
-            shape, whole = _shape(select, columns), Field(column="facts") in columns
-            extra = [Field(column="facts", path=(name,)) for name in ESSENTIAL] if whole else []
+            shape, whole = _shape(select, columns), tree.Field(column="facts") in columns
+            extra = (
+                [tree.Field(column="facts", path=(name,)) for name in ESSENTIAL] if whole else []
+            )
             if has_owner and not grouped:
-                extra.append(CERTNAME)
+                extra.append(tree.CERTNAME)
             for row in statement.rows(select, [*columns, *extra]):
                 texts.append(room.take(shape % row[: len(columns)]))
                 shown = {_text(column): text for column, text in zip(columns, row, strict=False)}
-                if whole and select.entity is Entity.INVENTORY and not grouped:
+                if whole and select.entity is tree.Entity.INVENTORY and not grouped:
                     essential = zip(ESSENTIAL, row[len(columns) :], strict=False)
                     shown["facts"] = compact({name: _loaded(text) for name, text in essential})
                 watched.append(
-                    {n: _loaded(t) for n, t in shown.items() if grouped or n not in TIMES}
+                    {n: _loaded(t) for n, t in shown.items() if grouped or n not in tree.TIMES}
                 )
                 if has_owner and not grouped:
                     owners.append(_loaded(row[-1]))
             names = statement.names_of(select) if grouped and has_owner else sorted({*owners})
         return QueryAnswer(texts=texts, names=names, watched=watched, owners=owners)
 
-    def table(self, select: Select) -> Iterator[tuple[str, ...]]:
+    def table(self, select: tree.Select) -> Iterator[tuple[str, ...]]:
         """Yield the rows of a query with fields, each as JSON texts in the order of the fields.
 
         Raises:
@@ -173,7 +158,7 @@ class Evaluation:
                     room.take(text)
                 yield row
 
-    def stream(self, select: Select, *, total: bool = False) -> ClientAnswer:
+    def stream(self, select: tree.Select, *, total: bool = False) -> ClientAnswer:
         """Evaluate a query of a client row by row.
 
         - A query without order, group and total holds no rows in memory.
@@ -191,7 +176,7 @@ class Evaluation:
         rows = self._streamed(select, total=total)
         return ClientAnswer(total=next(rows), rows=rows)
 
-    def _streamed(self, select: Select, *, total: bool) -> Generator[Any, None, None]:
+    def _streamed(self, select: tree.Select, *, total: bool) -> Generator[Any, None, None]:
         with self._statement(select) as statement:
             columns = self._columns(select, statement)
             # First, as both may fill temporary tables, which ends a statement that is being read.
@@ -200,22 +185,24 @@ class Evaluation:
             yield counted
             yield from map(itemgetter(0), rows)
 
-    def _columns(self, select: Select, statement: "_Statement") -> Sequence[Field | Aggregate]:
+    def _columns(
+        self, select: tree.Select, statement: "_Statement"
+    ) -> Sequence[tree.Field | tree.Aggregate]:
         if select.columns is not None:
             return select.columns
         left: tuple[str, ...] = ()
-        if select.entity is Entity.NODES and Entity.NODES not in self._records.entities:
-            left = OF_REPORTS
-        if select.entity is Entity.RESOURCES and statement.relation(select) is None:
+        if select.entity is tree.Entity.NODES and tree.Entity.NODES not in self._records.entities:
+            left = tree.OF_REPORTS
+        if select.entity is tree.Entity.RESOURCES and statement.relation(select) is None:
             left = ("resource",)
-        names = (name for name in COLUMNS[select.entity] if name not in left)
-        return [Field(column=name, text=name) for name in names]
+        names = (name for name in tree.COLUMNS[select.entity] if name not in left)
+        return [tree.Field(column=name, text=name) for name in names]
 
     @contextmanager
-    def _statement(self, select: Select) -> Iterator["_Statement"]:
+    def _statement(self, select: tree.Select) -> Iterator["_Statement"]:
         self._reader.check()
         check_sources(select, self._records.entities)
-        exports = any(map(reads_exports, (select, *subqueries(select.where))))
+        exports = any(map(reads_exports, (select, *tree.subqueries(select.where))))
         with self._reader.rows(exports=exports) as connection:
             check_facts(connection, select)
             statement = _Statement(connection, self._records, self._limits, self._reader.check)
@@ -238,7 +225,7 @@ class _Statement:
         self._steps = self._checked = self._remembered = 0
         self._tests: list[Callable[[Any], bool | None]] = []
         self._paths: list[Sequence[StepTest] | None] = []
-        self._relations: dict[int, tuple[Select, Relation | None]] = {}
+        self._relations: dict[int, tuple[tree.Select, Relation | None]] = {}
         self.known: set[str] = set()
         self._compiler = Compiler(self)
         self._error: BaseException | None = None
@@ -255,7 +242,11 @@ class _Statement:
         connection.set_progress_handler(self._guarded(self._progress), CHECKED_EVERY)
 
     def rows(
-        self, select: Select, columns: Sequence[Field | Aggregate], *, shape: str = ""
+        self,
+        select: tree.Select,
+        columns: Sequence[tree.Field | tree.Aggregate],
+        *,
+        shape: str = "",
     ) -> Iterator[tuple[str, ...]]:
         """Return the rows of a query as JSON texts; those in memory are at most `kept`.
 
@@ -265,7 +256,9 @@ class _Statement:
         if shape:
             shown = [f"printf({', '.join([quoted(shape), *shown])})"]
         limited, kept = select, self._limits.kept
-        if (select.order or is_grouped(select)) and (select.limit is None or select.limit > kept):
+        if (select.order or tree.is_grouped(select)) and (
+            select.limit is None or select.limit > kept
+        ):
             limited = replace(select, limit=kept + 1)
             self._relations[id(limited)] = limited, self.relation(select)
         text = self._compiler.rows(limited, shown)
@@ -273,10 +266,10 @@ class _Statement:
         counted = rows if limited is select else _counted(rows, kept)
         return map(itemgetter(slice(len(shown))), counted)
 
-    def total(self, select: Select) -> int:
+    def total(self, select: tree.Select) -> int:
         """Return the number of all rows of a query."""
         counting = select
-        if not is_grouped(select):
+        if not tree.is_grouped(select):
             counting = replace(select, columns=(COUNT,), order=(), limit=None, offset=0)
             relation = self.relation(select)
             if relation is not None and relation.is_table:
@@ -284,9 +277,9 @@ class _Statement:
         text = self._compiler.count(counting)
         return int(self.connection.execute(text, self._compiler.values).fetchone()[0])
 
-    def names_of(self, select: Select) -> list[str]:
+    def names_of(self, select: tree.Select) -> list[str]:
         """Return the names of the nodes with matching rows, sorted."""
-        text = self._compiler.names(replace(select, columns=(CERTNAME,), group_by=()))
+        text = self._compiler.names(replace(select, columns=(tree.CERTNAME,), group_by=()))
         rows = self.connection.execute(text, self._compiler.values)
         return [name for (name,) in rows if name]
 
@@ -313,16 +306,16 @@ class _Statement:
         self._paths.append(steps)
         return len(self._paths) - 1
 
-    def relation(self, select: Select) -> Relation | None:
+    def relation(self, select: tree.Select) -> Relation | None:
         """Return the rows of a query that entries do not have; see `Surroundings`."""
         if id(select) not in self._relations:
             self._relations[id(select)] = select, self._related(select)
         return self._relations[id(select)][1]
 
-    def _related(self, select: Select) -> Relation | None:
-        if select.entity is Entity.FACTS and counts_by(select, ("name", "environment")):
+    def _related(self, select: tree.Select) -> Relation | None:
+        if select.entity is tree.Entity.FACTS and counts_by(select, ("name", "environment")):
             return Relation(sql=f"({FACT_COUNTS})", number="r.number")
-        of_entries = select.entity is not Entity.NODES and is_of_entries(select)
+        of_entries = select.entity is not tree.Entity.NODES and is_of_entries(select)
         if select.entity not in self._records.entities or (
             of_entries and not is_fuller_in_catalogs(select)
         ):
@@ -343,11 +336,11 @@ class _Statement:
         finally:
             self.connection.execute("PRAGMA query_only = ON")
 
-    def allowed(self, select: Select, column: str) -> Collection[Json] | None:
+    def allowed(self, select: tree.Select, column: str) -> Collection[Json] | None:
         """Return values of a column; see `QueryContext`."""
         return allowed(select.where, column, self._values_of)
 
-    def _values_of(self, condition: InSelect) -> list[Json] | None:
+    def _values_of(self, condition: tree.InSelect) -> list[Json] | None:
         statement = f"{self._compiler.values_of(condition)} LIMIT {MAX_VALUES + 1}"
         found = self.connection.execute(statement).fetchall()
         return None if len(found) > MAX_VALUES else [_loaded(text) for (text,) in found]
@@ -357,7 +350,7 @@ class _Statement:
         rows = self.connection.execute(PUBLISHED_NAMES)
         return [*DERIVED, *(name for (name,) in rows if name not in DERIVED)]
 
-    def has_exports(self, select: Select) -> bool:
+    def has_exports(self, select: tree.Select) -> bool:
         """Return whether a query of resources reads exported ones; see `Surroundings`."""
         return reads_exports(select)
 
@@ -487,16 +480,16 @@ def too_many(limit: int) -> InvalidInputError:
     )
 
 
-def _shape(select: Select, columns: Sequence[Field | Aggregate]) -> str:
+def _shape(select: tree.Select, columns: Sequence[tree.Field | tree.Aggregate]) -> str:
     """Return the form of a row: JSON with `%s` for each column."""
-    if select.entity is Entity.FACT_NAMES and not is_grouped(select):
+    if select.entity is tree.Entity.FACT_NAMES and not tree.is_grouped(select):
         return "%s"
     members = (f"{compact(_text(column))}:".replace("%", "%%") + "%s" for column in columns)
     return "{" + ",".join(members) + "}"
 
 
-def _text(column: Field | Aggregate) -> str:
-    return column.text if isinstance(column, Field) else column.function.value
+def _text(column: tree.Field | tree.Aggregate) -> str:
+    return column.text if isinstance(column, tree.Field) else column.function.value
 
 
 def _counted(rows: Iterator[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:

@@ -17,6 +17,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.strict_json import canonical, compact, elements, loads_again
 from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.comparing import is_number
 from localpuppet.fleet.inventory.query.comparing import members as members_of
 from localpuppet.fleet.inventory.query.discovery import FactFilter, parse_nodes, parse_resources
@@ -26,28 +27,12 @@ from localpuppet.fleet.inventory.query.pql import parse_query
 from localpuppet.fleet.inventory.query.query_limits import MAX_ARGUMENTS, MAX_QUESTION
 from localpuppet.fleet.inventory.query.records import unknown_names
 from localpuppet.fleet.inventory.query.syntax import check_values
-from localpuppet.fleet.inventory.query.tree import (
-    CERTNAME,
-    ROLE,
-    And,
-    Compare,
-    Condition,
-    Entity,
-    Field,
-    Operator,
-    Or,
-    Select,
-    check_size,
-    parse_step,
-    plain_fields,
-    related,
-)
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import TRUSTED
 
 MAX_SHOWN = 1000
 MAX_WARNED = 3
-_FACTS = Field(column="facts", text="facts")
+_FACTS = tree.Field(column="facts", text="facts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +131,12 @@ class _Server:
     watched: dict[str, Json]
 
 
-def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
+def _servers(reader: InventoryReader, where: tree.Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
-    columns = (CERTNAME, _FACTS, *(_fact(name) for name in ESSENTIAL))
-    select = Select(entity=Entity.INVENTORY, where=check_size(where), columns=columns)
+    columns = (tree.CERTNAME, _FACTS, *(_fact(name) for name in ESSENTIAL))
+    select = tree.Select(
+        entity=tree.Entity.INVENTORY, where=tree.check_size(where), columns=columns
+    )
     return [
         _Server(
             node=_value(name),
@@ -164,8 +151,8 @@ def _value(text: str) -> Any:  # noqa: ANN401 - JSON
     return loads_again(text.encode())
 
 
-def _fact(*path: str | int) -> Field:
-    return Field(column="facts", path=path)
+def _fact(*path: str | int) -> tree.Field:
+    return tree.Field(column="facts", path=path)
 
 
 def _reply(servers: Sequence[_Server], *, text: str | None = None) -> FunctionReply:
@@ -213,11 +200,14 @@ def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
     ]
 
 
-def _any_role(names: Sequence[str]) -> Condition:
+def _any_role(names: Sequence[str]) -> tree.Condition:
     if len(names) == 1:
-        return Compare(field=ROLE, operator=Operator.EQUAL, value=names[0])
-    return Or(
-        parts=tuple(Compare(field=ROLE, operator=Operator.EQUAL, value=name) for name in names)
+        return tree.Compare(field=tree.ROLE, operator=tree.Operator.EQUAL, value=names[0])
+    return tree.Or(
+        parts=tuple(
+            tree.Compare(field=tree.ROLE, operator=tree.Operator.EQUAL, value=name)
+            for name in names
+        )
     )
 
 
@@ -230,7 +220,7 @@ def _server_with_role(reader: InventoryReader, arguments: Arguments) -> Function
 def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
     reply = _reply(
-        _servers(reader, And(parts=tuple(fact_filter.condition for fact_filter in filters)))
+        _servers(reader, tree.And(parts=tuple(fact_filter.condition for fact_filter in filters)))
     )
     ordered = {
         fact_filter.number.text: fact_filter for fact_filter in filters if fact_filter.number
@@ -240,9 +230,9 @@ def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> Functi
 
 def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
     """Yield a warning for each fact, by its text, that is not a number on some node."""
-    columns = (CERTNAME, *(_fact(*fact_filter.path) for fact_filter in filters.values()))
+    columns = (tree.CERTNAME, *(_fact(*fact_filter.path) for fact_filter in filters.values()))
     odd: dict[str, list[str]] = {text: [] for text in filters}
-    for row in Evaluation(reader).table(Select(entity=Entity.INVENTORY, columns=columns)):
+    for row in Evaluation(reader).table(tree.Select(entity=tree.Entity.INVENTORY, columns=columns)):
         name, *values = map(_value, row)
         for text, value in zip(filters, values, strict=True):
             if value is not None and not all(map(is_number, members_of(value))):
@@ -271,10 +261,10 @@ def _texts(arguments: Arguments, what: str) -> list[str]:
     return texts
 
 
-def _nodes(reader: InventoryReader, query: Json, *facts: Field) -> Iterator[list[Json]]:
+def _nodes(reader: InventoryReader, query: Json, *facts: tree.Field) -> Iterator[list[Json]]:
     """Yield the matching nodes: the name, and some facts."""
-    columns = (CERTNAME, *facts)
-    select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=columns)
+    columns = (tree.CERTNAME, *facts)
+    select = tree.Select(entity=tree.Entity.INVENTORY, where=parse_nodes(query), columns=columns)
     for row in Evaluation(reader).table(select):
         yield [*map(_value, row)]
 
@@ -299,7 +289,7 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> FunctionReply
 
 def _path(fact: str) -> tuple[str | int, ...]:
     first, *rest = fact.split(".")
-    return (first, *map(parse_step, rest))
+    return (first, *map(tree.parse_step, rest))
 
 
 def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
@@ -308,11 +298,11 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply
     found: dict[str, dict[str, Json]] = {}
     for text in names:
         if len(text) > 2 and text.startswith("/") and text.endswith("/"):
-            columns = plain_fields(("certname", "name", "value"))
-            named = Compare(field=columns[1], operator=Operator.MATCH, value=text[1:-1])
-            nodes = related(Entity.INVENTORY, parse_nodes(query))
-            where = And(parts=(named, nodes))
-            select = Select(entity=Entity.FACTS, where=where, columns=columns)
+            columns = tree.plain_fields(("certname", "name", "value"))
+            named = tree.Compare(field=columns[1], operator=tree.Operator.MATCH, value=text[1:-1])
+            nodes = tree.related(tree.Entity.INVENTORY, parse_nodes(query))
+            where = tree.And(parts=(named, nodes))
+            select = tree.Select(entity=tree.Entity.FACTS, where=where, columns=columns)
             for row in Evaluation(reader).table(select):
                 node, name, value = map(_value, row)
                 if name != TRUSTED:
@@ -339,7 +329,7 @@ def _by_node(facts: Iterable[tuple[str, dict[str, Json]]]) -> FunctionReply:
 def _query_resources(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     grouped = len(arguments) == 3 and arguments[2] is True
     where = parse_resources(arguments[1])
-    select = Select(entity=Entity.RESOURCES, where=where)
+    select = tree.Select(entity=tree.Entity.RESOURCES, where=where)
     wanted = {name for (name,) in _nodes(reader, arguments[0])}
     answer = Evaluation(reader).answer(select)
     kept = [row for row in answer.rows if row["certname"] in wanted]

@@ -10,38 +10,23 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.query_limits import MAX_FIELDS, MAX_PATH_STEPS
-from localpuppet.fleet.inventory.query.tree import (
-    ALL,
-    NESTED,
-    NUMBERS,
-    Aggregate,
-    AggregateFunction,
-    Condition,
-    Entity,
-    Field,
-    Pattern,
-    Select,
-    SortOrder,
-    Step,
-    check_column,
-    check_in_result,
-)
 
 # A quoted part ends at a quote before a dot or the end.
 _PART = re.compile(r'\.(?:"((?:[^"\\]|\\.|"(?!\.|\Z))*)"|([^."\[\]]+))((?:\[[0-9]{1,6}\])*)')
 _MATCH = re.compile(r'\.match\("(.*?)(?<!\\)"\)(?=\.|\Z)')
 
 
-def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
+def parse_field(text: str, entity: tree.Entity, *, several: bool = False) -> tree.Field:
     """Parse a field of an entity; `match()` may select several values only with `several`."""
     column, dot, _ = text.partition(".")
-    check_column(entity, column)
+    tree.check_column(entity, column)
     if not dot:
-        return Field(column=column, text=text)
-    if column not in NESTED:
+        return tree.Field(column=column, text=text)
+    if column not in tree.NESTED:
         raise InvalidInputError(f"the field {column} has no parts")
-    path: list[Step] = []
+    path: list[tree.Step] = []
     place = len(column)
     while place < len(text):
         matching = _MATCH.match(text, place)
@@ -54,29 +39,29 @@ def parse_field(text: str, entity: Entity, *, several: bool = False) -> Field:
         if matching is not None and not several:
             raise InvalidInputError("'match()' is supported in comparisons only")
         if matching is not None:
-            path.append(Pattern(matching[1]))
+            path.append(tree.Pattern(matching[1]))
         else:
             path.append(part[1] if part[1] is not None else part[2])
             path.extend(int(index) for index in re.findall(r"[0-9]+", part[3]))
         place = part.end()
-    return Field(column=column, path=tuple(path), text=text)
+    return tree.Field(column=column, path=tuple(path), text=text)
 
 
 # No answer has more rows.
 MAX_COUNT = 1_000_000_000
-_OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVERAGE)
-_FUNCTIONS = {item.value: item for item in AggregateFunction}
+_OF_NUMBERS = (tree.AggregateFunction.SUM, tree.AggregateFunction.AVERAGE)
+_FUNCTIONS = {item.value: item for item in tree.AggregateFunction}
 
 
 class QueryClauses:
     """The clauses of one `from`."""
 
-    def __init__(self, entity: Entity) -> None:
+    def __init__(self, entity: tree.Entity) -> None:
         self._entity = entity
         self._seen: set[str] = set()
-        self._columns: tuple[Field | Aggregate, ...] | None = None
-        self._group_by: tuple[Field, ...] = ()
-        self._order: tuple[SortOrder, ...] = ()
+        self._columns: tuple[tree.Field | tree.Aggregate, ...] | None = None
+        self._group_by: tuple[tree.Field, ...] = ()
+        self._order: tuple[tree.SortOrder, ...] = ()
         self._limit: int | None = None
         self._offset = 0
         self.filter: Json = None
@@ -105,16 +90,16 @@ class QueryClauses:
                 self._offset = min(number, MAX_COUNT)
         return True
 
-    def select(self, where: Condition = ALL) -> Select:
+    def select(self, where: tree.Condition = tree.ALL) -> tree.Select:
         """Return the query."""
         columns = self._columns or ()
         grouped = {field.text for field in self._group_by}
         loose = [
             column.text
             for column in columns
-            if isinstance(column, Field) and column.text not in grouped
+            if isinstance(column, tree.Field) and column.text not in grouped
         ]
-        called = [column.function for column in columns if isinstance(column, Aggregate)]
+        called = [column.function for column in columns if isinstance(column, tree.Aggregate)]
         twice = next((item for item in called if called.count(item) > 1), None)
         if twice is not None:
             raise InvalidInputError(
@@ -135,7 +120,7 @@ class QueryClauses:
         unknown = next((text for text in needed if text not in results), None)
         if unknown is not None:
             raise InvalidInputError(f"'order_by' names {unknown}, which the result does not have")
-        return Select(
+        return tree.Select(
             entity=self._entity,
             where=where,
             columns=self._columns,
@@ -158,7 +143,7 @@ class QueryClauses:
             else:
                 raise InvalidInputError("'extract' has two conditions")
 
-    def _orders(self, arguments: Sequence[Json]) -> tuple[SortOrder, ...]:
+    def _orders(self, arguments: Sequence[Json]) -> tuple[tree.SortOrder, ...]:
         listed = arguments[0] if len(arguments) == 1 else None
         if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
             raise InvalidInputError("'order_by' requires a list of fields")
@@ -170,10 +155,10 @@ class QueryClauses:
                     "'order_by' requires fields, or pairs of a field and asc or desc"
                 )
             if name in _FUNCTIONS:
-                field = Field(column=name, text=name)
+                field = tree.Field(column=name, text=name)
             else:
                 field = parse_field(name, self._entity)
-            orders.append(SortOrder(field=field, descending=direction == "desc"))
+            orders.append(tree.SortOrder(field=field, descending=direction == "desc"))
         return tuple(orders)
 
 
@@ -183,25 +168,25 @@ def _pair(value: Json) -> tuple[Json, Json]:
     return (value[0] if isinstance(value, list) and len(value) == 1 else None), "asc"
 
 
-def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
+def plain_fields(names: Json, entity: tree.Entity) -> tuple[tree.Field, ...]:
     """Parse one field name or a list of them."""
     fields = fields_of(names, entity)
-    plain = tuple(field for field in fields if isinstance(field, Field))
+    plain = tuple(field for field in fields if isinstance(field, tree.Field))
     if len(plain) != len(fields):
         raise InvalidInputError("a function is not allowed here")
     return plain
 
 
-def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
+def fields_of(names: Json, entity: tree.Entity) -> tuple[tree.Field | tree.Aggregate, ...]:
     """Parse the columns of a result from one name or a list of names and functions."""
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:
         raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields")
-    fields: list[Field | Aggregate] = []
+    fields: list[tree.Field | tree.Aggregate] = []
     for item in listed:
         if isinstance(item, str):
             field = parse_field(item, entity)
-            check_in_result(entity, field.column)
+            tree.check_in_result(entity, field.column)
             fields.append(field)
         elif isinstance(item, list) and item[:1] == ["function"]:
             fields.append(_function(item[1:], entity))
@@ -210,7 +195,7 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
     return tuple(fields)
 
 
-def _function(arguments: Sequence[Json], entity: Entity) -> Aggregate:
+def _function(arguments: Sequence[Json], entity: tree.Entity) -> tree.Aggregate:
     name = arguments[0] if arguments else None
     function = _FUNCTIONS.get(name) if isinstance(name, str) else None
     if function is None:
@@ -218,11 +203,11 @@ def _function(arguments: Sequence[Json], entity: Entity) -> Aggregate:
         raise InvalidInputError(
             f"the function {shown} is not supported", hint=f"use {', '.join(_FUNCTIONS)}"
         )
-    if len(arguments) > 2 or (len(arguments) == 1 and function is not AggregateFunction.COUNT):
+    if len(arguments) > 2 or (len(arguments) == 1 and function is not tree.AggregateFunction.COUNT):
         raise InvalidInputError(f"{name}() has {len(arguments) - 1} arguments")
     if len(arguments) == 1:
-        return Aggregate(function=function, field=None)
+        return tree.Aggregate(function=function, field=None)
     (field,) = plain_fields(arguments[1], entity)
-    if function in _OF_NUMBERS and field.column not in NUMBERS:
+    if function in _OF_NUMBERS and field.column not in tree.NUMBERS:
         raise InvalidInputError(f"{name}() requires a field with numbers, not {field.text}")
-    return Aggregate(function=function, field=field)
+    return tree.Aggregate(function=function, field=field)

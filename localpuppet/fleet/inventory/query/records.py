@@ -22,37 +22,9 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.inventory.facts import unpublished
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.comparing import exact_path
 from localpuppet.fleet.inventory.query.compiling import COUNT, JSON, Relation
-from localpuppet.fleet.inventory.query.tree import (
-    COLUMNS,
-    LISTS,
-    NESTED,
-    OF_REPORTS,
-    PARAMETER,
-    ROLE,
-    TAG,
-    Aggregate,
-    And,
-    Compare,
-    Condition,
-    Entity,
-    Field,
-    InSelect,
-    IsNull,
-    Loose,
-    OneOf,
-    Operator,
-    Or,
-    Select,
-    TimeValue,
-    Value,
-    VersionValue,
-    conjuncts,
-    is_equality,
-    subqueries,
-    walk,
-)
 from localpuppet.fleet.inventory.tables import fact_names_sql, fact_sql, has_fact
 
 CLASS = "Class"
@@ -60,21 +32,23 @@ _CATALOGS = "catalogs are not in the inventory"
 _REPORTS = "reports are not in the inventory"
 # The entities that only a `RecordSource` has, and why queries of entries reject them.
 _OF_SOURCES = {
-    Entity.REPORTS: _REPORTS,
-    Entity.EVENTS: _REPORTS,
-    Entity.EVENT_COUNTS: _REPORTS,
-    Entity.AGGREGATE_EVENT_COUNTS: _REPORTS,
-    Entity.CATALOGS: _CATALOGS,
-    Entity.EDGES: _CATALOGS,
+    tree.Entity.REPORTS: _REPORTS,
+    tree.Entity.EVENTS: _REPORTS,
+    tree.Entity.EVENT_COUNTS: _REPORTS,
+    tree.Entity.AGGREGATE_EVENT_COUNTS: _REPORTS,
+    tree.Entity.CATALOGS: _CATALOGS,
+    tree.Entity.EDGES: _CATALOGS,
 }
 _EXPORTED = "exported = true"
 # Columns of exported resources that classes do not have.
-_OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER, "resource"})
+_OF_EXPORTED = frozenset(
+    {tree.TAG, "tags", "file", "line", "parameters", tree.PARAMETER, "resource"}
+)
 # The rows that are written together, and the values of a subquery that `QueryContext.allowed` has.
 _TOGETHER, MAX_VALUES = 500, 10_000
 # The steps that a row costs which a source writes, or a value that a function reads.
 VALUE = 64
-_NOT_LISTED = LISTS | NESTED | {TAG, PARAMETER, "role"}
+_NOT_LISTED = tree.LISTS | tree.NESTED | {tree.TAG, tree.PARAMETER, "role"}
 
 
 class MissingRowsError(InvalidInputError):
@@ -96,7 +70,7 @@ class QueryContext(Protocol):
     def use(self, steps: int) -> None:
         """Count steps; see `QueryLimits`."""
 
-    def allowed(self, select: Select, column: str) -> Collection[Json] | None:
+    def allowed(self, select: tree.Select, column: str) -> Collection[Json] | None:
         """Return values of a column, one of which every matching row has; `None` for any."""
 
 
@@ -104,10 +78,10 @@ class RecordSource(Protocol):
     """Rows of entities that entries do not have, or not with all columns."""
 
     @property
-    def entities(self) -> Collection[Entity]:
+    def entities(self) -> Collection[tree.Entity]:
         """Return the entities of this source; `NODES` for the reports of nodes."""
 
-    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+    def relation(self, select: tree.Select, question: QueryContext) -> Relation | None:
         """Return the rows of a query of one of the entities; `None` if entries have them.
 
         Raises:
@@ -123,7 +97,7 @@ class CombinedRecords:
         self._sources = {entity: source for source in sources for entity in source.entities}
         self.entities = tuple(self._sources)
 
-    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+    def relation(self, select: tree.Select, question: QueryContext) -> Relation | None:
         """Return the rows of a query; see `RecordSource`."""
         return self._sources[select.entity].relation(select, question)
 
@@ -160,14 +134,14 @@ def _cell(column: str, value: Json) -> str | None:
 
 
 def allowed(
-    condition: Condition, column: str, values_of: Callable[[InSelect], list[Json] | None]
+    condition: tree.Condition, column: str, values_of: Callable[[tree.InSelect], list[Json] | None]
 ) -> Collection[Json] | None:
     """Return values of a column, one of which every matching row has; `None` for any.
 
     Args:
         values_of: Returns the values of a subquery; `None` if it may have any.
     """
-    for part in conjuncts(condition):
+    for part in tree.conjuncts(condition):
         found = _allowed(part, column, values_of)
         if found is not None:
             return found
@@ -175,61 +149,64 @@ def allowed(
 
 
 def _allowed(
-    condition: Condition, column: str, values_of: Callable[[InSelect], list[Json] | None]
+    condition: tree.Condition, column: str, values_of: Callable[[tree.InSelect], list[Json] | None]
 ) -> Collection[Json] | None:
-    if isinstance(condition, Or):
+    if isinstance(condition, tree.Or):
         parts = [_allowed(part, column, values_of) for part in condition.parts]
         known = [values for values in parts if values is not None]
         return [value for one in known for value in one] if len(known) == len(parts) else None
-    if isinstance(condition, InSelect):
+    if isinstance(condition, tree.InSelect):
         if len(condition.fields) > 1 or _whole_column(condition.fields[0]) != column:
             return None
         return values_of(condition)
-    if not isinstance(condition, Compare | OneOf) or _whole_column(condition.field) != column:
+    if (
+        not isinstance(condition, tree.Compare | tree.OneOf)
+        or _whole_column(condition.field) != column
+    ):
         return None
-    if isinstance(condition, OneOf):
+    if isinstance(condition, tree.OneOf):
         return condition.values
     value = condition.value
-    is_plain = condition.operator is Operator.EQUAL and not condition.contrary
-    if not is_plain or isinstance(value, Loose | VersionValue | TimeValue):
+    is_plain = condition.operator is tree.Operator.EQUAL and not condition.contrary
+    if not is_plain or isinstance(value, tree.Loose | tree.VersionValue | tree.TimeValue):
         return None
     return [value]
 
 
-def _whole_column(field: Field) -> str:
+def _whole_column(field: tree.Field) -> str:
     """Return the column of a field that compares its whole value; empty for any other field."""
     is_part = field.path or field.members or field.column in _NOT_LISTED
     return "" if is_part else field.column
 
 
-def counts_by(select: Select, columns: Collection[str]) -> bool:
+def counts_by(select: tree.Select, columns: Collection[str]) -> bool:
     """Return whether a query only counts rows, and uses some columns only."""
-    aggregates = [column for column in select.columns or () if isinstance(column, Aggregate)]
+    aggregates = [column for column in select.columns or () if isinstance(column, tree.Aggregate)]
     return aggregates == [COUNT] and columns_of(select) <= {*columns}
 
 
-def is_of_entries(select: Select) -> bool:
+def is_of_entries(select: tree.Select) -> bool:
     """Return whether the rows of a query come from entries."""
-    if select.entity is Entity.NODES:
+    if select.entity is tree.Entity.NODES:
         return True  # a source adds columns
     return select.entity not in _OF_SOURCES and _rejection(select) is None
 
 
-def check_sources(select: Select, entities: Collection[Entity]) -> None:
+def check_sources(select: tree.Select, entities: Collection[tree.Entity]) -> None:
     """Reject a query, or a subquery of it, whose rows come from nowhere."""
-    for item in (select, *subqueries(select.where)):
+    for item in (select, *tree.subqueries(select.where)):
         rejection = None if item.entity in entities else _rejection(item)
         if rejection is not None:
             raise rejection
 
 
-def check_facts(connection: sqlite3.Connection, select: Select) -> None:
+def check_facts(connection: sqlite3.Connection, select: tree.Select) -> None:
     """Reject a query, or a subquery of it, about facts of which no node has a value.
 
     Args:
         connection: A connection that `tables.attach` has prepared.
     """
-    for item in (select, *subqueries(select.where)):
+    for item in (select, *tree.subqueries(select.where)):
         for path in _fact_paths(item):
             reason = unpublished([*map(str, path)])
             if reason and not has_fact(connection, path):
@@ -248,25 +225,25 @@ _MEANINGS = (
 )
 
 
-def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[str]:
+def unknown_names(connection: sqlite3.Connection, where: tree.Condition) -> Iterator[str]:
     """Yield a line for each fact, role and class in a condition on nodes that no node has.
 
     Args:
         connection: A connection that `tables.attach` has prepared.
     """
-    for part, _ in walk(where):
-        if isinstance(part, And) and len(part.parts) > 1 and _is_class(part.parts[0]):
+    for part, _ in tree.walk(where):
+        if isinstance(part, tree.And) and len(part.parts) > 1 and _is_class(part.parts[0]):
             title = part.parts[1]
-            if is_equality(title, "title"):
+            if tree.is_equality(title, "title"):
                 known = "SELECT title FROM classes CROSS JOIN live ON live.id = node"
                 yield from _unknown(connection, "class", str(title.value), known)
-        elif is_equality(part, ROLE.column):
-            value = part.value.text if isinstance(part.value, Loose) else part.value
+        elif tree.is_equality(part, tree.ROLE.column):
+            value = part.value.text if isinstance(part.value, tree.Loose) else part.value
             known = "SELECT value FROM live CROSS JOIN json_each(roles)"
             yield from _unknown(connection, "role", str(value), known)
-        elif not isinstance(part, Compare):
+        elif not isinstance(part, tree.Compare):
             continue
-        elif part.field.column == "certname" and part.operator is Operator.MATCH:
+        elif part.field.column == "certname" and part.operator is tree.Operator.MATCH:
             yield from _misplaced(connection, str(part.value))
         elif part.field.column == "facts":
             path, parent = exact_path(part.field), exact_path(part.field)[:0]
@@ -284,7 +261,9 @@ def unknown_names(connection: sqlite3.Connection, where: Condition) -> Iterator[
 
 def _misplaced(connection: sqlite3.Connection, word: str) -> Iterator[str]:
     """Yield that a word is in no node's name, if it is that of a fact, a role or a class."""
-    meanings = [f"{word}=VALUE"] if word == ROLE.column or has_fact(connection, (word,)) else []
+    meanings = (
+        [f"{word}=VALUE"] if word == tree.ROLE.column or has_fact(connection, (word,)) else []
+    )
     meanings += connection.execute(_MEANINGS, (word,)).fetchone()
     in_names = connection.execute("SELECT 1 FROM live WHERE instr(certname, ?)", (word,))
     if (meant := next(filter(None, meanings), None)) and not in_names.fetchone():
@@ -302,37 +281,39 @@ def _unknown(
         yield f"{text} ({one_line(hint)})" if hint else text
 
 
-def _fact_paths(select: Select) -> Iterator[tuple[str | int, ...]]:
+def _fact_paths(select: tree.Select) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths of the facts that a query names, up to the first pattern."""
     for place in (*_fields_of_result(select), *_fields(select.where)):
         if place.column == "facts" and place.path:
             yield exact_path(place)
-    if select.entity not in (Entity.FACTS, Entity.FACT_CONTENTS):
+    if select.entity not in (tree.Entity.FACTS, tree.Entity.FACT_CONTENTS):
         return
-    for condition, _ in walk(select.where, inner=False):
-        if isinstance(condition, OneOf) and condition.field.column == "name":
+    for condition, _ in tree.walk(select.where, inner=False):
+        if isinstance(condition, tree.OneOf) and condition.field.column == "name":
             yield from ((str(name),) for name in condition.values)
-        elif is_equality(condition, "name"):
+        elif tree.is_equality(condition, "name"):
             yield (str(condition.value),)
-        elif is_equality(condition, "path") and isinstance(condition.value, list):
+        elif tree.is_equality(condition, "path") and isinstance(condition.value, list):
             yield tuple(step if isinstance(step, int) else str(step) for step in condition.value)
 
 
-def _rejection(select: Select) -> InvalidInputError | None:
+def _rejection(select: tree.Select) -> InvalidInputError | None:
     """Return why entries do not have the rows of a query; `None` if they have them."""
     entity = select.entity
     if entity in _OF_SOURCES:
         return InvalidInputError(f"{entity.value} is not supported: {_OF_SOURCES[entity]}")
     named = [*_fields_of_result(select), *_fields(select.where)]
-    if entity is Entity.NODES:
-        absent = next((item.text for item in named if item.column in OF_REPORTS), None)
+    if entity is tree.Entity.NODES:
+        absent = next((item.text for item in named if item.column in tree.OF_REPORTS), None)
         if absent is None:
             return None
         return InvalidInputError(f"the field {absent} of nodes is not supported: {_REPORTS}")
-    return _resource_rejection(select.where, named) if entity is Entity.RESOURCES else None
+    return _resource_rejection(select.where, named) if entity is tree.Entity.RESOURCES else None
 
 
-def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> InvalidInputError | None:
+def _resource_rejection(
+    condition: tree.Condition, fields: Sequence[tree.Field]
+) -> InvalidInputError | None:
     """Return why entries do not have resources with a condition; `None` if they have them."""
     if not _implies(condition, lambda item: _is_class(item) or _is_exported(item)):
         types = sorted(set(_types(condition)) - {CLASS})
@@ -361,81 +342,81 @@ def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> Invali
     return None
 
 
-def _fields_of_result(select: Select) -> list[Field]:
+def _fields_of_result(select: tree.Select) -> list[tree.Field]:
     """Return the fields of the columns, groups and order of a query."""
     columns = select.columns or ()
-    named = [column for column in columns if isinstance(column, Field)]
+    named = [column for column in columns if isinstance(column, tree.Field)]
     named += [
         column.field
         for column in columns
-        if isinstance(column, Aggregate) and column.field is not None
+        if isinstance(column, tree.Aggregate) and column.field is not None
     ]
     return [*named, *select.group_by, *(criterion.field for criterion in select.order)]
 
 
-def columns_of(select: Select) -> frozenset[str]:
+def columns_of(select: tree.Select) -> frozenset[str]:
     """Return the columns that a query uses."""
     used = {item.column for item in (*_fields_of_result(select), *_fields(select.where))}
-    return frozenset(used.union(COLUMNS[select.entity]) if select.columns is None else used)
+    return frozenset(used.union(tree.COLUMNS[select.entity]) if select.columns is None else used)
 
 
-def is_fuller_in_catalogs(select: Select) -> bool:
+def is_fuller_in_catalogs(select: tree.Select) -> bool:
     """Return whether catalogs have columns of a query that entries leave empty."""
     return (
-        select.entity is Entity.RESOURCES
+        select.entity is tree.Entity.RESOURCES
         and select.columns is None
         and not _implies(select.where, _is_exported)
     )
 
 
-def reads_exports(select: Select) -> bool:
+def reads_exports(select: tree.Select) -> bool:
     """Return whether a query reads exported resources of entries."""
     return (
-        select.entity is Entity.RESOURCES
+        select.entity is tree.Entity.RESOURCES
         and is_of_entries(select)
         and not _implies(select.where, lambda part: _is_class(part) or _is_not_exported(part))
     )
 
 
-def _implies(condition: Condition, is_it: Callable[[Condition], bool]) -> bool:
+def _implies(condition: tree.Condition, is_it: Callable[[tree.Condition], bool]) -> bool:
     """Return whether a condition implies a part for which `is_it` is true."""
-    if isinstance(condition, And):
+    if isinstance(condition, tree.And):
         return any(_implies(part, is_it) for part in condition.parts)
-    if isinstance(condition, Or):
+    if isinstance(condition, tree.Or):
         return bool(condition.parts) and all(_implies(part, is_it) for part in condition.parts)
     return is_it(condition)
 
 
-def _is_class(condition: Condition) -> bool:
-    if isinstance(condition, OneOf):
+def _is_class(condition: tree.Condition) -> bool:
+    if isinstance(condition, tree.OneOf):
         return condition.field.column == "type" and all(
             value == CLASS for value in condition.values
         )
-    return is_equality(condition, "type") and condition.value == CLASS
+    return tree.is_equality(condition, "type") and condition.value == CLASS
 
 
-def _is_exported(condition: Condition) -> bool:
-    return is_equality(condition, "exported") and condition.value is True
+def _is_exported(condition: tree.Condition) -> bool:
+    return tree.is_equality(condition, "exported") and condition.value is True
 
 
-def _is_not_exported(condition: Condition) -> bool:
-    return is_equality(condition, "exported") and condition.value is False
+def _is_not_exported(condition: tree.Condition) -> bool:
+    return tree.is_equality(condition, "exported") and condition.value is False
 
 
-def _fields(condition: Condition) -> list[Field]:
+def _fields(condition: tree.Condition) -> list[tree.Field]:
     """Return the fields of the row itself that a condition uses."""
-    fields: list[Field] = []
-    for item, _ in walk(condition, inner=False):
-        if isinstance(item, Compare | IsNull | OneOf):
+    fields: list[tree.Field] = []
+    for item, _ in tree.walk(condition, inner=False):
+        if isinstance(item, tree.Compare | tree.IsNull | tree.OneOf):
             fields.append(item.field)
-        elif isinstance(item, InSelect):
+        elif isinstance(item, tree.InSelect):
             fields.extend(item.fields)
     return fields
 
 
-def _types(condition: Condition) -> list[str]:
-    types: list[Value] = []
-    for item, _ in walk(condition):
-        if isinstance(item, Compare | OneOf) and item.field.column == "type":
-            types += item.values if isinstance(item, OneOf) else (item.value,)
+def _types(condition: tree.Condition) -> list[str]:
+    types: list[tree.Value] = []
+    for item, _ in tree.walk(condition):
+        if isinstance(item, tree.Compare | tree.OneOf) and item.field.column == "type":
+            types += item.values if isinstance(item, tree.OneOf) else (item.value,)
     return [value for value in types if isinstance(value, str)]

@@ -32,11 +32,7 @@ from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.anchors import read_anchor
 from localpuppet.base.value import Value
-from localpuppet.node.releases.git.git_names import (
-    TagObject,
-    countersignature_problem,
-    countersignature_refs,
-)
+from localpuppet.node.releases.git import git_names
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import MAX_COUNTERSIGNATURE, MAX_COUNTERSIGNATURES
 
@@ -276,7 +272,7 @@ def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
 
     Other refs are ignored.
     """
-    own = countersignature_refs(tag)
+    own = git_names.countersignature_refs(tag)
     refs = [name for name, held in listed if name == f"{own}{held}"]
     _refuse_too_many(len(refs), tag)
     return refs
@@ -285,7 +281,7 @@ def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
 def judged(
     program: GitProgram,
     mirror: Path,
-    tag_object: TagObject,
+    tag_object: git_names.TagObject,
     *,
     tag: str,
     signers: Path,
@@ -297,7 +293,7 @@ def judged(
         "for-each-ref",
         f"--count={MAX_COUNTERSIGNATURES + 1}",
         "--format=%(objectname) %(objecttype) %(objectsize)",
-        countersignature_refs(tag),
+        git_names.countersignature_refs(tag),
     )
     lines = list(dict.fromkeys(listed.decode().splitlines()))
     _refuse_too_many(len(lines), tag)
@@ -311,7 +307,7 @@ def judged(
             signer, problem = None, "is not a countersignature"
             if kind == "tag" and int(size) <= MAX_COUNTERSIGNATURE:
                 body = program.run(mirror, "cat-file", "tag", name)
-                problem = countersignature_problem(
+                problem = git_names.countersignature_problem(
                     body, tag=tag, tag_object=tag_object.id, source=source
                 )
                 if not problem:
@@ -330,5 +326,5 @@ def _refuse_too_many(count: int, tag: str) -> None:
             f"has more than {MAX_COUNTERSIGNATURES} countersignatures",
             where=f"tag {tag}",
             hint="remove what is not of your people:"
-            f" git push origin :{countersignature_refs(tag)}ID",
+            f" git push origin :{git_names.countersignature_refs(tag)}ID",
         )

@@ -21,12 +21,8 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
+from localpuppet.node.releases.git import git_names
 from localpuppet.node.releases.git.access import SHA256_OBJECTS
-from localpuppet.node.releases.git.git_names import (
-    Tag,
-    countersignature_name,
-    countersignature_refs,
-)
 from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.store import tree_digest
@@ -97,11 +93,11 @@ class GitWorkTree:
         arguments = ("--others", "--ignored", "--exclude-standard", "-z", "--", *patterns)
         return [path for path in self._run("ls-files", *arguments).split("\0") if path]
 
-    def has_tag(self, tag: Tag) -> bool:
+    def has_tag(self, tag: git_names.Tag) -> bool:
         """Return whether the work tree has a tag."""
         return bool(self._run("for-each-ref", f"refs/tags/{tag}"))
 
-    def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
+    def tag_object(self, tag: git_names.Tag) -> tuple[str, bytes] | None:
         """Return id and bytes of the object of an annotated tag; `None` without one."""
         ref = f"refs/tags/{tag}"
         fields = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
@@ -109,7 +105,7 @@ class GitWorkTree:
             return None
         return fields[0], self._run("cat-file", "tag", fields[0]).encode("utf-8", "surrogateescape")
 
-    def remote_tag(self, tag: Tag) -> str:
+    def remote_tag(self, tag: git_names.Tag) -> str:
         """Return the id that the remote has for a tag; empty if it has no such tag.
 
         Raises:
@@ -142,7 +138,7 @@ class GitWorkTree:
             return ""
         return self._run("remote", "get-url", REMOTE).strip()
 
-    def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
+    def make_tag(self, tag: git_names.Tag, *, commit: str, message: str, sign: bool) -> None:
         """Make an annotated tag at a commit.
 
         Raises:
@@ -169,13 +165,13 @@ class GitWorkTree:
             return f"tag.gpgSign makes git sign: set {key}, or 'git config tag.gpgSign false'"
         return "git needs user.name and user.email"
 
-    def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
+    def countersign(self, tag: git_names.Tag, tag_object: str, *, message: str) -> str:
         """Sign the object of a tag; return the ref of the countersignature.
 
         Raises:
             InvalidInputError: git refuses: no identity or no key.
         """
-        name = countersignature_name(tag)
+        name = git_names.countersignature_name(tag)
         # git signs tags below refs/tags only; what a killed one left there is overwritten.
         self._run(
             *["tag", "--sign", "--force", "--message", message],
@@ -186,7 +182,7 @@ class GitWorkTree:
         )
         try:
             made = self._run("rev-parse", "--verify", f"refs/tags/{name}").strip()
-            ref = f"{countersignature_refs(tag)}{made}"
+            ref = f"{git_names.countersignature_refs(tag)}{made}"
             self._run("update-ref", ref, made)
         finally:
             self._run("update-ref", "-d", f"refs/tags/{name}")
