@@ -79,7 +79,6 @@ def note_answer(
     Args:
         function: The function; see `CapturedQuery`.
         answer: The answer; a `JsonText` is written unchanged.
-        limit: Bytes of all answers.
     """
     call = {"function": function, "arguments": list(arguments), "answer": answer}
     line = members(call, end="\n").encode()

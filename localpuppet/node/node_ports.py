@@ -128,9 +128,6 @@ class CommandAdditions:
     def history(self, selection: NodeSelection, *, limit: int, as_json: bool) -> int:
         """Show the runs of other nodes that they published, and return the exit code.
 
-        Args:
-            limit: How many runs of each node to show.
-
         Raises:
             InvalidInputError: The node is alone.
         """

@@ -369,7 +369,6 @@ def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) ->
 
     Args:
         selection: The part of the site that the plan covers.
-        where: The site's name, for messages.
 
     Raises:
         InvalidInputError: The selection has an unknown name or no node; a capability has no

@@ -42,7 +42,6 @@ class Amount(Value):
         """Parse an amount.
 
         Args:
-            what: The option or field, for messages.
             minimum: The smallest number that is allowed.
 
         Raises:

@@ -36,7 +36,6 @@ def read_record(path: Path, parse: Callable[[dict[str, Any]], T], *, hint: str =
 
     Args:
         parse: Returns the record; raises `StateError` for a damaged one.
-        hint: What to do about a damaged file.
 
     Raises:
         StateError: The file cannot be read, or is damaged; the error names the file.

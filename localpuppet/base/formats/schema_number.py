@@ -17,9 +17,6 @@ def schema_problem(value: object, number: int) -> str:
 def check_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> None:
     """Check the number of a record that this node wrote.
 
-    Args:
-        where: The record's file, for the message.
-
     Raises:
         StateError: The record has another number, or none.
     """
@@ -35,11 +32,7 @@ def without_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> d
 
 @contextmanager
 def damage_errors(where: str = "") -> Iterator[None]:
-    """Raise `StateError` for a record whose fields are not of its form.
-
-    Args:
-        where: The record's file, for the message.
-    """
+    """Raise `StateError` for a record whose fields are not of its form."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:

@@ -116,7 +116,6 @@ def parse_object(
     Args:
         data: UTF-8 JSON without a byte order mark.
         where: What it is, for messages ("trigger").
-        limit: Maximum size in bytes.
         values: Maximum number of values (empty lists and mappings count twice); `None` for no
             limit. A value of three bytes may take a hundred bytes of memory.
         fast: Returns the same value as this function, or `None` if it cannot.

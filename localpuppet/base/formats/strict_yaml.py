@@ -70,7 +70,6 @@ def parse(data: bytes, *, where: str, ruby: bool = False) -> Json:
 
     Args:
         data: UTF-8 YAML or JSON.
-        where: The file's name, for messages.
         ruby: Read what a program wrote for Ruby, such as an ENC's output, as Puppet does.
 
     Raises:
@@ -98,9 +97,6 @@ def explain(error: yaml.YAMLError, text: str) -> str:
 
     If a quoted text, a flow collection or a key has no end, the parser fails lines later: the place
     is then its beginning. Lines are those of editors: libyaml also counts U+2028.
-
-    Args:
-        text: What was parsed.
     """
     context = getattr(error, "context", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"

@@ -86,11 +86,7 @@ def joined(text: str) -> str:
 
 
 def last_words(data: bytes, *, most: int) -> str:
-    """Return another program's output as `joined` does; the end of it if it is long.
-
-    Args:
-        most: The maximum number of characters to return.
-    """
+    """Return another program's output as `joined` does; the end of it if it is long."""
     whole = joined(data.decode("utf-8", "replace"))
     return whole if len(whole) <= most else f"…{whole[1 - most :]}"
 
@@ -135,9 +131,6 @@ def shown_names(names: Sequence[str]) -> str:
 
 def parse_line(text: str, *, what: str) -> str:
     """Return `text` if it may be stored and printed later, as the reason of a hold may.
-
-    Args:
-        text: What the user wrote.
 
     Raises:
         InvalidInputError: The text is empty, longer than 1 KiB of UTF-8, or has a control

@@ -26,9 +26,6 @@ def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
     In each run, Puppet resets the owner of its certificates and keys to its service user, so that
     user may own the file. A library that takes only a name gets `/proc/self/fd/N` of the open file:
     it uses the same file that passed the checks.
-
-    Args:
-        limit: Maximum size in bytes.
     """
     user = puppet_user()
     return open_user_file(path, limit=limit, owners=[] if user is None else [user.pw_uid])

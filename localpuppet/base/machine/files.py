@@ -37,9 +37,7 @@ class ForeignFileError(InvalidInputError):
 def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int] = ()) -> None:
     """Reject, as root, a file or directory that other users could write.
 
-    Args:
-        where: Its place, for messages; the path by default.
-        owners: Users whose files root accepts besides its own.
+    Root also accepts files of `owners`, here and below.
 
     Raises:
         InvalidInputError: The file is missing, or other users could write it.
@@ -143,10 +141,6 @@ CHUNK = 1024 * 1024
 def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[int] = ()) -> bytes:
     """Return the bytes of a file that a user wrote for localpuppet.
 
-    Args:
-        limit: Maximum size in bytes.
-        owners: Users whose files root accepts besides its own.
-
     Raises:
         InvalidInputError: The file is missing, unreadable, not a regular file, too large, or (as
             root) writable by others, which ssh and sudo reject as well.
@@ -163,7 +157,6 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
 
     Args:
         limit: Maximum size in bytes at the time of the call.
-        owners: Users whose files root accepts besides its own.
 
     Raises:
         InvalidInputError: As `read_user_file` does.
@@ -204,9 +197,6 @@ def read_secret_file(
     """Return the bytes of a file with a secret, which other users cannot read.
 
     Args:
-        what: What it is, for messages: `a private key`.
-        limit: Maximum size in bytes.
-        owners: Users whose files root accepts besides its own.
         readers: Groups that may read the file.
 
     Raises:

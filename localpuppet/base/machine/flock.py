@@ -30,11 +30,7 @@ class Flock:
 
     @classmethod
     def take(cls, path: Path, *, shared: bool = False) -> "Flock | None":
-        """Return the lock; `None` if another process has it.
-
-        Args:
-            path: The file; created if missing.
-        """
+        """Return the lock; `None` if another process has it."""
         with disk_errors(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -52,7 +48,6 @@ class Flock:
         """Wait for the lock and return it; `None` if another process has it for longer.
 
         Args:
-            path: The file; created if missing.
             waits: Called once before waiting; not called if the lock is free.
         """
         lock = cls.take(path)

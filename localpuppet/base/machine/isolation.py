@@ -230,7 +230,6 @@ class CodeIsolation(Value):
         """Yield the command that runs `argv` isolated; it has ended when the block ends.
 
         Args:
-            argv: Absolute program and arguments.
             visible: Directories and files that it may read.
             root: An empty directory, over which its files are mounted.
             ruby: Directories of Ruby and its libraries, which it may read, too.
@@ -321,9 +320,6 @@ class CodeIsolation(Value):
 
     def check(self, root: Path) -> None:
         """Check that a command can be isolated.
-
-        Args:
-            root: An empty directory.
 
         Raises:
             StateError: It cannot; the message has the cure.

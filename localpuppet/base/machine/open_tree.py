@@ -93,11 +93,7 @@ class OpenTree:
             raise
 
     def read(self, name: str, *, most: int) -> bytes:
-        """Return the first bytes of a regular file; see `open` for errors.
-
-        Args:
-            most: How many bytes are read at most.
-        """
+        """Return the first bytes of a regular file; see `open` for errors."""
         descriptor = self.open(name)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

@@ -62,9 +62,6 @@ EXTRAS = {
 def require_extra(extra: str, *, where: str) -> None:
     """Check that the libraries of an extra are installed; none is imported.
 
-    Args:
-        where: What needs the extra, for the message.
-
     Raises:
         InvalidInputError: A library is not installed.
     """
@@ -91,11 +88,7 @@ def without_module(name: str) -> Iterator[None]:
 
 
 def explain_missing(error: ModuleNotFoundError, *, where: str) -> InvalidInputError | None:
-    """Return the error that names the extra of a missing module; `None` if no extra has it.
-
-    Args:
-        where: What needs the module, for the message.
-    """
+    """Return the error that names the extra of a missing module; `None` if no extra has it."""
     module = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:

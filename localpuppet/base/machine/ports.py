@@ -126,7 +126,6 @@ class Processes(ProcessTable, Protocol):
         """Start a child in its own process group.
 
         Args:
-            argv: Absolute program and arguments.
             keep: Descriptors that it inherits and keeps after localpuppet dies.
 
         Raises:

@@ -183,7 +183,6 @@ def spawn(
     """Start a group leader with default signals; posix_spawn costs 1 ms and no import.
 
     Args:
-        argv: Absolute program and arguments.
         out: The descriptor of its standard output.
         err: The descriptor of its standard error.
         stdin: The descriptor of its standard input; `None` for an empty input.
@@ -293,9 +292,6 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
     """Return a command that runs `argv` and is killed when the thread that started it ends.
 
     Processes that the program starts are not killed.
-
-    Args:
-        argv: Absolute program and arguments.
     """
     (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
     return [setpriv, "--pdeathsig=KILL", "--", *argv]

@@ -44,7 +44,6 @@ async def listen(path: Path, answer: Callable[[bytes, int], Awaitable[bytes]]) -
     """Return a server for the current user that answers a line with a line; see `listen_to`.
 
     Args:
-        path: The socket's file.
         answer: Maps a line, and the process id of the peer, to the answer; the id is 0 if the
             process is not visible.
     """

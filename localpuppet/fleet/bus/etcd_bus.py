@@ -148,7 +148,6 @@ async def open_etcd(
 
     Args:
         servers: The members, and the client's identity.
-        timeout: The deadline of each call in seconds.
 
     Raises:
         UnavailableError: No member answers within the deadline, or the members deny access.

@@ -61,7 +61,6 @@ async def open_nats(
 
     Args:
         servers: The servers, their stream, and the client's identity.
-        timeout: The deadline of each call in seconds.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
 
     Raises:

@@ -121,7 +121,6 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
 
     Args:
         path: The file; created if missing, with its private directory.
-        timeout: The deadline of each call in seconds.
 
     Raises:
         UnavailableError: The file is damaged, another database, read-only, or locked for too long.

@@ -155,7 +155,6 @@ async def fetch_chunks(
     """Return the data that a node's entry names.
 
     Args:
-        size: The number of bytes in the entry.
         most: The largest size that the caller accepts.
 
     Raises:

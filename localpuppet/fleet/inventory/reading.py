@@ -148,11 +148,7 @@ def ask(
     now: float,
     max_stale: float,
 ) -> InventoryAnswer[T] | UnansweredQuery:
-    """Return the answer to a query, or `UnansweredQuery`.
-
-    Args:
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-    """
+    """Return the answer to a query, or `UnansweredQuery`."""
     try:
         current = reader.current_until()
         if current is None:
@@ -181,12 +177,7 @@ def must_ask(
     max_stale: float,
     hint: str = "",
 ) -> InventoryAnswer[T]:
-    """Return the answer to a query or raise an error; see `ask`.
-
-    Args:
-        max_stale: Seconds for which an answer is valid after the last update of the view.
-        hint: The cure in the message of the error.
-    """
+    """Return the answer to a query or raise an error; see `ask`."""
     answer = ask(reader, question, now=now, max_stale=max_stale)
     if isinstance(answer, UnansweredQuery):
         raise UnavailableError(

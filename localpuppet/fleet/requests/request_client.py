@@ -210,7 +210,6 @@ class RequestClient:
 
         Args:
             action: One of `fleet.trust.policy.REQUESTS`.
-            patience: Seconds to wait for a reply.
         """
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)
@@ -296,7 +295,6 @@ async def request_chunks(
 
     Args:
         action: `capture` or `catalog`.
-        most: The limit of the data, in bytes.
         patience: Seconds to wait for each reply.
 
     Raises:

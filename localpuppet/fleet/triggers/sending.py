@@ -177,7 +177,6 @@ async def ends(
     it has not accepted the trigger.
 
     Args:
-        verifier: Verifies the nodes' signatures.
         ttl: Seconds for which a trigger is valid; infinite for what the nodes accepted.
         on_end: Called with each outcome as it arrives.
     """

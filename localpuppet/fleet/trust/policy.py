@@ -38,9 +38,7 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
     """Yield the parsed lines, without empty lines and comments.
 
     Args:
-        data: UTF-8 text.
         parse: Parses a line without trailing white space; gets the line and its number, from 1.
-        where: The file's name, for messages.
 
     Raises:
         InvalidInputError: The file is too large or not text, or a line is invalid.
@@ -200,9 +198,6 @@ class Policy(Value):
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "Policy":
         """Return the policy in a file's bytes.
-
-        Args:
-            data: UTF-8 text.
 
         Raises:
             InvalidInputError: A line is invalid, or the file has no `policy default`.

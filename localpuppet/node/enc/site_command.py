@@ -40,7 +40,6 @@ class EncCommand(Value):
 
         Args:
             text: The setting: words as in a shell.
-            where: File and key of the setting, for messages.
             note: Takes warnings about its answers.
 
         Raises:

@@ -262,7 +262,6 @@ def with_names(text: str, directories: Mapping[str, str]) -> str:
     Puppet prints `(file: /var/lib/localpuppet/releases/4be1…/web/manifests/init.pp, line: 3)`.
 
     Args:
-        text: What Puppet printed.
         directories: Directory → prefix that replaces it.
     """
     for directory, start in directories.items():

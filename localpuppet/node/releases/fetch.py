@@ -69,7 +69,6 @@ def wanted_of(
 
     Args:
         sources: The site's sources by name.
-        file: Where the lock is, for messages.
         hint: The cure in the message if a tree differs.
     """
     places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}

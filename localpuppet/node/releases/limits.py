@@ -82,7 +82,6 @@ class Budget:
 
         Args:
             size: The member's bytes; 0 for a link or directory.
-            where: The member's location, for messages.
             members: The number of members; `size` is their total.
 
         Raises:

@@ -43,7 +43,6 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
     """Reject a lock that does not fit its manifest.
 
     Args:
-        where: The lock's location, for messages.
         work_trees: Allow modules that are work trees of this machine, for a run of an unreleased
             work tree.
 

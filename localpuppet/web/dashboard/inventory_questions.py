@@ -227,9 +227,6 @@ class Inventory:
 
         Concurrent calls wait for the same search.
 
-        Args:
-            patience: Seconds to wait; `None` for no limit.
-
         Raises:
             UnavailableError: The inventory could not be queried, or not within that time.
         """
@@ -237,9 +234,6 @@ class Inventory:
 
     async def classes(self, *, patience: float | None = None) -> Mapping[str, int]:
         """Return each class with its number of nodes, at most `CLASSES_FRESH` seconds old.
-
-        Args:
-            patience: Seconds to wait; `None` for no limit.
 
         Raises:
             UnavailableError: The inventory could not be queried, or not within that time.

@@ -113,7 +113,6 @@ class DashboardStore:
 
         Args:
             waits: Called before waiting for another dashboard.
-            patience: Maximum seconds to wait.
 
         Raises:
             BusyError: Another dashboard did not finish in that time.

@@ -51,9 +51,6 @@ class Channel:
     def send(self, notice: Notice, *, now: float) -> None:
         """Send a message; it waits for the network, so it needs a thread.
 
-        Args:
-            now: Seconds since 1970, for the signature.
-
         Raises:
             ChannelError: The channel did not take it.
         """

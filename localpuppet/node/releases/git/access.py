@@ -56,7 +56,6 @@ class GitAccess(Value):
         Args:
             raw: `{"proxy": url, "ssh_key": path, "known_hosts": path, "credentials": {"file":
                 path}}`, shape-checked, each optional.
-            where: The location of `raw`, for messages.
 
         Raises:
             InvalidInputError: The proxy is not a usable URL; the message does not repeat it.

@@ -86,7 +86,6 @@ class GitUrl(str):
         """Return the URL.
 
         Args:
-            where: The location of the text, for messages.
             allow_file: Accept `file://`, for tests and air-gapped mirrors.
 
         Raises:

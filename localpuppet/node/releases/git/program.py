@@ -339,7 +339,6 @@ def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
     """Create an empty bare repository in an empty directory, without a `git init` process.
 
     Args:
-        directory: The empty directory.
         alternates: Repositories whose objects it shares.
     """
     for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
