@@ -23,7 +23,7 @@ from localpuppet.base.formats.strict_json import compact, loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
-from localpuppet.fleet.inventory.query.client_query import PARAMETERS, parse_client_query
+from localpuppet.fleet.inventory.query.pql import PARAMETERS, parse_client_query
 from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
 from localpuppet.web.access.http_limits import MAX_BODIES, MAX_BODY
 from localpuppet.web.puppetdb.event_counts import EventCounting

@@ -16,9 +16,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.tables import NAMES, EntryRows
 from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person

@@ -21,9 +21,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
-from localpuppet.fleet.inventory.query.pql import to_array
+from localpuppet.fleet.inventory.query.pql import parse_client_query, to_array
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import Kind

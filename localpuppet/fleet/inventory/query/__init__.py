@@ -1,6 +1,6 @@
 """Queries about nodes: the query languages, one tree for all, and its SQL statement.
 
-decides: `ast_form`, `client_query`, `functions`, `parts`, `pql`, `syntax`, `tree`.
+decides: `ast_form`, `functions`, `parts`, `pql`, `syntax`, `tree`.
 acts: `compiling`, `evaluating`, `records`.
 private: `comparing`, `discovery`, `paging`, `query_limits`.
 """

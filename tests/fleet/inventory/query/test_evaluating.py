@@ -13,9 +13,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import OF_REPORTS, Entity
 from localpuppet.fleet.inventory.tables import EntryRows

@@ -11,9 +11,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person

@@ -8,7 +8,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import (
     CHECKED_EVERY,
     AnswerRoom,
@@ -17,6 +16,7 @@ from localpuppet.fleet.inventory.query.evaluating import (
     QueryLimits,
 )
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords

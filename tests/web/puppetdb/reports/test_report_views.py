@@ -15,8 +15,8 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import CHECKED_EVERY, Evaluation, QueryLimits
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.tree import COLUMNS, LATEST, Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult

@@ -15,8 +15,8 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.entry import CatalogSummary
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
