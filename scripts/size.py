@@ -170,7 +170,10 @@ def summarise(sizes: dict[str, FileSize]) -> Iterator[str]:
     importers: Counter[str] = Counter()
     for path, size in modules.items():
         importers.update(size.imported - {_dotted(path)})
-    single = sum(importers[_dotted(path)] == 1 for path in modules)
+    # A package holds no code: who imports a module of it does not import the package.
+    single = sum(
+        importers[_dotted(path)] == 1 for path in modules if not path.endswith("/__init__.py")
+    )
     yield f"imports     {share:>6.1%} of the lines of Python"
     yield f"names       {sum(times for times in names.values() if times > 1):>6} modules share one"
     yield f"importers   {single:>6} modules have exactly one"

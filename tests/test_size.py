@@ -38,17 +38,18 @@ def test_a_line_counts_when_it_holds_code(name: str, text: str, lines: int) -> N
 
 def test_modules_with_one_importer_and_shared_names_are_counted() -> None:
     texts = {
-        "localpuppet/a.py": "from localpuppet import c\nfrom .b import e\n",
+        "localpuppet/a.py": "from localpuppet import c\nfrom .b import e\nfrom .d import c\n",
         "localpuppet/b.py": "import localpuppet.c\n",
         "localpuppet/c.py": "x = 1\n",
+        "localpuppet/d/__init__.py": "",
         "localpuppet/d/c.py": "x = 1\n",
     }
     sizes = {path: measured for path in texts if (measured := size.measure(path, texts[path]))}
     summary = "\n".join(size.summarise(sizes))
-    assert "python           5 lines" in summary
-    assert "imports      60.0%" in summary
+    assert "python           6 lines" in summary
+    assert "imports      66.7%" in summary
     assert "names            2 modules" in summary
-    assert "importers        1 modules" in summary
+    assert "importers        2 modules" in summary
 
 
 def test_a_kind_above_its_maximum_is_named_and_recording_only_lowers_it() -> None:
