@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
     from localpuppet.node.sealed.authoring import Keys
-    from localpuppet.node.sealed.checking import SealedFindings
     from localpuppet.node.sealed.opening import SealedOpener
     from localpuppet.node.sealed.released import SealedRepository
+    from localpuppet.node.sealed.sealed_findings import SealedFindings
     from localpuppet.node.sealed.serving import SealedServer
     from localpuppet.node.sealed.trust import SealedTrust
 
@@ -845,7 +845,7 @@ class NodeApp:
         self, directory: Path, wanted: "Mapping[str, Keys] | None" = None
     ) -> "SealedFindings":
         """Check the sealed values of a working copy; see `check_sealed` for `wanted`."""
-        from localpuppet.node.sealed.checking import SealedFindings, check_sealed
+        from localpuppet.node.sealed.sealed_findings import SealedFindings, check_sealed
         from localpuppet.node.sealed.tree import SealedTree
 
         tree = SealedTree.on_disk(directory)

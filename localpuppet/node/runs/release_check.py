@@ -28,7 +28,7 @@ from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_comple
 from localpuppet.node.releases.source import tag_of
 from localpuppet.node.runs.interface import Interface, check_classes
 from localpuppet.node.runs.interface_reader import Parser, modules_in
-from localpuppet.node.sealed.checking import SealedFindings
+from localpuppet.node.sealed.sealed_findings import SealedFindings
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git

@@ -19,10 +19,10 @@ from localpuppet.node.sealed.authoring import (
     set_value,
     with_keys,
 )
-from localpuppet.node.sealed.checking import SealedFindings, check_sealed
 from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.opening import SealedOpener
 from localpuppet.node.sealed.released import PastSealed, SealedRepository, exposed
+from localpuppet.node.sealed.sealed_findings import SealedFindings, check_sealed
 from localpuppet.node.sealed.sealing_key import SealingKey
 from localpuppet.node.sealed.tree import SealedTree
 from localpuppet.node.sealed.value_file import SealedValue, ValueType
