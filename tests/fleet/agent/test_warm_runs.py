@@ -16,7 +16,7 @@ from localpuppet.node.app import NodeApp
 from tests.node.releases.environment_code import tag_control, values, values_by_puppet
 from tests.rigs.forge import Forge
 from tests.rigs.long import with_sample
-from tests.rigs.node import Node, make_node, processes_with
+from tests.rigs.node import Node, completed, make_node, processes_with
 from tests.rigs.warm.node import WarmNode
 
 # What a process reports about itself, apart from the directories of nodes and runs.
@@ -256,8 +256,9 @@ def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> Non
 
 def test_a_module_in_place_of_puppets_own_code_runs_cold(warm: WarmNode) -> None:
     warm.node.app("notify { 'a': }")
-    own = "modules/app/trunk/app/lib/puppet/type/notify.rb"
-    path = warm.node.write(own, Path("/usr/lib/ruby/vendor_ruby/puppet/type/notify.rb").read_text())
+    file = "puppet/type/notify.rb"  # where Debian has it depends on the package
+    theirs = completed("ruby", "-e", "print Gem.find_files(ARGV[0]).first", file).out
+    path = warm.node.write(f"modules/app/trunk/app/lib/{file}", Path(theirs).read_text())
     status = warm.run()
     path.unlink()
     assert status["outcome"] == "changed"
