@@ -68,11 +68,7 @@ Store = Callable[[], Awaitable[KeyValue]]
 
 
 async def serve_both(fleet: FleetApp, log: ServiceLog, *, now: bool) -> None:
-    """Serve both sides of the agent until a signal ends it; with `now`, that ends a run, too.
-
-    Raises:
-        BusyError: Another agent is running.
-    """
+    """Serve both sides of the agent until a signal ends it; with `now`, that ends a run, too."""
 
     def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
         return lend_store(session, engine, own=bus.engine, connect=fleet.connect)
@@ -87,7 +83,6 @@ async def serve_run(fleet: FleetApp, log: ServiceLog, *, now: bool) -> None:
     """Serve the run side until a signal ends it; see `serve_both`.
 
     Raises:
-        BusyError: Another agent is running.
         InvalidInputError: The user of the network side does not exist.
     """
     sides, timeout = fleet.settings.agent.network, fleet.settings.bus.timeout

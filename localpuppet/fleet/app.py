@@ -131,9 +131,6 @@ class FleetApp:
     async def connect(self, engine: str | None = None) -> "KeyValue":
         """Return the store, connected.
 
-        Args:
-            engine: `sqlite`, `etcd`, `nats`; `None` means the site's engine.
-
         Raises:
             UnavailableError: The bus cannot be reached.
             InvalidInputError: The engine is not configured, or its library is not installed.

@@ -132,11 +132,7 @@ class CaptureRules(Value):
     keys: WithheldKeys
 
     def of(self, capture: NodeCapture, *, instance_facts: Collection[str]) -> NodeCapture:
-        """Return a capture with what may leave the node.
-
-        Args:
-            instance_facts: The names of the facts that the cloud's instance data gave to the run.
-        """
+        """Return a capture with what may leave the node."""
         cloud = {name for name in withheld(instance_facts) if name != INSTANCE_ID}
         cloud -= matching(cloud, self.keys.shown)
         data = capture.data
@@ -196,11 +192,7 @@ class CaptureKeeper:
         self._rules = rules
 
     def keep(self, run: RunDirectory, published: InventoryEntry) -> str:
-        """Keep the capture of a good run; return why it cannot be kept, or an empty text.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Keep the capture of a good run; return why it cannot be kept, or an empty text."""
         node, request = published.node, run.read_request()
         cloud = tuple(request.get("instance_facts") or ())
         stored = StoredCapture(node=node, run=run.id, instance_facts=cloud)
@@ -226,11 +218,7 @@ class CaptureKeeper:
         return stored.problem
 
     def read(self) -> tuple[str, NodeCapture]:
-        """Return the last good run and its capture, as the rules are now.
-
-        Raises:
-            StateError: There is no capture of it.
-        """
+        """Return the last good run and its capture, as the rules are now."""
         stored = self._stored()
         if stored.problem:
             raise StateError(f"has no capture: {stored.problem}", where=f"run {stored.run}")
@@ -286,11 +274,7 @@ AT_ONCE, UNPACKED = 64, 2
 
 
 async def ask_capture(client: "RequestClient", node: NodeName, *, patience: float) -> bytes:
-    """Return the packed capture of a node; `read_capture` reads it.
-
-    Args:
-        patience: Seconds to wait for each reply.
-    """
+    """Return the packed capture of a node; `read_capture` reads it."""
     from localpuppet.fleet.requests.request_client import request_chunks
 
     reply = await request_chunks(
@@ -321,11 +305,7 @@ async def collect_captures(
 
     Args:
         directory: The directory; it is made if it does not exist.
-        patience: Seconds to wait for each reply.
         progress: Called after each node with the reason why it has no capture, or an empty text.
-
-    Raises:
-        StateError: The directory cannot be made.
     """
     import asyncio
 

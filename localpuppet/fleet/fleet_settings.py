@@ -318,11 +318,7 @@ def _check_sockets(sides: TwoSides, *, where: str) -> None:
 
 
 def require_server_bus(bus: BusSettings, *, where: str) -> None:
-    """Reject a bus in a file for an agent in two processes.
-
-    Args:
-        where: What shows that the agent has two processes, for the message.
-    """
+    """Reject a bus in a file for an agent in two processes."""
     if bus.engine == "sqlite":
         raise InvalidInputError(
             "an agent in two processes cannot use a bus in a SQLite file",

@@ -130,15 +130,7 @@ class CatalogKeeper:
         )
 
     def keep(self, public: Path, header: CatalogHeader) -> CatalogHeader:
-        """Keep the catalog that Puppet recorded, and return its header.
-
-        Args:
-            public: The public directory of a good run.
-            header: The run, without digest.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Keep the catalog that Puppet recorded, and return its header."""
         try:
             catalog = _recorded(public / RECORDED)
             data = pack_catalog(catalog)

@@ -24,9 +24,9 @@ def check_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> Non
         raise StateError(problem, where=where)
 
 
-def without_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> dict[str, Any]:
+def without_schema(raw: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the fields of a record without its number; see `check_schema`."""
-    check_schema(raw, number, where=where)
+    check_schema(raw, number)
     return {key: value for key, value in raw.items() if key != "schema"}
 
 

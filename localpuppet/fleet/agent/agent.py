@@ -277,7 +277,6 @@ class Agent:
         """Accept a cause of this node: a timer, a person on this node, or a request.
 
         Args:
-            sender: The name of the requester; this node by default.
             good_for: Seconds that the cause waits for a hold to end; `None` for no limit.
             request: The id of the request, by which its sender finds the outcome; empty for none.
 

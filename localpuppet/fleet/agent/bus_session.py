@@ -436,11 +436,7 @@ class Describer:
         return [*islice(good, DURATIONS)]
 
     def report(self, run: RunId | None) -> Mapping[str, Json]:
-        """Return the published report of a run: its changes by resource; see `report_reply`.
-
-        Raises:
-            InvalidInputError: The run does not exist.
-        """
+        """Return the published report of a run: its changes by resource; see `report_reply`."""
         directory = self.records.get(run)
         return to_record(report_reply(directory, self.records.status(directory)))
 

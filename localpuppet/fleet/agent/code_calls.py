@@ -155,9 +155,6 @@ class InventoryCalls:
     async def answer(self, call: QueryCall, run: str | None) -> dict[str, Any]:
         """Return the answer to a query.
 
-        Args:
-            run: The id of the run that asks, if a supervisor started it.
-
         Raises:
             InvalidInputError: The query is invalid.
         """
@@ -185,9 +182,6 @@ class InventoryCalls:
         self, question: FunctionCall, *, run: RunId | None = None
     ) -> InventoryAnswer[FunctionReply] | UnansweredQuery:
         """Return the answer to a query, or `UnansweredQuery`.
-
-        Args:
-            run: The run whose catalog needs the answer; see `RequestService`.
 
         Raises:
             InvalidInputError: The query is invalid.
@@ -268,9 +262,6 @@ class ExportCalls:
     async def collect(self, call: CollectCall, run: str | None) -> dict[str, Any]:
         """Return the resources for a collector.
 
-        Args:
-            run: The id of the run that asks, if a supervisor started it.
-
         Raises:
             InvalidInputError: The policy stops the run, or the query is invalid.
         """
@@ -332,11 +323,7 @@ class TriggerCalls:
         self._held = held
 
     async def trigger(self, call: TriggerCall, run: str | None) -> dict[str, Any]:
-        """Send a trigger to named nodes.
-
-        Args:
-            run: The id of the run that asks, if a supervisor started it.
-        """
+        """Send a trigger to named nodes."""
         outgoing = sending.Outgoing(
             hosts=call.hosts,
             tags=call.tags,

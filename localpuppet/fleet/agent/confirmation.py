@@ -202,11 +202,7 @@ class ConfirmationMemory:
         self._file = state / "confirmation.json"
 
     def read(self) -> Confirmation | None:
-        """Return the confirmation; `None` before the first.
-
-        Raises:
-            StateError: The file is damaged or unreadable.
-        """
+        """Return the confirmation; `None` before the first."""
         hint = "move it away: the node then starts a new confirmation"
         return read_record(self._file, Confirmation.from_dict, hint=hint)
 
@@ -359,9 +355,6 @@ class ReturnRoute:
 
     async def step(self, confirmation: Confirmation) -> tuple[Confirmation, float]:
         """Execute the next step.
-
-        Args:
-            confirmation: The confirmation; this node is rolling back.
 
         Returns:
             The updated confirmation, and the seconds until the next step.

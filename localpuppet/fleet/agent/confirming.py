@@ -76,11 +76,7 @@ class BusProbe:
         return BusContact.READ_BACK if same else BusContact.CONNECTED
 
     async def look(self, nonce: str) -> tuple[BusContact, bool]:
-        """Return the answer of the bus, and whether a new connection succeeded.
-
-        Args:
-            nonce: The nonce that this node's presence should have.
-        """
+        """Return the answer of the bus, and whether a new connection succeeded."""
         fresh = await self.new_connection()
         contact = await self.read_back(nonce)
         if fresh:
@@ -186,11 +182,7 @@ class Confirming:
         return {**confirmation.to_public(), "nonce": nonce}
 
     def answer(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        """Accept a caller's confirmation that the nonce came back, or return why not.
-
-        Args:
-            caller: The caller id of the rollout, or of the controller that took it over.
-        """
+        """Accept a caller's confirmation that the nonce came back, or return why not."""
         confirmation = self._current()
         rollout = args.rollout
         if rollout is None:

@@ -116,7 +116,6 @@ class EntryLender:
         """Lend the entries.
 
         Args:
-            note: Takes what a person should read.
             run: The run that queries during compilation. Without an agent, its queries share one
                 listing, and so see one moment.
             warns: Whether to note nodes that are online without an entry.

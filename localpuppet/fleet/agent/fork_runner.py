@@ -353,7 +353,7 @@ def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunC
     """Apply a release as `localpuppet apply` does, and return the result.
 
     Args:
-        node: The parts of the node; its settings are read again for each run.
+        node: Its settings are read again for each run, as for the other kinds of work.
         begun: Called when the run is recorded and Puppet is about to start.
     """
     node = node.again()
@@ -380,11 +380,7 @@ def run_order(node: NodeApp, order: RunOrder, begun: Callable[[], None]) -> RunC
 
 
 def deploy(node: NodeApp, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
-    """Stage, apply or leave a release, and return the result: `OVER` on success.
-
-    Args:
-        node: The parts of the node; its settings are read again.
-    """
+    """Stage, apply or leave a release, and return the result: `OVER` on success."""
     assignment, deed = order.assignment, order.args.action
 
     def take() -> None:
@@ -400,11 +396,7 @@ def deploy(node: NodeApp, order: Deployment, _begun: Callable[[], None]) -> RunC
 
 
 def retreat(node: NodeApp, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
-    """Go back from a release that was not confirmed, and return the result; see `deploy`.
-
-    Args:
-        node: The parts of the node; its settings are read again.
-    """
+    """Go back from a release that was not confirmed, and return the result; see `deploy`."""
     left, by = order.left, order.because
     return _done(lambda: _assigning(node).go_back(left, by=by))
 
@@ -429,12 +421,7 @@ def _done(work: Callable[[], None]) -> RunCompletion:
 
 
 def compile_candidate(node: NodeApp, order: Compile, _begun: Callable[[], None]) -> RunCompletion:
-    """Compile two catalogs, and return their differences; see `deploy`.
-
-    Args:
-        node: The parts of the node; its settings are read again.
-        order: The release of the second catalog.
-    """
+    """Compile two catalogs, and return their differences; see `deploy`."""
     try:
         changes = node.again().candidate().changes(order.release)
     except LocalpuppetError as error:
@@ -481,11 +468,7 @@ def warm(node: NodeApp) -> None:
 
 
 def start_server(node: NodeApp, limits: ServerLimits = LIMITS) -> KeptProcess:
-    """Start a node's fork server.
-
-    Raises:
-        LocalpuppetError: The server cannot be started.
-    """
+    """Start a node's fork server."""
     server = node.fork_server
     installation = node.find_puppet(ask=False)
     if installation is None:

@@ -134,9 +134,6 @@ class RunService:
         Args:
             tasks: Further tasks; each gets the event that ends it.
             to: How other nodes reach this node, for the log.
-
-        Raises:
-            BusyError: Another agent is running.
         """
         agent = self.agent
         server = await listen(self.socket, self._answer)

@@ -168,7 +168,6 @@ def read_spooled(directory: Path, owner: int, identifier: MessageId) -> bytes:
         owner: The user id of the network side; files of other users are rejected.
 
     Raises:
-        InvalidInputError: The file is not acceptable.
         IntegrityError: Its bytes do not match the id.
     """
     where = f"spool: {identifier[:12]}"

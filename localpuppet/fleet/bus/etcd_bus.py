@@ -146,9 +146,6 @@ async def open_etcd(
 ) -> "EtcdKeyValue":
     """Return the bus on an etcd cluster.
 
-    Args:
-        servers: The members, and the client's identity.
-
     Raises:
         UnavailableError: No member answers within the deadline, or the members deny access.
         InvalidInputError: A TLS file is invalid.

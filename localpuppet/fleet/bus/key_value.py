@@ -118,9 +118,6 @@ class KeyValue(Protocol):
     async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> KeyListing:
         """Return all entries below a prefix, at one revision.
 
-        Args:
-            largest: Maximum bytes of a value; larger values are skipped.
-
         Raises:
             UnavailableError: Also if the entries exceed `MAX_LISTING` bytes.
         """
@@ -215,9 +212,6 @@ def check_prefix(prefix: str) -> str:
 
 def check_value(value: bytes, ttl: float | None) -> bytes:
     """Return the value if a store accepts it with this ttl.
-
-    Args:
-        ttl: Seconds; `None` for no expiry.
 
     Raises:
         InvalidInputError: The value has more than `MAX_VALUE` bytes, or the ttl is not above 0 and

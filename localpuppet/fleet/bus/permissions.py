@@ -99,9 +99,6 @@ class Roster(Value):
     def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "Roster":
         """Return the roster.
 
-        Args:
-            raw: The document; its shape was checked.
-
         Raises:
             InvalidInputError: A name is malformed, a duplicate, or unknown.
         """

@@ -98,11 +98,7 @@ def _given(value: _T | None, field: str) -> _T:
 async def relayed(
     store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]], line: bytes
 ) -> AsyncGenerator[bytes, None]:
-    """Execute a line of the run side; yield the answer, as lines.
-
-    Args:
-        store: Returns a connected store for the name of an engine; `None` means the site's.
-    """
+    """Execute a line of the run side; yield the answer, as lines."""
     try:
         call = _Call.parse(line)
         async with store(call.engine) as kv, aclosing(_answers(kv, call)) as answers:

@@ -111,7 +111,6 @@ class Servers(Value):
         """Return the servers in the settings of an engine.
 
         Args:
-            raw: The part of the settings; its shape was checked.
             engine: `etcd` or `nats`.
             root: The base directory of relative paths.
 

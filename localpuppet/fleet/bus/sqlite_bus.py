@@ -119,9 +119,6 @@ _Result = TypeVar("_Result")
 async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
     """Return the bus in a file.
 
-    Args:
-        path: The file; created if missing, with its private directory.
-
     Raises:
         UnavailableError: The file is damaged, another database, read-only, or locked for too long.
         InvalidInputError: Others can write its directory, or root would open another user's.

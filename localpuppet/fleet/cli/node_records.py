@@ -36,11 +36,7 @@ _BECAME = {
 
 
 def changes(request: Mapping[str, Any]) -> str:
-    """Return the nodes whose changes of an answer caused a run; empty if there are none.
-
-    Args:
-        request: `request.json` of the run.
-    """
+    """Return the nodes whose changes of an answer caused a run; empty if there are none."""
     by_question: dict[str, list[str]] = {}
     for node, change in _changes(request):
         facts = ", ".join(map(render.user_text, change.facts))

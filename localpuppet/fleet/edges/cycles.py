@@ -146,7 +146,6 @@ def closed_cycles(
     """Return the cycles that a node's new entry closes.
 
     Args:
-        reader: The inventory; it may hold either entry of the node, or none.
         enough: Returns whether to stop early; cycles may be missing then.
     """
     mine = role_of(now.node, now.roles)
@@ -176,12 +175,7 @@ def warn_of_cycles(
     """Warn of the cycles that a catalog closes, if its kicks or queries changed.
 
     Args:
-        note: Takes what a person should read.
         before: The node's entry of its last good run.
-        now: The node's entry of this run.
-
-    Raises:
-        StateError: The inventory cannot be read.
     """
     if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
         return

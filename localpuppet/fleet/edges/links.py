@@ -240,7 +240,7 @@ def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
     """Return a loop through at least two places, by the first edge that leaves a place.
 
     Args:
-        graph: The graph; every edge has a junction at exactly one of its ends.
+        graph: Every edge has a junction at exactly one of its ends.
         members: The vertices of a strongly connected component with at least two places.
 
     Returns:

@@ -99,11 +99,7 @@ class DependencySource(Protocol):
         """Return the name of the kind, as in `Dependency.source`."""
 
     def dependencies_of(self, run: str) -> Sequence[Dependency]:
-        """Return the answers that a run received; empty if its record has none.
-
-        Raises:
-            StateError: The record is damaged or unreadable.
-        """
+        """Return the answers that a run received; empty if its record has none."""
 
     def ask(self, key: str) -> AnswerDigest:
         """Return the answer that a run would receive now.
@@ -164,11 +160,7 @@ def changes(
     since: Set[str],
     counts: Callable[[str], bool],
 ) -> dict[str, AnswerChange]:
-    """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name.
-
-    Args:
-        counts: Returns whether a node has an entry.
-    """
+    """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name."""
     differ = {
         node: AnswerChange.of(text, how, facts)
         for node in sorted({*before.parts, *now.parts})
@@ -484,11 +476,7 @@ class ReactionMemory:
         self._path = state / FILE
 
     def load(self) -> ReactionState:
-        """Return the state, empty before the first write.
-
-        Raises:
-            StateError: The file is damaged or unreadable.
-        """
+        """Return the state, empty before the first write."""
         hint = "move it away: the agent rebuilds it from the last successful run"
         return read_record(self._path, ReactionState.from_dict, hint=hint) or ReactionState()
 

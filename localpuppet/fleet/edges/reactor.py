@@ -276,11 +276,7 @@ class Reactor:
         return bool(ended), busy or self.host.is_running
 
     def look(self) -> list[reactions.NewAnswer]:
-        """Return the answers that are not dealt with.
-
-        Raises:
-            UnavailableError: An answer is unknown.
-        """
+        """Return the answers that are not dealt with."""
         seen = []
         sources = {source.name: source for source in self.sources}
         left = MAX_PARTS

@@ -207,7 +207,6 @@ class HeldExports:
         """Yield a snapshot of the stored resources, sorted by type, title and node.
 
         Args:
-            kind: Only of this type.
             tag: Only with this tag; requires a type.
 
         Raises:

@@ -120,9 +120,6 @@ def as_query(kind: str, raw: Json) -> list[Json]:
 
     The query is case-sensitive where a collector is not, and ignores the collect policy: it finds
     the nodes that a collector may take resources from.
-
-    Args:
-        raw: A condition that `Search.parse` accepted.
     """
     whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
     return whole if raw is None else [*whole, _as_condition(raw)]

@@ -125,21 +125,13 @@ class HistoryBoard(Protocol):
     """
 
     async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
-        """Return the keys whose values the board has not stored, so that only they are verified.
-
-        Args:
-            digests: Key on the bus → SHA-256 of its value.
-        """
+        """Return the keys whose values the board has not stored, so that only they are verified."""
 
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the board has everything in a value; see `unknown`."""
 
     def note_waiting(self, days: int | None) -> None:
-        """Note of how many of the last days the history is not complete yet.
-
-        Args:
-            days: The number; `None` if the bus denies reading the history.
-        """
+        """Note of how many of the last days the history is not complete yet."""
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries."""

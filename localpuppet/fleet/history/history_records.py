@@ -23,13 +23,8 @@ from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import compact, parse_object
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import bus_limits
 from localpuppet.fleet.bus import bus_limits as limits
-from localpuppet.fleet.bus.bus_limits import (
-    MAX_PACKED_SUMMARY,
-    MAX_RUN_COUNT,
-    MAX_RUN_TEXT,
-    MAX_SUMMARY_RESOURCES,
-)
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.inventory.run_end import RunEnd, check_counts, check_texts
 from localpuppet.fleet.trust.signing import MessageKind
@@ -117,8 +112,8 @@ class RunSummary(RunEnd):
     def __post_init__(self) -> None:
         RunEnd.__post_init__(self)  # `super()` has no class in a dataclass with slots
         check_counts(self.more)
-        if len(self.resources) > MAX_SUMMARY_RESOURCES:
-            raise InvalidInputError(f"has more than {MAX_SUMMARY_RESOURCES} resources")
+        if len(self.resources) > bus_limits.MAX_SUMMARY_RESOURCES:
+            raise InvalidInputError(f"has more than {bus_limits.MAX_SUMMARY_RESOURCES} resources")
 
     @classmethod
     def of(cls, end: RunEnd, **more: Any) -> "RunSummary":  # noqa: ANN401 - the other fields
@@ -146,16 +141,12 @@ class RunSummary(RunEnd):
         return self.outcome is Outcome.UNCHANGED and self.category is Category.NONE
 
     def within_limits(self, resources: Sequence[ResourceSummary]) -> "RunSummary":
-        """Return this summary with as many of the resources as the limits allow.
-
-        Args:
-            resources: All resources that need attention, in any order.
-        """
-        listed = tuple(sorted(resources, key=_rank)[:MAX_SUMMARY_RESOURCES])
+        """Return this summary with as many of the resources as the limits allow."""
+        listed = tuple(sorted(resources, key=_rank)[: bus_limits.MAX_SUMMARY_RESOURCES])
         while True:
             more = len(resources) - len(listed)
-            summary = replace(self, resources=listed, more=min(more, MAX_RUN_COUNT))
-            if not listed or packed_size(summary) <= MAX_PACKED_SUMMARY:
+            summary = replace(self, resources=listed, more=min(more, bus_limits.MAX_RUN_COUNT))
+            if not listed or packed_size(summary) <= bus_limits.MAX_PACKED_SUMMARY:
                 return summary
             listed = listed[: len(listed) * 3 // 4]
 
@@ -216,9 +207,9 @@ class AuditRecord(Value):
         """
         return cls(
             at=at,
-            caller=shortened(LOCAL + user, MAX_RUN_TEXT),
+            caller=shortened(LOCAL + user, bus_limits.MAX_RUN_TEXT),
             action=action,
-            subject=shortened(subject, MAX_RUN_TEXT),
+            subject=shortened(subject, bus_limits.MAX_RUN_TEXT),
             decision=AuditDecision.ACCEPTED,
             reason="",
             request="",
@@ -287,8 +278,8 @@ AUDIT = HistoryForm(
 class _DayHeader(JsonRecord):
     SCHEMA: ClassVar = 1
     node: NodeName
-    day: Annotated[int, AllowedRange(minimum=0, maximum=MAX_RUN_COUNT)]
-    dropped: Annotated[int, AllowedRange(minimum=0, maximum=MAX_RUN_COUNT)]
+    day: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_RUN_COUNT)]
+    dropped: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_RUN_COUNT)]
     records: Annotated[tuple[Any, ...], AllowedRange(maximum=limits.MAX_DAY_RECORDS)]
 
 
@@ -321,7 +312,7 @@ class HistoryDay(Value, Generic[R]):
         header = _DayHeader(
             node=self.node,
             day=self.day,
-            dropped=min(self.dropped + len(self.records) - len(records), MAX_RUN_COUNT),
+            dropped=min(self.dropped + len(self.records) - len(records), bus_limits.MAX_RUN_COUNT),
             records=tuple(map(to_record, records)),
         )
         text = compact(header.to_dict()).encode()

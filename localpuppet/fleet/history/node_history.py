@@ -75,11 +75,7 @@ _CLASS = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*\Z", re.ASCII)
 
 
 def last_end(records: Records, interval: float | None) -> RunEnd | None:
-    """Return the end of a node's last finished run; `None` before the first one.
-
-    Args:
-        interval: See `RunEnd.run_interval`.
-    """
+    """Return the end of a node's last finished run; `None` before the first one."""
     last = next(records.finished(), None)
     return None if last is None else RunEnd.of_run(last, records.streak(last), interval)
 
@@ -206,8 +202,6 @@ class Auditor:
             caller: The verified caller; empty if the signature is not valid.
             action: The action; empty if the request could not be read.
             subject: What the request is about, without secrets.
-            reason: Why the node refused it; empty if it accepted.
-            request: The id of the request, or empty.
             repeats: Whether equal requests of the day are one record.
         """
         now = self._clock.now().timestamp()

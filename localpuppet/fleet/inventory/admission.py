@@ -238,11 +238,7 @@ class EntryAdmission:
     def entries(
         self, tokens: Mapping[str, bytes]
     ) -> Iterator[tuple[str, InventoryEntry | EntryRefusal]]:
-        """Yield each node with the entry in its message, or why it is rejected.
-
-        Args:
-            tokens: The messages by the nodes at whose keys they are.
-        """
+        """Yield each node with the entry in its message, or why it is rejected."""
         # All signatures first: that takes a seventh less, as it stays in the processor's caches.
         payloads = [(name, self._payload(name, token)) for name, token in tokens.items()]
         claims = cache(partial(read_claims, self.claims))
@@ -276,9 +272,6 @@ class EntryAdmission:
         """Return why an entry that was accepted is no longer trusted; `None` if it still is.
 
         Expired dates and unreadable local files do not remove trust.
-
-        Args:
-            name: The node at whose key the message was.
         """
         try:
             payload = self.verifier.verify(token, MessageKind.INVENTORY).payload
@@ -290,11 +283,7 @@ class EntryAdmission:
             return one_line(str(error))
 
     def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | EntryRefusal:
-        """Return a tombstone and its signer, or why it is rejected.
-
-        Args:
-            name: The node at whose key the message is.
-        """
+        """Return a tombstone and its signer, or why it is rejected."""
         try:
             signed = self.verifier.verify(token, MessageKind.TOMBSTONE)
             tombstone = Tombstone.parse(signed.payload)

@@ -107,9 +107,6 @@ class ChunkWriter:
 
         Args:
             on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
-
-        Raises:
-            StateError: The data to publish is unreadable.
         """
         digest = self.named(entry)
         before = None if on_bus is None else self.named(on_bus)
@@ -153,9 +150,6 @@ async def fetch_chunks(
     kv: KeyValue, prefix: str, *, digest: str | None, size: int, most: int
 ) -> bytes:
     """Return the data that a node's entry names.
-
-    Args:
-        most: The largest size that the caller accepts.
 
     Raises:
         InvalidInputError: The size is not accepted, or the bus lacks the data.

@@ -65,11 +65,7 @@ class Publisher:
     _change: StoreChange = field(default_factory=partial(StoreChange, INVENTORY), init=False)
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
-        """Publish until `leave` is set.
-
-        Args:
-            changed: Set when a run may have ended.
-        """
+        """Publish until `leave` is set."""
         loop = asyncio.get_running_loop()
         published, due = 0, 0.0
         while not leave.is_set():

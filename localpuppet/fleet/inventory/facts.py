@@ -65,11 +65,7 @@ class FactSelection:
         return _selected(facts, "", wanted, hidden)
 
     def without_hidden(self, facts: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the facts that no pattern hides, also those with the name of a secret.
-
-        Args:
-            facts: All facts of a run, structured.
-        """
+        """Return the facts that no pattern hides, also those with the name of a secret."""
         return _selected(facts, "", None, _pattern(self.hide or ("",)), secrets=True)
 
 

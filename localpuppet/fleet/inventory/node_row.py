@@ -27,21 +27,13 @@ GRACE = 300.0
 
 @lru_cache(maxsize=32_768)
 def splay(node: NodeName, every: float) -> float:
-    """Return the node's second of each period: constant per node, spread over the fleet.
-
-    Args:
-        every: The period in seconds.
-    """
+    """Return the node's second of each period: constant per node, spread over the fleet."""
     digest = hashlib.sha256(node.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64 * every
 
 
 def due(node: NodeName, every: float) -> float:
-    """Return how many seconds after the end of a run the next one is late.
-
-    Args:
-        every: Seconds between its own runs.
-    """
+    """Return how many seconds after the end of a run the next one is late."""
     return every + max(2 * splay(node, every), GRACE)
 
 
@@ -108,11 +100,7 @@ class NodeRow:
 
     @classmethod
     def of_presence(cls, name: str, status: Mapping[str, Any], *, now: float) -> "NodeRow":
-        """Return the row of a verified presence entry.
-
-        Args:
-            status: The result of `inventory.presence.believe`.
-        """
+        """Return the row of a verified presence entry."""
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
             return cls(node=name, state=state, problem=_text(status.get("reason")), received_at=now)
@@ -264,11 +252,7 @@ NODE_ORDERS: Mapping[str, Callable[[NodeRow], Any]] = {
 
 
 def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) -> list[NodeRow]:
-    """Return rows in one of the orders of `NODE_ORDERS`; equal ones by name.
-
-    Args:
-        order: The order; `severity` is that of `NodeRow.severity`.
-    """
+    """Return rows in one of the orders of `NODE_ORDERS`; equal ones by name."""
     key = (lambda row: row.severity(now)) if order == "severity" else NODE_ORDERS[order]
     return sorted(sorted(rows, key=lambda row: row.node), key=key, reverse=down)
 

@@ -48,11 +48,7 @@ def lacking(
     seen: Mapping[NodeName, ViewedNode],
     refused: Mapping[NodeName, str],
 ) -> str:
-    """Return the awaited entries that a view does not have as one line, empty if it has all.
-
-    Args:
-        refused: Why the newest entry of a node was rejected, by node.
-    """
+    """Return the awaited entries that a view does not have as one line, empty if it has all."""
     missing = [entry for entry in awaited if not _has(seen.get(entry.node), entry)]
     named = [
         f"{entry.node} ({refused[entry.node]})" if entry.node in refused else str(entry.node)

@@ -50,19 +50,12 @@ class InventoryReader(Protocol):
         """Return the entry of a node; `None` without one."""
 
     def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
-        """Yield the same nodes as `entries` without their facts.
-
-        Args:
-            names: The names of nodes; `None` for all.
-        """
+        """Yield the same nodes as `entries` without their facts."""
 
     def rows(
         self, own: EntryRows | None = None, *, exports: bool = False
     ) -> AbstractContextManager[Connection]:
         """Lend the rows of one moment: a connection as `tables.attach` prepares it.
-
-        Args:
-            own: The rows that replace those of their node.
 
         Raises:
             UnavailableError: A node's exports were never read from the bus.

@@ -120,11 +120,7 @@ def _is_line(text: str) -> bool:
 
 
 def check_counts(*numbers: int) -> None:
-    """Check that numbers are neither negative nor above `MAX_RUN_COUNT`.
-
-    Raises:
-        InvalidInputError: A number is.
-    """
+    """Check that numbers are neither negative nor above `MAX_RUN_COUNT`."""
     if not all(0 <= number <= MAX_RUN_COUNT for number in numbers):
         raise InvalidInputError(f"has a number that is not from 0 to {MAX_RUN_COUNT}")
 
@@ -178,11 +174,7 @@ class RunEnd:
 
     @classmethod
     def of_run(cls, status: Status, streak: FailureStreak, interval: float | None) -> "RunEnd":
-        """Return the end of a finished run.
-
-        Args:
-            interval: See `run_interval`.
-        """
+        """Return the end of a finished run."""
         begun = parse_time(status.started_at).timestamp()
         end = parse_time(status.finished_at or status.started_at).timestamp()
         since = parse_time(streak.since).timestamp() if streak.since else None
@@ -211,7 +203,6 @@ class RunEnd:
 
         Args:
             before: The end of the node's last run.
-            interval: See `run_interval`.
         """
         since, last = parse_time(attempt.since), parse_time(attempt.at)
         subject = "\0".join((attempt.refusal, attempt.reason, attempt.release, attempt.input))

@@ -515,12 +515,7 @@ class NodeBrief:
 def briefs(
     connection: sqlite3.Connection, names: Collection[str] | None = None
 ) -> Iterator[NodeBrief]:
-    """Yield nodes, sorted by name.
-
-    Args:
-        connection: A connection that `attach` has prepared.
-        names: The names of nodes; `None` for all.
-    """
+    """Yield nodes, sorted by name."""
     some = "" if names is None else " WHERE certname IN (SELECT value FROM json_each(?))"
     rows = connection.execute(
         f"SELECT certname, at, environment, roles, release FROM live{some} ORDER BY certname",  # noqa: S608

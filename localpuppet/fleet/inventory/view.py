@@ -281,7 +281,6 @@ class View:
         """Record when the view was current, its trust state, and the bus's revision.
 
         Args:
-            current: When the view was current, in seconds since 1970, UTC.
             revision: The revision of a complete listing. A bus that was set up again restarts its
                 revisions, and then no stored entry is newer than the listing.
         """

@@ -90,11 +90,7 @@ class RolloutStep(RolloutReference):
 
 
 def step_uuid(owner: str, step: int) -> str:
-    """Return the id of a step's cause on a node, which both sides compute.
-
-    Args:
-        owner: The owner of the rollout's holds.
-    """
+    """Return the id of a step's cause on a node, which both sides compute."""
     return str(uuid.uuid5(_NAMESPACE, f"{owner}/{step}"))
 
 

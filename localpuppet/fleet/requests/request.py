@@ -45,7 +45,6 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     Args:
         iat: When it was issued, seconds since 1970 by the sender's clock.
         exp: When it expires; it is expired in that second.
-        now: The receiver's clock.
     """
     if exp <= iat:
         return "exp is not after iat"
@@ -337,11 +336,7 @@ def answer(
     *,
     clock: Clock,
 ) -> bytes:
-    """Return the signed reply to a request.
-
-    Args:
-        outcome: The result, or the error as one line.
-    """
+    """Return the signed reply to a request."""
     now = int(clock.now().timestamp())
     reply = NodeReply(
         node=signer.name,

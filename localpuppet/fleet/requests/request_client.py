@@ -69,11 +69,7 @@ class Replies:
     async def ask(
         self, token: bytes, *, at: str, node: NodeName | SignerName, request: str, ttl: float
     ) -> AsyncGenerator[bytes, None]:
-        """Send a request to a node and yield its replies, which are not verified yet.
-
-        Args:
-            ttl: Seconds until the request expires on the bus.
-        """
+        """Send a request to a node and yield its replies, which are not verified yet."""
         key = replies_of(node, self._caller) + request
         unread = self._unread[key] = asyncio.Queue(MOST_UNREAD)
         try:
@@ -274,9 +270,6 @@ def reply_chunk(
 ) -> dict[str, Json]:
     """Return the result of a request: the header and one chunk in base64.
 
-    Args:
-        header: The header, with `digest`.
-
     Raises:
         InvalidInputError: There is no such chunk, or the data is not what the caller began with.
     """
@@ -356,11 +349,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 async def until_over(
     client: RequestClient, node: NodeName, action: str, args: Arguments, *, patience: float
 ) -> NodeAnswer:
-    """Return a node's answer after its action has ended or was rejected.
-
-    Args:
-        patience: Seconds within which it must end.
-    """
+    """Return a node's answer after its action has ended or was rejected."""
     pause = FIRST_PAUSE
     try:
         async with asyncio.timeout(patience):

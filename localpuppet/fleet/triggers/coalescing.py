@@ -215,11 +215,7 @@ class Coalescer:
 
     @classmethod
     def restore(cls, causes: Iterable[RunCause]) -> "Coalescer":
-        """Return the state after a restart.
-
-        Args:
-            causes: All causes in the inbox, in the order of their acceptance.
-        """
+        """Return the state after a restart."""
         coalescer = cls()
         for cause in causes:
             coalescer.accept(cause)
@@ -242,9 +238,6 @@ class Coalescer:
 
         Call it after every change, and regularly on hold: a cause expires in the second after its
         last.
-
-        Args:
-            held: Why this node is on hold; `None` if it is not.
         """
         if held is not None:
             return CoalescerStep(dropped=self._expire(now, held))

@@ -175,11 +175,7 @@ def end(
     *,
     now: int,
 ) -> None:
-    """Record the end of a step, if the cause is one; its time replaces that of the request.
-
-    Args:
-        reasons: Id of a cause → why it did not succeed.
-    """
+    """Record the end of a step, if the cause is one; its time replaces that of the request."""
     cause = f"{outcome.sender}/{outcome.uuid}"
     connection.execute(
         "UPDATE steps SET run = ?, outcome = ?, reason = ?, updated_at = ? WHERE cause = ?",
@@ -328,7 +324,6 @@ class Inbox:
 
         Args:
             outcomes: The outcomes to publish; the newest `MOST` are kept.
-            reasons: Id of a cause → why it did not succeed, for steps of rollouts.
 
         Raises:
             StateError: The causes are still on disk, and will be settled again.

@@ -128,7 +128,6 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
 
     Raises:
         InvalidInputError: There is no such run.
-        StateError: Its record is damaged.
     """
     if run is None:
         return [()]

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.value import Value
-from localpuppet.fleet.trust.key_files import (
-    OwnKey,
-    TrustedKeys,
-    parse_private,
-    public_pem,
-    read_private,
-)
+from localpuppet.fleet.trust import key_files
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -41,14 +35,14 @@ class SignerIdentity(Value):
     clock: "Clock"
 
     @property
-    def own_key(self) -> OwnKey:
+    def own_key(self) -> key_files.OwnKey:
         """The private key."""
-        return OwnKey(self.key)
+        return key_files.OwnKey(self.key)
 
     @property
-    def trusted(self) -> TrustedKeys:
+    def trusted(self) -> key_files.TrustedKeys:
         """The pinned keys of other signers."""
-        return TrustedKeys(self.pinned)
+        return key_files.TrustedKeys(self.pinned)
 
     def name(self) -> SignerName:
         """Return the signer's name: from the settings, the certificate, or the node.
@@ -97,8 +91,10 @@ class SignerIdentity(Value):
             return MessageSigner(name, self.own_key.ensure() if make else self.own_key.load())
         from localpuppet.fleet.trust.authority import der
 
-        key = parse_private(read_private(self.key, of_puppet=True), where=str(self.key))
-        if public_pem(key.public_key()) != public_pem(certificate.public_key()):
+        key = key_files.parse_private(
+            key_files.read_private(self.key, of_puppet=True), where=str(self.key)
+        )
+        if key_files.public_pem(key.public_key()) != key_files.public_pem(certificate.public_key()):
             raise InvalidInputError(
                 "is not the key of the certificate",
                 where=str(self.key),
@@ -125,4 +121,4 @@ class SignerIdentity(Value):
         """Return this node's public key as PEM; `None` if a certificate replaces it."""
         if self.certificate_file is not None:
             return None
-        return public_pem(self.own_key.load().public_key()).decode("ascii")
+        return key_files.public_pem(self.own_key.load().public_key()).decode("ascii")

@@ -311,7 +311,6 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
     """Return whether a caller may perform an action.
 
     Args:
-        policy: The policy; `None` if there is no file.
         caller: The caller id of the verified signer, `choria=alice`.
         action: One of `ACTIONS`, or `deploy:` and a release.
     """

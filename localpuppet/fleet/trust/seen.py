@@ -33,12 +33,7 @@ class Quota(Value):
     each: int | None = None
 
     def has_room(self, *, own: int, total: int) -> bool:
-        """Return whether an owner may take another place.
-
-        Args:
-            own: The number of places that the owner has.
-            total: The number of places that all owners have.
-        """
+        """Return whether an owner may take another place."""
         if self.each is not None and own >= self.each:
             return False
         return total < self.shared or (own < self.few and total < self.shared + self.reserve)

@@ -32,6 +32,7 @@ from localpuppet.base.machine.files import (
     refuse_foreign_directory,
 )
 from localpuppet.base.value import Value
+from localpuppet.node.releases import release_files
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.git_modules import CommitPin, head
@@ -40,13 +41,6 @@ from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.manifest import Lock, Manifest
 from localpuppet.node.releases.modules import ModulePin, source_of_kind
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
-from localpuppet.node.releases.release_files import (
-    EMPTY,
-    LOCK,
-    MANIFEST,
-    check_complete,
-    require_manifest,
-)
 from localpuppet.node.releases.source import ReleaseSource, source_of
 from localpuppet.node.releases.staged_records import NamedRecord, ReleaseRecords
 
@@ -219,14 +213,14 @@ class MutableCode(LockedModules):
             InvalidInputError: Manifest or lock is invalid, or the lock is missing.
         """
         directory = self.modules / app
-        if not (directory / MANIFEST).exists():
-            return EMPTY
+        if not (directory / release_files.MANIFEST).exists():
+            return release_files.EMPTY
         manifest = self.supply.files.manifest(directory, app, immutable=False)
         if not missing_modules(manifest, directory):
-            return EMPTY
+            return release_files.EMPTY
         lock = self.supply.files.pinned(directory, manifest)
         title = f"staging modules of {app}"
-        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
+        self.bring(lock, manifest.moduledir, title=title, file=directory / release_files.LOCK)
         return lock
 
     def stage_branch(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
@@ -245,7 +239,7 @@ class MutableCode(LockedModules):
         directory = self.supply.store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
         title = f"staging modules of {app}"
-        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
+        self.bring(lock, manifest.moduledir, title=title, file=directory / release_files.LOCK)
         self._records.write(staged)
         return staged, lock
 
@@ -275,13 +269,13 @@ class MutableCode(LockedModules):
                 for entry in manifest.modulepath
             ],
         )
-        with errors_at(str(directory / MANIFEST), LocalpuppetError):
+        with errors_at(str(directory / release_files.MANIFEST), LocalpuppetError):
             return assemble(app, manifest, place, files=self.supply.files)
 
     def _read(self, app: ReleasePath, directory: Path) -> tuple[Manifest, Lock]:
         manifest = self.supply.files.manifest(directory, app)
         lock = self.supply.files.pinned(directory, manifest)
-        check_complete(manifest, lock, where=str(app))
+        release_files.check_complete(manifest, lock, where=str(app))
         return manifest, lock
 
     def _source(self, app: ReleasePath) -> ReleaseSource:
@@ -329,8 +323,8 @@ class MutableCode(LockedModules):
         name = name or called(place)
         title = f"staging modules of {name}"
         modules = self if base is None else self._untrusted(base)
-        modules.bring(lock, manifest.moduledir, title=title, file=place / LOCK)
-        with errors_at(str(place / MANIFEST), LocalpuppetError):
+        modules.bring(lock, manifest.moduledir, title=title, file=place / release_files.LOCK)
+        with errors_at(str(place / release_files.MANIFEST), LocalpuppetError):
             release = assemble(name, manifest, self._place(place, manifest, lock), files=files)
         ignored = self.ignored(place)
         lacking = _lacking(place, release, lock, ignored)
@@ -403,4 +397,4 @@ def _refuse(directory: Path) -> None:
     except ForeignFileError:
         refuse_foreign_directory(directory)
         raise
-    require_manifest(directory)
+    release_files.require_manifest(directory)

@@ -201,11 +201,7 @@ def check_sources(select: tree.Select, entities: Collection[tree.Entity]) -> Non
 
 
 def check_facts(connection: sqlite3.Connection, select: tree.Select) -> None:
-    """Reject a query, or a subquery of it, about facts of which no node has a value.
-
-    Args:
-        connection: A connection that `tables.attach` has prepared.
-    """
+    """Reject a query, or a subquery of it, about facts of which no node has a value."""
     for item in (select, *tree.subqueries(select.where)):
         for path in _fact_paths(item):
             reason = unpublished([*map(str, path)])
@@ -226,11 +222,7 @@ _MEANINGS = (
 
 
 def unknown_names(connection: sqlite3.Connection, where: tree.Condition) -> Iterator[str]:
-    """Yield a line for each fact, role and class in a condition on nodes that no node has.
-
-    Args:
-        connection: A connection that `tables.attach` has prepared.
-    """
+    """Yield a line for each fact, role and class in a condition on nodes that no node has."""
     for part, _ in tree.walk(where):
         if isinstance(part, tree.And) and len(part.parts) > 1 and _is_class(part.parts[0]):
             title = part.parts[1]
