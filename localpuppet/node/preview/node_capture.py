@@ -214,11 +214,7 @@ class NodeCapture(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, node: NodeName, where: str) -> "NodeCapture":
-        """Return the capture in JSON from outside.
-
-        Raises:
-            InvalidInputError: It exceeds a limit, is malformed, or is of another node.
-        """
+        """Return the capture in JSON from outside."""
         raw = parse_object(
             data,
             where=where,

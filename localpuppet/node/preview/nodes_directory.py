@@ -205,7 +205,6 @@ def write_capture(directory: Path, capture: NodeCapture) -> None:
     """Write a capture to a private file `NODE.json`; one that did not change leaves it alone.
 
     Raises:
-        StateError: The disk refused.
         InvalidInputError: The capture is too large.
     """
     path, data = directory / f"{capture.node}.json", capture.to_bytes()

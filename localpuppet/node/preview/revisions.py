@@ -51,11 +51,7 @@ class RevisionRange(Value):
 
     @classmethod
     def parse(cls, text: str) -> "RevisionRange":
-        """Return the range.
-
-        Raises:
-            InvalidInputError: It names no base.
-        """
+        """Return the range."""
         from_fork = "..." in text
         base, _, head = text.partition("..." if from_fork else "..")
         if not base or base.startswith("-") or head.startswith("-") or not text.isprintable():

@@ -299,11 +299,7 @@ def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]
 
 
 def diff_lines(change: ParameterChange, *, most: int) -> list[str]:
-    """Return the printable lines of a text of several lines; empty for other values.
-
-    Args:
-        most: After this number of lines the rest is counted.
-    """
+    """Return the printable lines of a text of several lines; empty for other values."""
     if change.text is None:
         return []
     shown = [shortened(printable(line), MAX_VALUE) for line in change.text.split("\n")]

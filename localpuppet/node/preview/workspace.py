@@ -86,11 +86,7 @@ class PreviewWorkspace:
     observe: Callable[[str], Progress]
 
     def preview(self, order: PreviewOrder, options: PreviewOptions) -> PreviewResult:
-        """Compare the catalogs of nodes; see `previewing.Preview`.
-
-        Raises:
-            LocalpuppetError: A revision, a node's file or the cache cannot be used.
-        """
+        """Compare the catalogs of nodes; see `previewing.Preview`."""
         if order.shard is not None:
             options = replace(options, shard=f"{order.shard[0]}/{order.shard[1]}")
         self._refuse_mixture(order)
@@ -135,12 +131,7 @@ class PreviewWorkspace:
 
     @contextmanager
     def cache(self, directory: Path | None) -> Iterator[PreviewCache]:
-        """Yield the cache.
-
-        Raises:
-            InvalidInputError: Another user can write to it.
-            PuppetMissingError: Puppet is not installed.
-        """
+        """Yield the cache."""
         key = hashlib.sha256(self._mark_key(directory).encode()).hexdigest()
         platform = f"{self._platform} {key}"
         cache = PreviewCache(self.cache_directory(directory), platform=platform)
@@ -179,11 +170,7 @@ class PreviewWorkspace:
         return " ".join(words)
 
     def sides(self, order: PreviewOrder, cache: PreviewCache) -> tuple[PreviewSide, PreviewSide]:
-        """Return the releases of both revisions, with their modules on this machine.
-
-        Raises:
-            LocalpuppetError: A revision is no release, or a module cannot be fetched.
-        """
+        """Return the releases of both revisions, with their modules on this machine."""
         checkouts = Checkouts(
             work_tree=order.work_tree,
             directory=self.cache_directory(order.cache),
@@ -222,12 +209,8 @@ class PreviewWorkspace:
         """Return the release of a revision, with its modules on this machine.
 
         Args:
-            scope: See `PreviewSide`.
             work_trees: Whether its lock may name work trees of modules on this machine.
             base: The lock of the base, if the revision is not trusted.
-
-        Raises:
-            LocalpuppetError: The revision is no release, or a module cannot be fetched.
         """
         name = tree.revision.name
         if not (tree.directory / MANIFEST).exists():
@@ -252,11 +235,7 @@ class PreviewWorkspace:
     def staged_sides(
         self, order: PreviewOrder, cache: PreviewCache
     ) -> tuple[PreviewSide, PreviewSide]:
-        """Return two staged releases; nothing is fetched.
-
-        Raises:
-            LocalpuppetError: A release is not staged, or not verified.
-        """
+        """Return two staged releases; nothing is fetched."""
         names = order.revisions.base, order.revisions.head
         first, second = (self.staged(ReleasePath.parse(name, where="release")) for name in names)
         scopes = "", "" if order.trusted or first[1] == second[1] else second[1].composition

@@ -130,11 +130,7 @@ class CanonicalCatalog(JsonRecord):
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "CanonicalCatalog":
-        """Return the catalog in the canonical bytes of another node.
-
-        Raises:
-            InvalidInputError: They exceed a limit or are malformed.
-        """
+        """Return the catalog in the canonical bytes of another node."""
         raw = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
         return from_record(cls, raw, where=where)
 
@@ -144,11 +140,7 @@ class CanonicalCatalog(JsonRecord):
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the canonical bytes: ASCII JSON with sorted keys, without spaces.
-
-        Raises:
-            InvalidInputError: They exceed a limit.
-        """
+        """Return the canonical bytes: ASCII JSON with sorted keys, without spaces."""
         data = canonical(self.to_dict())
         if len(data) > MAX_BYTES:
             raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")

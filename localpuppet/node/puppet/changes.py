@@ -102,11 +102,7 @@ def key_of(secret: bytes, salt: str) -> bytes:
 
 
 def parse_salt(text: str) -> str:
-    """Return a salt.
-
-    Raises:
-        InvalidInputError: The text is not a salt.
-    """
+    """Return a salt."""
     if not _is_hex(text, SALT_DIGITS):
         raise InvalidInputError("is not a salt")
     return text
@@ -116,11 +112,7 @@ def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> PredictedCh
     """Return the changes in the report of a noop run.
 
     Args:
-        raw: Puppet's JSON report.
         key: See `key_of`.
-
-    Raises:
-        ValueError: The value is not a report.
     """
     try:
         in_order = sorted(set(_changes(raw, key)))
@@ -179,11 +171,7 @@ class Diffs:
         return self._source is not None or any(end in piece for end in _ENDS_OF_EMPTY)
 
     def without(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines that are not the contents of a file.
-
-        Args:
-            lines: The next ones, without newlines.
-        """
+        """Yield the lines, which have no newlines, that are not the contents of a file."""
         for line in lines:
             message = _MESSAGE.match(line)
             if self._source is not None:

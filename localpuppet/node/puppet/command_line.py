@@ -231,12 +231,7 @@ class ApplyCommand(Value):
 
 
 def variables(node_document: Path, instance_facts: Path | None) -> dict[str, str]:
-    """Return the environment variables that lead Puppet to its input.
-
-    Args:
-        node_document: The file that the ENC script prints.
-        instance_facts: The file of facts for localpuppet's Ruby, or `None`.
-    """
+    """Return the environment variables that lead Puppet to its input."""
     named = {NODE_DOCUMENT: node_document, INSTANCE_FACTS: instance_facts}
     return {name: str(path) for name, path in named.items() if path is not None}
 
@@ -278,11 +273,7 @@ def file_name(path: str, directories: Mapping[str, str]) -> str:
 
 
 def in_release(path: str) -> str:
-    """Return the path of a file relative to the stored tree that has it; other paths unchanged.
-
-    Args:
-        path: `/var/lib/localpuppet/releases/4be1…/web/manifests/init.pp`, for example.
-    """
+    """Return the path of a file relative to the stored tree that has it; other paths unchanged."""
     return _TREE.sub("", path)
 
 

@@ -297,11 +297,7 @@ class FailureCause(JsonRecord):
         message: str,
         directories: Mapping[str, str] = _NO_DIRECTORIES,
     ) -> "FailureCause":
-        """Return the failure cause of a resource.
-
-        Args:
-            status: The resource in Puppet's report.
-        """
+        """Return the failure cause of a resource."""
         line, file = status.get("line"), str(status.get("file") or "")
         return cls(
             error=normalized(message, file, directories),
@@ -319,8 +315,7 @@ def normalized(
     """Return a message reduced to the words of Puppet's own messages, and names of a manifest.
 
     Args:
-        file: The path of the manifest, or empty.
-        classes: See `FailureCause.of_message`.
+        file: The path of the manifest.
     """
     relevant = _without_chatter(message[:MAX_CHATTER])
     text = _NODE.sub("", joined(relevant[:MAX_READ]).rstrip())

@@ -246,11 +246,7 @@ def ruby_state(ruby: Path, gem_directories: Sequence[str] = GEM_DIRECTORIES) -> 
 
 
 def gem_names(directories: Iterable[str], version: str = "*/") -> Iterator[str]:
-    """Yield `NAME-VERSION` of each gem in directories or patterns of directories.
-
-    Args:
-        version: What is between a directory and its specifications.
-    """
+    """Yield `NAME-VERSION` of each gem in directories or patterns of directories."""
     for directory in directories:
         pattern = f"{directory.lstrip('/')}/{version}specifications/*.gemspec"
         yield from (file.stem for file in Path("/").glob(pattern))

@@ -100,9 +100,6 @@ def launch(
 
     Args:
         lean: How Ruby starts cold, and Facter's configuration in both cases.
-
-    Raises:
-        StateError: Puppet could not be started.
     """
     reason = ""
     if fork_server is not None:
@@ -184,7 +181,6 @@ def compile_missing_ruby(
     Args:
         directory: The compiled Ruby; the first run that lacks compiled code creates it.
         command: Puppet's command, whose interpreter compiles.
-        min_free: Bytes that must stay free on the disk.
     """
     from localpuppet.base.machine.processes import start_apart
 

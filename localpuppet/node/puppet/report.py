@@ -66,9 +66,6 @@ class PuppetReport(Value):
             raw: Puppet's JSON report, format 12
                 (https://www.puppet.com/docs/puppet/7/format_report.html).
             directories: Directories of the release, see `command_line.file_name`.
-
-        Raises:
-            ValueError: The value is not a report.
         """
         from localpuppet.node.puppet.fault import (
             FailureCause,  # a reader of records does not need it
@@ -141,7 +138,6 @@ def read_report(
     Args:
         path: A path in the run's directory, which did not exist before the run.
         started: When Puppet was started; an older report is not this run's.
-        directories: Directories of the release, see `command_line.file_name`.
     """
     try:
         report = PuppetReport.from_dict(read_json(path), directories)

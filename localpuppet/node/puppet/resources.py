@@ -53,9 +53,6 @@ class ReportedResource(JsonRecord):
 def resources_of(raw: Mapping[str, Any]) -> list[ReportedResource]:
     """Return the resources of a report, in the order of evaluation.
 
-    Args:
-        raw: Puppet's JSON report.
-
     Raises:
         ValueError: The value is not a report.
     """

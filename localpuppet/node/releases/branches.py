@@ -59,11 +59,7 @@ class LockedModules(CodeSupply):
     """Brings locked modules and collections onto the node."""
 
     def bring(self, lock: Lock, moduledir: str, *, title: str, file: Path) -> None:
-        """Bring the trees of a lock into the store, and link its modules.
-
-        Args:
-            moduledir: The directory of its modules; empty for the top of the release.
-        """
+        """Bring the trees of a lock into the store, and link its modules."""
         wanted = wanted_of(lock, self.supply.sources, file=str(file))
         ways = [*self.ways(lock.pins, str(file))]
         with self.supply.store.locks.take_for_changes():
@@ -188,9 +184,6 @@ class MutableCode(LockedModules):
         """Stage the current commit of a branch, or the modules of trunk.
 
         A branch that is unreachable stays at its last fetched commit, which is noted.
-
-        Raises:
-            LocalpuppetError: The code is invalid, or cannot be fetched.
         """
         if not self.is_branch(path):
             self.stage_trunk(path)
@@ -208,9 +201,6 @@ class MutableCode(LockedModules):
 
         Args:
             app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
-
-        Raises:
-            InvalidInputError: Manifest or lock is invalid, or the lock is missing.
         """
         directory = self.modules / app
         if not (directory / release_files.MANIFEST).exists():
@@ -244,11 +234,7 @@ class MutableCode(LockedModules):
         return staged, lock
 
     def branch(self, app: ReleasePath) -> Release:
-        """Return the last fetched commit of a branch as a release.
-
-        Raises:
-            StateError: Its record is damaged.
-        """
+        """Return the last fetched commit of a branch as a release."""
         staged, store = self._records.of(app), self.supply.store
         if staged is None or not store.has(staged.tree_sha256):
             raise InvalidInputError(
@@ -300,7 +286,6 @@ class MutableCode(LockedModules):
         """Return a work tree as a release, with its modules on this node.
 
         Args:
-            name: The name of the release; by default that of the directory.
             work_trees: Whether the lock may name work trees of modules on this machine.
             warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
                 By default they are notes.

@@ -81,12 +81,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> NameDifferen
 
 
 def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
-    """Return the unified diff of a file, or a line with the reason for its absence.
-
-    Args:
-        before: The first content; empty for a new file.
-        after: The second content; empty for a removed file.
-    """
+    """Return the unified diff of a file, or a line with the reason for its absence."""
     from difflib import unified_diff  # agents load this module, and seldom compare
 
     if before == after:

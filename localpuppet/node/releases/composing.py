@@ -160,10 +160,6 @@ class ReleaseLayout(Value):
 def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseLayout:
     """Return the layout of a release.
 
-    Args:
-        moduledir: The directory for single modules in its manifest; empty for its top.
-        site_manifest: The site manifest that its manifest names; empty for none.
-
     Raises:
         InvalidInputError: `environment.conf` cannot be read, or the site manifest does not exist.
     """
@@ -259,9 +255,6 @@ class Compositions:
 
     def code(self, staged: StagedRelease, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
         """Return the modulepath of a composed release, and its code outside of modules.
-
-        Args:
-            name: The release's path on the node.
 
         Returns:
             Two mappings from a name to a path.
@@ -426,7 +419,6 @@ def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> 
     """Return the links for a release whose modules are outside of it, for `ModuleLinks`.
 
     Args:
-        moduledir: The directory for single modules in its manifest; empty for its top.
         trees: By module name: a digest, or the absolute path of a work tree.
     """
     links = {f"{_MODULES}/{name}": tree for name, tree in trees.items()}

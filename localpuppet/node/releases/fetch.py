@@ -68,7 +68,6 @@ def wanted_of(
     """Return the tags that a lock pins, with their pins, by their key in the lock.
 
     Args:
-        sources: The site's sources by name.
         hint: The cure in the message if a tree differs.
     """
     places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}

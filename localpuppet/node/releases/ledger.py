@@ -52,11 +52,7 @@ class Rollback(JsonRecord):
     serial: int
 
     def stands(self, input_sha256: str, serial: int) -> bool:
-        """Return whether the decision is in force for an input; a changed input ends it.
-
-        Args:
-            serial: The serial of the assignment in force; 0 without one.
-        """
+        """Return whether the decision is in force for an input; a changed input ends it."""
         return self.input_sha256 == input_sha256 and self.serial in (0, serial)
 
     def to_public(self) -> dict[str, str]:
@@ -185,7 +181,6 @@ class Ledger:
 
         Args:
             input_file: The node's own input; an unreadable input ends nothing.
-            serial: The serial of the assignment in force; 0 without one.
         """
         rollback = self.rollback()
         if rollback is None:

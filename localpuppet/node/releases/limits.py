@@ -83,9 +83,6 @@ class Budget:
         Args:
             size: The member's bytes; 0 for a link or directory.
             members: The number of members; `size` is their total.
-
-        Raises:
-            IntegrityError: A limit is exceeded.
         """
         self._members += members
         self._bytes += size
@@ -95,11 +92,7 @@ class Budget:
             raise IntegrityError(f"too large: at most {self._limits.unpacked} bytes", where=where)
 
     def take_archive(self, size: int, *, where: str) -> None:
-        """Count the bytes of an archive itself.
-
-        Raises:
-            IntegrityError: All archives together are too large.
-        """
+        """Count the bytes of an archive itself."""
         self._archives += size
         if self._archives > self._limits.file:
             raise IntegrityError(

@@ -49,7 +49,6 @@ class Manifest(Value):
         Args:
             raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
                 "site_manifest": path, "tags_only": bool}`, every key optional; see `parse_module`.
-            allow_file: Whether `file://` URLs are allowed.
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
@@ -192,7 +191,6 @@ class Lock(Value):
         Args:
             raw: `{"version": 1, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
                 directory}}`, shape-checked.
-            allow_file: Whether `file://` URLs are allowed.
         """
         if raw["version"] != VERSION:
             raise InvalidInputError(

@@ -151,11 +151,7 @@ class ModuleSource(Protocol):
 
     @classmethod
     def old_archives(cls, state: Path, *, since: float) -> list[Path]:
-        """Return the files in the state directory that were written before a moment.
-
-        Args:
-            since: The moment, in seconds since 1970.
-        """
+        """Return the files in the state directory that were written before a moment."""
         return []
 
     @classmethod

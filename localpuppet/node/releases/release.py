@@ -99,14 +99,9 @@ def resolve(
     Args:
         app: Its name, relative to `modules`.
         store: The state directory, the target of a staged release's links.
-        files: Reads `manifest.yaml`.
         sources: The site's sources by name: staged tags of one that requires signatures must be
             verified with its current signers file.
         immutable_only: Reject `trunk` and everything else that is not a tag.
-
-    Raises:
-        InvalidInputError: The release is missing, leaves `modules`, or breaks a rule for manifests.
-        IntegrityError: A tag requires verification and is not verified.
     """
     if app.is_assigned:
         raise InvalidInputError(

@@ -137,7 +137,6 @@ class ReleaseFiles(Value):
         """Return the manifest in a directory, checked against the site's rules.
 
         Args:
-            directory: A working copy, or a release on this node.
             app: The release; a working copy has no name yet.
             immutable: Whether its collections must be tags.
         """
@@ -187,12 +186,8 @@ class ReleaseFiles(Value):
         """Return the lock of mutable code, checked against its manifest.
 
         Args:
-            directory: A work tree, or `trunk`.
             work_trees: Whether its lock may name work trees of modules on this machine: only if
                 its user is the one who wrote it.
-
-        Raises:
-            InvalidInputError: The lock is missing, invalid, or does not fit.
         """
         lock = self.lock(directory)
         if lock is None:
@@ -207,11 +202,7 @@ class ReleaseFiles(Value):
         return lock
 
     def refuse_open_branches(self, manifest: Manifest, directory: Path) -> None:
-        """Reject branches if no lock pins their commits.
-
-        Raises:
-            InvalidInputError: The manifest has a branch and no lock.
-        """
+        """Reject branches if no lock pins their commits."""
         for name, module in manifest.modules.items():
             branch = isinstance(module, GitModule) and module.ref_kind == "branch"
             if branch and not files.is_file(directory / LOCK):

@@ -51,7 +51,6 @@ class ReleaseSource(Value):
                 "unnamed_tags": "accept", "fresh": "30d"}`, the URLs of the forge and the keys of
                 `GitAccess.from_dict`, shape-checked.
             root: The base of a relative `signers` path.
-            allow_file: Whether `file://` URLs are allowed.
 
         Raises:
             InvalidInputError: The name, URL or time is invalid; or signatures are required without
@@ -151,11 +150,7 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
 
 
 def tag_of(path: ReleasePath) -> Tag:
-    """Return the tag in the path of a release, `r1` of `foo/tags/r1`.
-
-    Raises:
-        InvalidInputError: The path is not that of a tag.
-    """
+    """Return the tag in the path of a release, `r1` of `foo/tags/r1`."""
     if not path.is_tag:
         raise InvalidInputError(f"{path} is not a tag", hint="write NAME/tags/TAG")
     return Tag.parse(path.rpartition("/")[2], where=str(path))

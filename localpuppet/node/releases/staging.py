@@ -191,7 +191,6 @@ class ReleaseStaging:
             accept_moved: Switch the name of a collection that another release pins differently.
 
         Raises:
-            InvalidInputError: The release is not a tag.
             IntegrityError: Another staged release pins one of its names differently.
             StateError: The disk refused; no link was switched.
         """
@@ -382,9 +381,6 @@ class GarbageCollector(Value):
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what can be removed.
-
-        Args:
-            named: Releases that inputs name; they stay.
 
         Raises:
             StateError: A record is damaged, so that nothing can be removed safely.

@@ -38,11 +38,7 @@ class Classifier(Value):
         """Return the checked input, its release and the node document.
 
         Args:
-            source: Path, `-`, URL of the input, or `userdata:`.
             node: The node that the site's ENC command is asked about; `None` for this one.
-
-        Raises:
-            LocalpuppetError: The input or release is invalid, or a source is unreachable.
         """
         loaded = self.inputs.read(source)
         try:
@@ -54,11 +50,7 @@ class Classifier(Value):
         return Classification(loaded=loaded, release=release, document=document)
 
     def answer(self, node: NodeName | None) -> EncData | None:
-        """Return the answer of the site's ENC command for a node; `None` without a command.
-
-        Raises:
-            EncError: The command failed.
-        """
+        """Return the answer of the site's ENC command for a node; `None` without a command."""
         if self.enc_command is None:
             return None
         name = NodeName.parse(self.certname()) if node is None else node

@@ -113,11 +113,7 @@ class HoldStatus(Value):
 
 
 def rollout_owner(caller: str, rollout: str) -> str:
-    """Return the owner of a rollout's holds.
-
-    Args:
-        caller: The caller id of the rollout's operator, without `/`.
-    """
+    """Return the owner of a rollout's holds."""
     return f"{caller}{_ROLLOUT}{rollout}"
 
 
@@ -233,9 +229,6 @@ class Holds:
 
     def check(self, *, through: str | None = None) -> None:
         """Refuse a run while a hold is in force.
-
-        Args:
-            through: The owner whose hold does not stop the run.
 
         Raises:
             OnHoldError: A hold of another owner is in force.

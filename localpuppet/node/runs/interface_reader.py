@@ -154,7 +154,6 @@ def check_document(
 
     Args:
         elsewhere: What else may define classes or hold data.
-        extra: Options for Puppet from the command line.
 
     Raises:
         InvalidInputError: Puppet cannot parse the release, or the document does not fit it.
@@ -308,9 +307,6 @@ class InterfaceReader:
         """Check a document against the interface kept at staging, before Puppet starts.
 
         Without a kept interface Puppet finds the errors.
-
-        Args:
-            extra: Options for Puppet from the command line.
         """
         kept = self.kept(release)
         if kept is not None:

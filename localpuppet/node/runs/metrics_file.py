@@ -57,7 +57,6 @@ def update(
     Args:
         path: The textfile; world-readable, as it holds no secrets.
         status: The run that just ended; `None` keeps the metrics of runs.
-        holds: How many holds are in force.
         now: The end of a run that has no end time.
         fork_server: The memory of the agent's fork server, bytes; `None` for no such server.
     """

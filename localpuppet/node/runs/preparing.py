@@ -73,13 +73,7 @@ class PreparedRun(Value):
         document: Mapping[str, Any],
         answer: EncData | None = None,
     ) -> RunRequest:
-        """Return the request as the record has it.
-
-        Args:
-            command: The whole argument vector of Puppet; empty if Puppet is not started.
-            document: The node document; empty without one.
-            answer: The answer of the site's ENC command, if any.
-        """
+        """Return the request as the record has it."""
         loaded, release, options = self.loaded, self.release, self.options
         data = loaded.input.data if answer is None else loaded.input.data.over(answer)
         return RunRequest(
@@ -126,9 +120,6 @@ class ReleaseProvider:
 
         Args:
             note: Called before a release is staged, with a line for the user.
-
-        Raises:
-            LocalpuppetError: The release is missing and cannot be staged.
         """
         try:
             self.resolve(path)
@@ -147,9 +138,6 @@ class ReleaseProvider:
 
         Args:
             package: A package to install first, and to stage the release from.
-
-        Raises:
-            LocalpuppetError: The package or release is invalid, or cannot be staged.
         """
         changes = not (path.is_tag or path.is_assigned)
         if package is None and changes and self.mutable is not None:

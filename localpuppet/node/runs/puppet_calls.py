@@ -87,7 +87,6 @@ class PuppetCaller(Value):
         """Call Puppet with a release and a node document as a run has them; apply nothing.
 
         Args:
-            script: Ruby that is loaded before Puppet.
             facts: Facts of another machine, or for `puppet lookup` facts that override this node's;
                 `None` for this node's.
 
@@ -237,12 +236,8 @@ def compile_nodes(
     """Compile each input with each node's facts.
 
     Args:
-        release: The working copy, with its modules.
         inputs: The inputs; the releases that they name are ignored.
         answer: Returns the answer of the site's ENC command for a node; `None` without a command.
-
-    Raises:
-        EncError: The site's ENC command failed.
     """
     compiled = []
     for loaded in inputs:

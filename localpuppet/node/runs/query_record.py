@@ -56,11 +56,7 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
 
 
 def write_listed(path: Path, name: str, listed: Sequence[ListItem]) -> None:
-    """Replace the entries that a run has noted.
-
-    Args:
-        listed: All entries, in order.
-    """
+    """Replace the entries that a run has noted."""
     # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
     text = compact({"schema": SCHEMA, name: [item.to_dict() for item in listed]})
     write_durably(path, f"{text}\n".encode())
@@ -105,11 +101,7 @@ def read_queries(run: RunDirectory) -> list[RecordedQuery]:
 
 
 def note_query(run: RunDirectory, query: RecordedQuery) -> None:
-    """Add a query to the record of a run.
-
-    Raises:
-        InvalidInputError: The run has reached the limit of queries.
-    """
+    """Add a query to the record of a run."""
     before = [known_query for known_query in read_queries(run) if known_query.call != query.call]
     if len(before) >= MAX_QUERIES:
         raise InvalidInputError(

@@ -55,9 +55,6 @@ def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
 
     A run's age is the sum of the gaps between it and the newest run. A gap counts at most as much
     as `AGREEING` newer gaps, so that a clock that jumps removes nothing.
-
-    Args:
-        ids: All runs, newest first.
     """
     age = timedelta(0)
     newer_gaps = [age] * AGREEING  # the longest last
@@ -151,9 +148,6 @@ class Records:
     def running(self, run: str | None) -> RunDirectory | None:
         """Return the record of a running run; `None` if Puppet runs without a supervisor.
 
-        Args:
-            run: The run's id as code in the run reports it.
-
         Raises:
             InvalidInputError: The text is not the id of a running run.
         """
@@ -174,9 +168,6 @@ class Records:
 
     def check_space(self, least: int) -> None:
         """Refuse a run if the disk has no room for its record.
-
-        Args:
-            least: How many bytes must be free.
 
         Raises:
             StateError: Too few bytes or inodes are free.
@@ -375,8 +366,6 @@ class Records:
         """Remove the runs that `outdated` names.
 
         Args:
-            runs: How many runs are kept.
-            days: How old a kept run may be.
             keep: A run that stays, as open ones do.
             before: Takes each run before it is removed; if it raises, that run and the older ones
                 stay.

@@ -198,7 +198,6 @@ class Supervisor:
         """Run Puppet once, and return the final status.
 
         Args:
-            prepared: The run: input, release, options, and the node document if it is known.
             detach: Called when the record is open. It forks: the child process continues, and calls
                 the returned function when the record names it; the calling process reports the id
                 and ends.

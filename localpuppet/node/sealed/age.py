@@ -131,11 +131,7 @@ class AgeIdentity(str):
 
 
 def parse_identities(data: bytes, *, where: str, plugins: bool = False) -> tuple[AgeIdentity, ...]:
-    """Return the identities in a file of `age-keygen`, or with `plugins` an operator's.
-
-    Raises:
-        InvalidInputError: The file has no identity, too many, or other lines.
-    """
+    """Return the identities in a file of `age-keygen`, or with `plugins` an operator's."""
     text = data.decode("ascii", "replace")
     lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
     if not 0 < len(lines) <= MAX_IDENTITIES:
@@ -192,7 +188,6 @@ def open_sealed(sealed: bytes, identities: Sequence[AgeIdentity]) -> bytes:
     """Return the plaintext of an age file.
 
     Raises:
-        InvalidInputError: The file has another form than `seal` writes.
         NotOpenedError: No identity opens it, or its bytes were changed.
     """
     plugins = any(identity.is_plugin for identity in identities)

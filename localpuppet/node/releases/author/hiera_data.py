@@ -200,7 +200,6 @@ def yaml_files(
 
     Args:
         hierarchy: Its hierarchy; `None` to read its `hiera.yaml`, if it has one.
-        locked: Its locked modules; see `check_data`.
 
     Raises:
         InvalidInputError: Its `hiera.yaml` cannot be parsed, or there are too many files.

@@ -93,7 +93,6 @@ def write_lock(
     """Resolve the manifest in a directory and write the lock beside it.
 
     Args:
-        directory: A working copy of a release.
         supply: Provides code; locked trees are in the store afterwards.
         update: Single modules whose branch or range is resolved again; all for an empty
             collection, none for `None`.
@@ -222,9 +221,6 @@ def moves(old: Lock, new: Lock) -> tuple[PinMove, ...]:
 
 def outdated(lock: Lock, source: Callable[[str], ModuleSource]) -> tuple[PinMove, ...]:
     """Return the possible updates, by name.
-
-    Args:
-        source: Returns the source of a kind of modules; called only if it is needed.
 
     Raises:
         InvalidInputError: A source no longer has a module.

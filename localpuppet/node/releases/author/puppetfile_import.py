@@ -389,7 +389,6 @@ def import_modules(
     Args:
         old: The existing manifest; its modulepath and other keys are kept.
         repository: Git; `None` to ask no repository.
-        progress: Called with the numbers of finished and of all repositories.
     """
     places = [must_ask(entry, rules) for entry in puppetfile.entries]
     urls = [url for url in places if url is not None]

@@ -194,7 +194,6 @@ def source_of_tag(
     """Return the source that a new tag names; `None` if an unsigned tag names none.
 
     Args:
-        sources: The site's sources by name.
         named: The user's choice.
 
     Raises:
@@ -409,9 +408,6 @@ def unused_parts(
     """Return what r10k or Puppet would use in a control repository and its release does not.
 
     Unlike `check_data`, it does not read `hiera.yaml`.
-
-    Args:
-        files: The site's rules for releases.
     """
     inner = layout(directory, manifest.moduledir, manifest.site_manifest)
     notes = [*inner.notes]

@@ -361,9 +361,6 @@ class Forge(Value):
     ) -> Generator[tuple[ForgePin, Path, str], None, None]:
         """Get archives, several at a time.
 
-        Args:
-            pins: Pins, with the SHA-256 of the archive or without.
-
         Yields:
             Pin, its archive, and the archive's SHA-256, in any order. The archive exists until the
             generator resumes.

@@ -104,7 +104,6 @@ def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, st
 
     Args:
         raw: `{FROM: TO}`, shape-checked. Both end in `/` or `:`, or both are whole URLs.
-        allow_file: Whether `file://` URLs are allowed.
 
     Raises:
         InvalidInputError: An address is neither, or the two do not match.
@@ -132,13 +131,7 @@ def rewrite_url(url: str, rewrite: Mapping[str, str]) -> str:
 
 
 def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
-    """Return how a repository is reached.
-
-    Args:
-        url: The address that the repository is fetched from.
-        known: The access settings of the site's sources, by the addresses that they are fetched
-            from.
-    """
+    """Return how a repository is reached."""
     if url in known:
         return known[url]
     near = [other for other in known if host_of(other) == host_of(url)]

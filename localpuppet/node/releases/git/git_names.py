@@ -37,11 +37,7 @@ class Tag(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Tag":
-        """Return the tag.
-
-        Raises:
-            InvalidInputError: The name does not match the grammar.
-        """
+        """Return the tag."""
         return cls(_parse_ref("tag", text, where=where))
 
 
@@ -229,11 +225,7 @@ def judge(
 
 
 def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: str) -> str:
-    """Return why a tag object is not a countersignature of a tag; empty if it is one.
-
-    Args:
-        body: Its bytes. Their signature is verified elsewhere.
-    """
+    """Return why a tag object is not a countersignature of a tag; empty if it is one."""
     head, _, message = body.partition(b"\n\n")
     lines = head.split(b"\n")[:3]
     if lines[:2] != [b"object %s" % tag_object.encode(), b"type tag"]:

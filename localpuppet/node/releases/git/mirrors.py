@@ -180,11 +180,7 @@ class Git:
         return [*self._mirrors.glob(".new-*"), *self._mirrors.glob(".scratch-*")]
 
     def commit_time(self, url: str, commit: str) -> int:
-        """Return when a fetched commit was made, in seconds since 1970.
-
-        Raises:
-            IntegrityError: The commit is missing.
-        """
+        """Return when a fetched commit was made, in seconds since 1970."""
         data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
         for line in data.partition(b"\n\n")[0].split(b"\n"):
             if line.startswith(b"committer "):
@@ -330,12 +326,7 @@ class Git:
         return self.tags([(url, tag)])[url, tag]
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
-        """Return many fetched tags at once, by URL and tag; see `tag`.
-
-        Raises:
-            InvalidInputError: A tag is a tag of a tag.
-            IntegrityError: A tag is misnamed, or does not point at a commit.
-        """
+        """Return many fetched tags at once, by URL and tag; see `tag`."""
         wanted = dict.fromkeys(tags)
         if not wanted:
             return {}

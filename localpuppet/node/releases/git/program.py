@@ -98,9 +98,6 @@ class GitProgram:
 
         No file that git writes exceeds its limit, or this fetch's share of the free disk space.
 
-        Args:
-            url: The repository, also named in the arguments.
-
         Raises:
             IntegrityError: The server sent more than the limit.
         """
@@ -149,7 +146,6 @@ class GitProgram:
 
         Args:
             cwd: The working directory; `/` by default.
-            env: More environment variables.
 
         Raises:
             IntegrityError: git failed, and `failure` is `None`.
@@ -193,11 +189,7 @@ class GitProgram:
     def objects(
         self, repository: Path, names: Sequence[str]
     ) -> list[tuple[str, str, bytes] | None]:
-        """Return id, kind and bytes of objects; `None` for a missing object.
-
-        Args:
-            names: Ids, or expressions that git peels.
-        """
+        """Return id, kind and bytes of objects; `None` for a missing object."""
         asked = "".join(f"{name}\n" for name in names).encode()
         output = self.run(repository, "cat-file", "--batch", stdin=asked)
         objects: list[tuple[str, str, bytes] | None] = []
@@ -271,9 +263,7 @@ class GitProgram:
     ) -> ProgramResult:
         """Run git, and return its result whether or not it succeeds.
 
-        Args:
             cwd: The working directory; `/` by default.
-            env: More environment variables.
             largest: The largest file that git and its children may write, in bytes.
 
         Raises:
@@ -388,9 +378,7 @@ def check_out(
 
     Args:
         repository: A scratch git directory that has the objects of all trees.
-        trees: URL, tree id, and the name of the new directory.
         directory: An existing, empty directory.
-        budget: What may be written.
 
     Raises:
         IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
@@ -452,10 +440,6 @@ def public_git(
     limits: GitLimits,
 ) -> GitProgram:
     """Return git for public repositories.
-
-    Args:
-        env: The environment for PATH and LANG.
-        patience: Seconds for one answer of a server before.
 
     Raises:
         StateError: This git is too old.

@@ -193,11 +193,7 @@ class GitWorkTree:
         self._run("update-ref", "-d", ref)
 
     def push_ref(self, ref: str) -> None:
-        """Push a ref; an existing ref is not moved.
-
-        Raises:
-            UnavailableError: The push failed.
-        """
+        """Push a ref; an existing ref is not moved."""
         self._run(
             "push",
             "--quiet",

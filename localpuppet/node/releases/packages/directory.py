@@ -246,9 +246,6 @@ class Package(Value):
 def load(directory: Path, *, pack: Path | None = None) -> Package:
     """Return the package in a directory.
 
-    Args:
-        pack: The pack that it was unpacked from; `None` for an installed package.
-
     Raises:
         InvalidInputError: Its record cannot be read, or others could write it.
         IntegrityError: Its record is damaged, or does not match the directory's name.

@@ -46,14 +46,7 @@ class PackageStaging:
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> StagedRelease:
-        """Stage a release: from git if its source is declared, else from its package.
-
-        Args:
-            app: `foo/tags/r2`.
-
-        Raises:
-            LocalpuppetError: As `ReleaseStaging.stage` and `stage_installed` do.
-        """
+        """Stage a release: from git if its source is declared, else from its package."""
         if app.source in self.supply.sources:
             return self.staging.stage(app, refresh=refresh, accept_moved=accept_moved)
 

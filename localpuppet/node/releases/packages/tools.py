@@ -79,7 +79,6 @@ class SystemPackageTools:
 
         Args:
             tree: The files to install at `/`, with their final modes and times.
-            time: The current time of the build, seconds since 1970.
         """
         directory = tree / "DEBIAN"
         with ExitStack() as cleanup, disk_errors(directory):
@@ -104,7 +103,6 @@ class SystemPackageTools:
 
         Args:
             tree: The files to install at `/`; the spec finds it in `LOCALPUPPET_TREE`.
-            time: The current time of the build, seconds since 1970.
 
         Raises:
             InvalidInputError: rpmbuild would expand macros in the temporary directory's path.
@@ -280,9 +278,6 @@ def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
     """Unpack a pack into an empty directory; return the package's directory below it.
 
     Only the form is verified: see `releases.packages.directory.load`.
-
-    Args:
-        target: An empty directory.
     """
     return unpack_tar(pack, target, rules=_RULES, limits=limits)
 
