@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from axe_selenium_python import Axe
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -59,6 +60,20 @@ class Browser:
     def problems(self) -> list[str]:
         """Return the complaints of scripts and policies since the last call."""
         return [line["message"] for line in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+def axe_finds_nothing(driver: webdriver.Chrome, path: str) -> None:
+    """Assert that everybody can read the present page: all of it dark, its contrasts light, too."""
+    axe = Axe(driver)
+    axe.inject()
+    contrast = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
+    for scheme, rules in (("dark", {}), ("light", contrast)):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        # Of what passes, axe returns one place of each rule: all places take most of its time.
+        found = axe.run(options={**rules, "resultTypes": ["violations"]})
+        assert found["violations"] == [], f"{path}, {scheme}: {axe.report(found['violations'])}"
+        assert "color-contrast" in [one["id"] for one in found["passes"]]
 
 
 def theirs(site: Site) -> str:

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from axe_selenium_python import Axe
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -28,7 +27,7 @@ from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
 from tests.rigs.waiting import PATIENCE
 from tests.rollout.make import AT, RELEASE, run_ended, runs_started
-from tests.web.dashboard.browser.chromium import EVIL, Browser, theirs
+from tests.web.dashboard.browser.chromium import EVIL, Browser, axe_finds_nothing, theirs
 from tests.web.make import (
     DIFFERENCE,
     PlayedActor,
@@ -70,18 +69,6 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
 WIDTHS = (360, 3840, 800, 1024, 1280)
 
 
-def axe_finds_nothing(browser: Browser, path: str) -> None:
-    """Assert that everybody can read the present page, dark and light."""
-    axe = Axe(browser.driver)
-    axe.inject()
-    for scheme in ("dark", "light"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        found = axe.run()
-        assert found["violations"] == [], f"{path}, {scheme}: {axe.report(found['violations'])}"
-        assert "color-contrast" in [one["id"] for one in found["passes"]]
-
-
 def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
     browser: Browser, site: Site
 ) -> None:
@@ -93,7 +80,7 @@ def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
             assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), (
                 f"{path} is wider than {width}"
             )
-        axe_finds_nothing(browser, path)
+        axe_finds_nothing(browser.driver, path)
     complaints = [one for one in browser.problems() if "400 (Bad Request)" not in one]
     assert complaints == []
     elsewhere = {url for url in browser.asked() if not url.startswith(browser.served.url)}
@@ -475,7 +462,7 @@ def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor]) -
         for width in (390, 1440):
             browser.wide(width)
             assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
-        axe_finds_nothing(browser, path)
+        axe_finds_nothing(browser.driver, path)
 
 
 def test_buttons_and_rows_of_a_rollout_stay_while_nodes_run(

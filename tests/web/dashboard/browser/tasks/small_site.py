@@ -22,6 +22,11 @@ from tests.rigs.node import Node
 from tests.rigs.waiting import PATIENCE, wait_until
 
 CLICKABLE = "a, button, summary, label"
+# One look for all elements: a driver's question for the text of each takes 20 ms of processors.
+TEXTS = """return [...document.querySelectorAll(arguments[0])]
+  .map(element => element.innerText.replaceAll("\\t", " "))"""
+SHOWN = """return [...document.querySelectorAll(arguments[0])].find(element =>
+  element.checkVisibility() && (element.innerText ?? "").includes(arguments[1])) ?? null"""
 
 
 class Operator:
@@ -69,19 +74,18 @@ class Operator:
         shown = list[str]()
 
         def has(_: webdriver.Chrome) -> str:
-            elements = self._driver.find_elements(By.CSS_SELECTOR, selector)
-            shown[:] = [element.text for element in elements]
+            shown[:] = self._driver.execute_script(TEXTS, selector)
             return next((text for text in shown if all(word in text for word in words)), "")
 
         return self._until(has, lambda: f"{selector} shows {shown}, not all of {words}")
 
     def _once_shown(self, selector: str, text: str, act: Callable[[WebElement], None]) -> None:
         def acted(_: webdriver.Chrome) -> str:
-            for element in self._driver.find_elements(By.CSS_SELECTOR, selector):
-                if element.is_displayed() and text in element.text:
-                    act(element)
-                    return "done"
-            return ""
+            element = self._driver.execute_script(SHOWN, selector, text)
+            if element is None or not element.is_displayed():
+                return ""
+            act(element)
+            return "done"
 
         self._until(acted, lambda: f"no {selector} with {text!r} in {self.page()}")
 
@@ -94,7 +98,7 @@ class Operator:
         wait = WebDriverWait(
             self._driver,
             PATIENCE,
-            poll_frequency=0.05,
+            poll_frequency=0.2,
             ignored_exceptions=[StaleElementReferenceException],
         )
         try:
