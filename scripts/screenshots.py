@@ -40,7 +40,7 @@ from localpuppet.rollout.rollout_options import Amount, Delivery, RolloutOptions
 from localpuppet.web.dashboard.run_row import RunRow
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part, a_summary
-from tests.web.dashboard.browser.chromium import ARGUMENTS, Browser
+from tests.web.dashboard.browser.chromium import ARGUMENTS, PROGRAM, Browser
 from tests.web.make import Served, Site, run_id, status, summarise
 
 # File, path, width and height in CSS pixels, dark.
@@ -77,7 +77,7 @@ def main() -> None:
     options = webdriver.ChromeOptions()
     for argument in (*ARGUMENTS, "--hide-scrollbars"):
         options.add_argument(argument)
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = PROGRAM
     with tempfile.TemporaryDirectory() as directory:
         site = Site(Path(directory))
         fill(site)

@@ -40,7 +40,7 @@ NEEDS = {
 # Seconds that a test with a mark takes, roughly: files that take long begin first. A mark may have
 # its own: `slow(seconds=300)`.
 SECONDS = {"puppet": 3.0, "server": 1.0, "slow": 15.0}
-PROGRAMS = {"chromedriver", "chromium", "etcd", "nats-server", "puppet", "ruby"}
+PROGRAMS = {"chromedriver", "chromium-headless-shell", "etcd", "nats-server", "puppet", "ruby"}
 # Commands of localpuppet that run until a signal ends them.
 SERVICES = {"agent", "web"}
 # Of a property, in per cent of those in the whole suite.

@@ -14,7 +14,7 @@ from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.runs.holds import rollout_owner
 from tests.fleet.inventory.entries import entry
 from tests.rigs.waiting import PATIENCE
-from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, Browser, theirs
+from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PROGRAM, Browser, theirs
 from tests.web.make import MOTD, Served, Site, decided, staged, status, summarise, summary
 
 
@@ -25,7 +25,7 @@ def driver() -> Iterator[webdriver.Chrome]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     # Named, so that nothing looks for another one in the network.
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = PROGRAM
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     driver.set_page_load_timeout(PATIENCE)
     driver.set_script_timeout(PATIENCE)
