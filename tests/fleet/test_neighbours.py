@@ -13,7 +13,8 @@ from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.neighbours import ReinstalledNode
 from localpuppet.node.app import NodeApp
-from tests.rigs.forge import Forge, Repo, klass
+from tests.rigs.applied import SavedSites
+from tests.rigs.forge import Repo, klass
 from tests.rigs.node import Node, make_node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
@@ -22,30 +23,22 @@ from tests.rigs.signing import TAGGED_AT, payload, put_tag
 KEPT = ("keys", "trusted", "cache")
 
 
-@pytest.fixture
-def web(forge: Forge) -> Repo:
-    """Releases r1 and r2, one tagged an hour after the other."""
-    repo = forge.repo("web")
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterator[SavedSites]:
+    """A node that has applied r2, tagged an hour after r1, and has published that."""
+    directory = tmp_path_factory.mktemp("sites")
+    node = make_node(directory / "site" / "node", puppet_probe)
+    sites = SavedSites(directory, node)
+    web = sites.forge.repo("web")
     for number in (1, 2):
         tag = f"r{number}"
         files = {"manifest.yaml": "modulepath: []\n", "web/manifests/init.pp": klass("web", tag)}
-        repo.commit(files)
-        put_tag(repo, tag, payload(repo, tag, tag, at=TAGGED_AT + 3600 * number))
-    return repo
-
-
-@pytest.fixture
-def forge(tmp_path: Path) -> Forge:
-    return Forge(tmp_path / "forge")
-
-
-@pytest.fixture
-def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
-    """A node that has applied r2, and has published that."""
+        web.commit(files)
+        put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + 3600 * number))
     node.settings(
         node="web01.example.com",
         bus="sqlite",
-        buses={"sqlite": {"path": str(tmp_path / "bus.sqlite")}},
+        buses={"sqlite": {"path": str(directory / "site" / "bus.sqlite")}},
         allow_file_urls=True,
         sources={"web": {"git": web.url}},
     )
@@ -56,7 +49,22 @@ def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
     # The process that publishes also writes the history, after the entry.
     node.wait_until(lambda: not node.apart())
     assert Outbox(node.state).is_published()
-    return node
+    sites.save("applied")
+    yield sites
+    node.end()
+
+
+@pytest.fixture
+def applied(sites: SavedSites) -> Iterator[Node]:
+    node = sites.restore("applied")
+    yield node
+    node.end()
+
+
+@pytest.fixture
+def web(applied: Node) -> Repo:
+    """Releases r1 and r2."""
+    return Repo(applied.root.parent / "forge" / "web")
 
 
 def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
@@ -206,8 +214,8 @@ def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
         assert (staged.code, staged.err) == (0, "")
 
 
-def test_a_damaged_bus_does_not_stop_staging(newcomer: Node, tmp_path: Path) -> None:
-    for file in tmp_path.glob("bus.sqlite*"):
+def test_a_damaged_bus_does_not_stop_staging(newcomer: Node, applied: Node) -> None:
+    for file in applied.root.parent.glob("bus.sqlite*"):
         file.write_bytes(b"rubbish" * 1000)
     staged = newcomer.run("stage", "web/tags/r2")
     assert staged.code == 0, staged.err

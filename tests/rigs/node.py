@@ -190,6 +190,7 @@ class Node:
         for started in self.running:
             started.kill()
             started.communicate()
+        self.running.clear()
         if self.root.exists():
             self.open_gate()
         for process in self.apart():
