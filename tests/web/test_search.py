@@ -11,11 +11,14 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.rigs.long import LONG
 from tests.rigs.node import REPOSITORY
 from tests.rigs.waiting import PATIENCE
 from tests.web.dashboard.browser.conftest import driver
 
 __all__ = ["driver"]
+# To build the site takes half a minute of a processor.
+pytestmark = LONG
 FOUND = """
     if (!document.querySelector('.search-summary')?.innerText.includes('found')) return null;
     return [...document.querySelectorAll('ul.search > li > a')].map((a) => a.getAttribute('href'));
