@@ -12,16 +12,15 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.converter import to_record
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, split_url
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.http import Deadline, HttpClient, HttpError, HttpRequest, HttpRoute
@@ -34,6 +33,7 @@ DEADLINE = 15.0
 # Seconds after which Alertmanager ends an alert that is not sent again.
 ALERT_LASTS = 300.0
 SMTPS = 465
+GREETING = 220
 MAX_ANSWER = 64 * 1024
 
 
@@ -111,7 +111,7 @@ class Channel:
             ChannelError: The server did not answer in time, or is not trusted.
         """
         with _channel_errors():
-            plain = is_loopback(urlsplit(url).hostname or "")
+            plain = is_loopback(split_url(url, where="").hostname or "")
             client = HttpClient(HttpRoute(ca=self._ca, plain=plain))
             request = HttpRequest(
                 url=url,
@@ -120,7 +120,11 @@ class Channel:
                 body=body,
             )
             with client.open(request, Deadline(DEADLINE)) as answer:
-                return answer.status, answer.body(MAX_ANSWER) if answer.status == 400 else b""
+                body = b""
+                if answer.status == 400:
+                    with suppress(HttpError):  # the status says enough
+                        body = answer.body(MAX_ANSWER)
+                return answer.status, body
 
     @property
     def _ca(self) -> Path | None:
@@ -135,14 +139,18 @@ class Channel:
         with ExitStack() as stack:
             timer.start()
             stack.callback(timer.cancel)
+            stack.enter_context(_timeout_of(deadline))
+            patience = DEADLINE + 1  # the timer comes first
             if int(port) == SMTPS:
-                server: _WatchedSmtp = _WatchedSmtps(timeout=DEADLINE, context=context)
+                server: _WatchedSmtp = _WatchedSmtps(timeout=patience, context=context)
             else:
-                server = _WatchedSmtp(timeout=DEADLINE)
+                server = _WatchedSmtp(timeout=patience)
             server.watched = lambda line: deadline.watch(stack.enter_context(line))
             stack.callback(server.close)
             server._host = host  # type: ignore[attr-defined]  # the name in TLS
-            server.connect(host, int(port))
+            code, _ = server.connect(host, int(port))
+            if code != GREETING:
+                raise smtplib.SMTPConnectError(code, "")
             if int(port) != SMTPS and not is_loopback(host):
                 server.starttls(context=context)
             if self.settings.user:
@@ -164,6 +172,19 @@ class _WatchedSmtp(smtplib.SMTP):
 
 class _WatchedSmtps(smtplib.SMTP_SSL, _WatchedSmtp):
     """The same with TLS from the first byte."""
+
+
+@contextmanager
+def _timeout_of(deadline: Deadline) -> Iterator[None]:
+    """Raise `ChannelError` if a connection broke because its deadline ended it."""
+    try:
+        yield
+    except (smtplib.SMTPServerDisconnected, OSError):
+        try:
+            deadline.left()
+        except TimeoutError:
+            raise ChannelError(deadline.problem) from None
+        raise
 
 
 def refuse_answer(status: int) -> None:
@@ -195,6 +216,8 @@ def _channel_errors() -> Iterator[None]:
         raise ChannelError(error.what) from None  # its place would be the URL
     except OSError as error:
         raise ChannelError(one_line(error.strerror or type(error).__name__)) from None
+    except ValueError as error:  # of urllib, idna and smtplib; its text may have a secret
+        raise ChannelError(f"a setting or an answer is malformed: {type(error).__name__}") from None
 
 
 def mail_of(notice: Notice, settings: ChannelSettings) -> EmailMessage:
@@ -228,7 +251,8 @@ def _alert(text: IncidentText, fleet: str, now: float) -> Mapping[str, object]:
     alert = {
         "labels": {"cause": text.cause, "release": text.release, "fleet": fleet},
         "annotations": {key: value for key, value in annotations.items() if value},
-        "startsAt": show_epoch(text.opened_at),
+        # The clock may have been set back; Alertmanager refuses an end before the start.
+        "startsAt": show_epoch(min(text.opened_at, end)),
         "endsAt": show_epoch(end),
     }
     return {**alert, "generatorURL": text.url} if text.url else alert

@@ -1,0 +1,108 @@
+"""What must not silence a channel: strange servers, steps of the clock, a full disk."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import Any
+
+import pytest
+
+from localpuppet.web.dashboard.fleet import FleetLimits
+from localpuppet.web.notify import channels
+from localpuppet.web.notify.channels import Channel
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType
+from tests.web.make import Site
+from tests.web.notify.receivers import Receiver, secret_file
+from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, limits=FleetLimits(together=2000))
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """Serve connections with an answer that does not depend on what is asked; yield the port."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(answer)
+            with suppress(OSError):
+                while self.rfile.readline():
+                    pass
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+MANY = b"250-mail\r\n250 AUTH PLAIN LOGIN\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"HTTP/1.0 400 no\r\n\r\nno", "answered 400"),
+        (b"HTTP/1.1 400 no\r\nContent-Length: 30000000\r\n\r\n", "answered 400"),
+        (b"HTTP/1.1 400 no\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "answered 400"),
+        (b"HTTP/1.1 429 no\r\nRetry-After: 31536000\r\n\r\n", "answered 429"),
+        (b"HTTP/1.1 100 go on\r\n\r\n", "timed out after 0.3 s"),
+        (b"\xff\xfe", "timed out after 0.3 s"),
+    ],
+)
+def test_a_strange_server_of_a_chat_is_a_failure_of_that_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, problem: str
+) -> None:
+    if problem.startswith("timed out"):
+        monkeypatch.setattr(channels, "DEADLINE", 0.3)
+    with answering(answer) as port:
+        assert refusal(a_chat(tmp_path, f"http://127.0.0.1:{port}/")) == problem
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "problem"),
+    [
+        (b"554 go away\r\n", {}, "the mail server answered 554"),
+        (b"220 mail\r\n", {}, "timed out after 0.3 s"),
+        (b"", {}, "timed out after 0.3 s"),
+        (b"220-mail\r\n", {}, "timed out after 0.3 s"),
+        (b"220 mail\r\n" + MANY + b"334 abcde\r\n", {"user": "fleet"}, "malformed"),
+        (b"220 mail\r\n" + MANY, {"user": "j\u00fcrgen"}, "malformed"),
+        (b"", {"server": "mail..example.com:25"}, "malformed"),
+    ],
+)
+def test_a_strange_mail_server_is_a_failure_of_that_channel(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bytes,
+    more: dict[str, Any],
+    problem: str,
+) -> None:
+    if problem.startswith("timed out"):
+        monkeypatch.setattr(channels, "DEADLINE", 0.3)
+    password = secret_file(tmp_path, "password", "PASSWORD")
+    with answering(answer) as port:
+        mailbox = a_mailbox(tmp_path, port)
+        login: dict[str, Any] = {"password_file": password} if "user" in more else {}
+        settings = replace(mailbox.settings, **more, **login)
+        said = refusal(Channel(settings, tmp_path))
+    assert problem in said
+    assert "PASSWORD" not in said
+
+
+def test_no_alert_ends_before_it_starts(tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        file = secret_file(tmp_path, "url", receiver.url)
+        settings = ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file)
+        back = a_notice().incidents[0].opened_at - 86400.0  # the clock was set back
+        closed = replace(a_notice().incidents[0], closed_at=back)
+        incidents = (*a_notice().incidents, closed)
+        Channel(settings, tmp_path).alert(incidents, fleet="f", now=back)
+    alerts = receiver.received[0].json
+    assert [one["startsAt"] <= one["endsAt"] for one in alerts] == [True, True]
