@@ -6,6 +6,7 @@
   nodes come and go meanwhile.
 - While the fleet cannot be seen, that is the one incident, and all others stay as they are. Times
   of `for` and `clear` then start again: what was not seen has not lasted.
+- A time that is in the future, because the clock was set back, counts as now.
 """
 
 import hashlib
@@ -118,7 +119,9 @@ def decide(
         before = known.get(key)
         if before is None or before.closed_at is not None:
             before = Incident(condition=condition, seen_at=now)
-        incident = replace(before, condition=condition, gone_at=None)
+        incident = replace(
+            before, condition=condition, seen_at=min(before.seen_at, now), gone_at=None
+        )
         if incident.opened_at is None and now - incident.seen_at >= timing.lasts:
             incident = replace(incident, opened_at=now)
         after[key] = incident
@@ -129,7 +132,7 @@ def decide(
             if 0 <= now - incident.closed_at < KEPT:
                 after[key] = incident
         elif incident.opened_at is not None:
-            gone_at = now if incident.gone_at is None else incident.gone_at
+            gone_at = now if incident.gone_at is None else min(incident.gone_at, now)
             closed_at = now if now - gone_at >= timing.gone else None
             after[key] = replace(incident, gone_at=gone_at, closed_at=closed_at)
     return after

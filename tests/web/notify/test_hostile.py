@@ -13,8 +13,10 @@ import pytest
 from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
+from localpuppet.web.notify.incidents import Condition, IncidentKind, Timing, decide
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.web.make import Site
+from tests.web.notify.make import CLEAR, FOR
 from tests.web.notify.receivers import Receiver, secret_file
 from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
 
@@ -22,6 +24,23 @@ from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path, limits=FleetLimits(together=2000))
+
+
+@pytest.mark.parametrize("step", [-86400.0 * 365, -3600.0])
+def test_a_clock_that_was_set_back_delays_no_incident(step: float) -> None:
+    condition = Condition(key="a", kind=IncidentKind.LATE)
+    timing = Timing(lasts=FOR, gone=CLEAR)
+    now = 2e9
+    known = decide({}, {"a": condition}, now=now, timing=timing)
+    for pause in (step, FOR):
+        now += pause
+        known = decide(known, {"a": condition}, now=now, timing=timing)
+    assert known["a"].is_open
+    known = decide(known, {}, now=now, timing=timing)
+    for pause in (step, CLEAR):
+        now += pause
+        known = decide(known, {}, now=now, timing=timing)
+    assert not any(one.is_open for one in known.values())
 
 
 @contextmanager
