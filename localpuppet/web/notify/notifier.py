@@ -293,6 +293,8 @@ class Notifier:
     _stated_at: dict[str, float] = field(default_factory=dict, init=False)
     _logged: dict[str, str] = field(default_factory=dict, init=False)
     _sending: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    # The last message that a channel took, by its number: a full disk may keep it waiting.
+    _taken: dict[str, int] = field(default_factory=dict, init=False)
     _leaves: bool = field(default=False, init=False)
 
     async def run(self, leave: asyncio.Event) -> None:
@@ -323,12 +325,17 @@ class Notifier:
         incidents = await asyncio.to_thread(self.ledger.advance, step, routes, now=now)
         if not sends:
             await asyncio.to_thread(self.ledger.forget_before, now - 2 * TTL)
-        is_well = blind is None and not self.sight.fleet.failing.get(CHANNEL)
+        failing = self.sight.fleet.failing.get(CHANNEL, {})
         for route in routes if sends else ():
-            before = self._sending.get(route.name)
+            before = self._sending.pop(route.name, None)
             if before is not None and not before.done():
+                self._sending[route.name] = before
                 continue
+            if before is not None and (error := before.exception()) is not None:
+                await self._settle(route, f"internal error: {type(error).__name__}")
             kind = route.channel.type
+            # Its own failure must not keep a heartbeat from the next attempt.
+            is_well = blind is None and failing.keys() <= {route.name}
             if not kind.takes_states:
                 work = self._deliver(route)
             elif kind.is_git_host and blind is None:
@@ -364,7 +371,7 @@ class Notifier:
 
     async def settled(self) -> None:
         """Wait until the exchanges that are under way have ended."""
-        await asyncio.gather(*self._sending.values())
+        await asyncio.gather(*self._sending.values(), return_exceptions=True)
 
     async def _deliver(self, route: Route) -> None:
         channel = Channel(route.channel, self.root)
@@ -374,7 +381,9 @@ class Notifier:
             if waiting is None:
                 return
             number, notice = waiting
-            await asyncio.to_thread(channel.send, notice, now=now)
+            if self._taken.get(route.name) != number:
+                await asyncio.to_thread(channel.send, notice, now=now)
+                self._taken[route.name] = number
             await asyncio.to_thread(self.ledger.take_away, number)
             await self._settle(route, "")
 

@@ -10,20 +10,60 @@ from typing import Any
 
 import pytest
 
+from localpuppet.base.errors import StateError
 from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
 from localpuppet.web.notify.incidents import Condition, IncidentKind, Timing, decide
+from localpuppet.web.notify.notice_ledger import NoticeLedger
+from localpuppet.web.notify.notifier import CHANNEL
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.web.make import Site
-from tests.web.notify.make import CLEAR, FOR
+from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
 from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
+from tests.web.notify.test_notifier import OUTAGE, run, told
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path, limits=FleetLimits(together=2000))
+
+
+async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
+    fails = True
+    with Receiver(lambda _: (503 if fails else 200, {})) as receiver:
+        file = secret_file(site.directory, "beat", receiver.url)
+        beat = ChannelSettings(type=ChannelType.HEARTBEAT, url_file=file)
+        watch = Watch(site, {"beat": beat})
+        run(site, "a")
+        await watch.look()
+        await watch.look(after=10.0)
+        assert site.fleet.failing[CHANNEL] == {"beat": "answered 503"}
+        fails = False
+        for _ in range(3):
+            await watch.look(after=61.0)
+    assert site.fleet.failing[CHANNEL] == {}
+
+
+async def test_a_message_that_was_taken_is_not_repeated_while_the_disk_is_full(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> None:
+        raise StateError("no space left on device", where="notify.sqlite")
+
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a")
+        await watch.look()
+        run(site, "a", **OUTAGE)
+        await watch.look()
+        with monkeypatch.context() as full:
+            full.setattr(NoticeLedger, "take_away", no_space)
+            for _ in range(4):
+                await watch.look(after=FOR + 1)
+        await watch.look(after=1.0)
+    assert [one.split(":")[0] for one in told(receiver)] == ["summary", "opened"]
 
 
 @pytest.mark.parametrize("step", [-86400.0 * 365, -3600.0])
@@ -113,6 +153,26 @@ def test_a_strange_mail_server_is_a_failure_of_that_channel(
         said = refusal(Channel(settings, tmp_path))
     assert problem in said
     assert "PASSWORD" not in said
+
+
+async def test_an_error_that_nobody_foresaw_is_shown_and_tried_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("SECRET")
+
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a")
+        with monkeypatch.context() as broken:
+            broken.setattr(Channel, "send", fail)
+            await watch.look()
+            await watch.look(after=10.0)
+        assert site.fleet.failing[CHANNEL] == {"hook": "internal error: RuntimeError"}
+        await watch.look(after=900.0)
+        await watch.look(after=10.0)
+    assert [one.split(":")[0] for one in told(receiver)] == ["summary"]
+    assert site.fleet.failing[CHANNEL] == {}
 
 
 def test_no_alert_ends_before_it_starts(tmp_path: Path) -> None:
