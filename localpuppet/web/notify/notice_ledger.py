@@ -108,9 +108,14 @@ class NoticeLedger:
         decide: Callable[[Mapping[str, Incident]], Mapping[str, Incident]],
         routes: Iterable[Route],
         *,
+        channels: Iterable[str],
         now: float,
     ) -> Mapping[str, Incident]:
         """Write what `decide` makes of the known incidents, and the messages about it.
+
+        Args:
+            channels: All channels of the settings, of which some may have no route now. The ledger
+                forgets others, so that one which is added again later is new.
 
         Returns:
             The incidents by key.
@@ -124,6 +129,13 @@ class NoticeLedger:
                 "INSERT OR REPLACE INTO incidents VALUES (?, ?)",
                 [(key, _json(one)) for key, one in after.items() if before.get(key) != one],
             )
+            names = json.dumps([*channels])
+            for table in ("outbox", "told", "channels", "statuses"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE channel NOT IN (SELECT value FROM json_each(?))",  # noqa: S608
+                    (names,),
+                )
+            connection.execute("DELETE FROM outbox WHERE at < ?", (now - TRIED,))
             for route in routes:
                 if not route.channel.type.takes_states:
                     self._tell(connection, route, after, now)
@@ -185,9 +197,9 @@ class NoticeLedger:
             (channel, _json(notice), now),
         )
         connection.execute(
-            "DELETE FROM outbox WHERE channel = ?1 AND (at < ?2 OR number IN (SELECT number"
-            " FROM outbox WHERE channel = ?1 ORDER BY number DESC LIMIT -1 OFFSET ?3))",
-            (channel, now - TRIED, MOST_WAITING),
+            "DELETE FROM outbox WHERE number IN (SELECT number FROM outbox WHERE channel = ?"
+            " ORDER BY number DESC LIMIT -1 OFFSET ?)",
+            (channel, MOST_WAITING),
         )
 
     def next_notice(self, channel: str, *, now: float) -> tuple[int, Notice] | None:

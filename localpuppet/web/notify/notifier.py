@@ -322,7 +322,9 @@ class Notifier:
             step = partial(decide, seen=seen, now=now, timing=self.settings.timing)
         else:
             step = partial(freeze, blind=blind, now=now, timing=self.settings.timing)
-        incidents = await asyncio.to_thread(self.ledger.advance, step, routes, now=now)
+        incidents = await asyncio.to_thread(
+            self.ledger.advance, step, routes, channels=self.settings.channels, now=now
+        )
         if not sends:
             await asyncio.to_thread(self.ledger.forget_before, now - 2 * TTL)
         failing = self.sight.fleet.failing.get(CHANNEL, {})

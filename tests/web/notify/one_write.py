@@ -11,6 +11,7 @@ from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
 NOW = 1_795_000_000.0
 STATUS = SentStatus(shown="success", problem="answered 500", at=NOW, taken=3)
 ROUTES = [Route(name=name, channel=ChannelSettings(type=ChannelType.WEBHOOK)) for name in "xy"]
+CHANNELS = [*"xy"]
 
 
 def opened(*keys: str, closed: str = "") -> Mapping[str, Incident]:
@@ -27,7 +28,7 @@ def opened(*keys: str, closed: str = "") -> Mapping[str, Incident]:
 
 
 def advance(after: Mapping[str, Incident], at: float = NOW) -> Callable[[NoticeLedger], object]:
-    return lambda ledger: ledger.advance(lambda _: after, ROUTES, now=at)
+    return lambda ledger: ledger.advance(lambda _: after, ROUTES, channels=CHANNELS, now=at)
 
 
 MANY = [f"k{number}" for number in range(AT_ONCE + 1)]
@@ -37,7 +38,13 @@ WRITES: Mapping[str, Callable[[NoticeLedger], object]] = {
     "many open together": advance(opened("a", "b", *MANY)),
     "old messages are dropped": advance(opened("a", "b", "c"), NOW + TRIED + 1),
     "a channel is new": lambda ledger: ledger.advance(
-        lambda known: known, [Route(name="z", channel=ROUTES[0].channel)], now=NOW
+        lambda known: known,
+        [Route(name="z", channel=ROUTES[0].channel)],
+        channels=[*CHANNELS, "z"],
+        now=NOW,
+    ),
+    "a channel was removed": lambda ledger: ledger.advance(
+        lambda known: known, [], channels=["x"], now=NOW
     ),
     "a message is taken": lambda ledger: ledger.take_away(1),
     "another process has sent": lambda ledger: ledger.forget_before(NOW + 1),

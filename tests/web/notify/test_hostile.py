@@ -83,6 +83,23 @@ def test_a_clock_that_was_set_back_delays_no_incident(step: float) -> None:
     assert not any(one.is_open for one in known.values())
 
 
+async def test_a_channel_that_was_removed_leaves_no_message_behind(site: Site) -> None:
+    with Receiver(lambda _: (503, {})) as broken, Receiver() as receiver:
+        channels = {"hook": a_webhook(site.directory, broken.url)}
+        watch = Watch(site, channels)
+        run(site, "a")
+        await watch.look()
+        watch.ledger.close()
+        without = Watch(site, {"other": a_webhook(site.directory, receiver.url, name="o")})
+        await without.look(after=1.0)
+        without.ledger.close()
+        again = Watch(site, {"hook": a_webhook(site.directory, receiver.url, name="o")})
+        receiver.received.clear()
+        await again.look(after=10.0)
+    (one,) = receiver.received
+    assert (one.json["event"], one.json["at"]) == ("summary", site.now())
+
+
 @contextmanager
 def answering(answer: bytes) -> Iterator[int]:
     """Serve connections with an answer that does not depend on what is asked; yield the port."""
