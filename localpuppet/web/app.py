@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import NodeName, RunId, SignerName
     from localpuppet.base.formats.values import Json
+    from localpuppet.base.machine.flock import Flock
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.view import View
@@ -441,6 +442,12 @@ class WebApp:
             gc.disable()  # for the modules that are loaded now; see `localpuppet.__main__`
             held.callback(gc.enable)
             held.callback(self.view.close)
+            for option, serves in (
+                ("notify", options.notify),
+                ("hooks", options.hooks is not None),
+            ):
+                if serves:
+                    held.enter_context(self._alone(option))
             sockets = [held.enter_context(bound(place)) for place, _ in starts]
             async with asyncio.TaskGroup() as group:
                 for (_, start), listening in zip(starts, sockets, strict=True):
@@ -455,6 +462,20 @@ class WebApp:
                 if notifier is not None:
                     group.create_task(notifier.run(leave))
                 opened(WebAddresses(**addresses))
+
+    def _alone(self, option: str) -> "Flock":
+        """Return a lock: two processes would send each message, or begin each rollout, twice.
+
+        Raises:
+            BusyError: Another process on this machine has the option.
+        """
+        from localpuppet.base.machine.flock import Flock
+
+        return Flock.need(
+            self.node.settings.state / "web" / f"{option}.lock",
+            f"another process serves with --{option}",
+            hint=f"end it, or omit --{option}",
+        )
 
     async def _serve_dashboard(
         self,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from localpuppet.base.machine.flock import Flock
 from localpuppet.node.releases.staged_records import StagedRecords
 from tests.rigs.node import Node
 from tests.web.make import staged
@@ -55,6 +56,14 @@ def test_a_channel_that_cannot_work_is_refused(node: Node, channel: str, problem
     done = node.run("notify", "test", "--list")
     assert done.code == 2
     assert problem in done.err
+
+
+def test_a_second_process_with_the_same_state_is_refused(node: Node) -> None:
+    (node.root / "localpuppet.yaml").write_text(CHAT)
+    with Flock.need(node.state / "web" / "notify.lock", ""):
+        done = node.run("web", "--notify", "--no-dashboard")
+    assert done.code == 75
+    assert "another process serves with --notify (end it, or omit --notify)" in done.err
 
 
 def test_a_test_status_goes_to_the_newest_verified_release_only(node: Node) -> None:
