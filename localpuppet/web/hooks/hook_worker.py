@@ -28,7 +28,7 @@ from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from localpuppet.web.dashboard.signing_actor import STARTS, SigningActor
 from localpuppet.web.hooks.hook_settings import HookSettings
-from localpuppet.web.hooks.tag_search import MOST_TEXT, LookRecord
+from localpuppet.web.hooks.tag_search import MOST_NEW, MOST_TEXT, LookRecord
 
 FILE = Path("web", "hooks.json")
 # Seconds between a look after a delivery that has found nothing and the next ones.
@@ -191,6 +191,8 @@ class HookWorker:
         except LocalpuppetError as error:
             self.log.warning(f"hook {name}: {error}")
             after = replace(before, looked_at=now, problem=shortened(str(error), MOST_TEXT))
+        if before.source == hook.source and len(after.marks - before.marks) >= MOST_NEW:
+            left = (0.0, *left)  # there may be more
         await self._keep(name, after)
         if left and name not in self._again:
             self._due[name], self._again[name] = self.clock.monotonic() + left[0], left[1:]

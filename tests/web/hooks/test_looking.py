@@ -12,6 +12,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import ReleasePath, SignerName
 from localpuppet.node.app import NodeApp
 from localpuppet.web.dashboard.signing_actor import STARTS
+from localpuppet.web.hooks import hook_worker, tag_search
 from localpuppet.web.hooks.hook_settings import HookSettings, HookType
 from localpuppet.web.hooks.hook_worker import UNDER_WAY, HookWorker, read_records
 from localpuppet.web.hooks.tag_search import TagSearch
@@ -163,6 +164,23 @@ def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: W
     assert watch.brought == ["web/tags/b"]
     watch.again("web2")  # another source: what it has is old
     assert (watch.look(), watch.brought) == (WAITS, ["web/tags/b"])
+
+
+def test_more_tags_than_one_look_judges_are_all_judged_soon(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (tag_search, hook_worker):
+        monkeypatch.setattr(module, "MOST_NEW", 2)
+    watch.look()
+    for tag in ("a1", "a2", "a3", "a4"):  # by somebody who may push, and has no key
+        watch.release(tag, sign=False)
+    watch.release("r1")
+    asyncio.run(watch.worker.step("web"))  # a look without a delivery
+    for _ in range(2):
+        assert watch.worker._due["web"] == watch.clock.monotonic()
+        asyncio.run(watch.worker.step("web"))
+    assert watch.brought == ["web/tags/r1"]
+    assert watch.worker._due["web"] > watch.clock.monotonic()
 
 
 def test_a_tag_counts_when_its_last_signature_has_come(tmp_path: Path) -> None:
