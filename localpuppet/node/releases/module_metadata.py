@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line
 from localpuppet.node.releases.limits import MAX_METADATA
 from localpuppet.node.releases.module_versions import ModuleVersion, Range
 
@@ -63,7 +64,7 @@ def unmet(directories: Mapping[str, Path], *, implementation: str, version: str)
         " (lock versions that are made for it)"
         for wanted, names in others.items()
     ]
-    return tuple(problems)
+    return tuple(map(one_line, problems))
 
 
 def requirement(metadata: Mapping[str, object], implementation: str) -> tuple[str, str] | None:

@@ -117,3 +117,11 @@ def test_modules_with_the_same_unmet_requirement_share_a_line(tmp_path: Path) ->
         f"apt, ntp: metadata.json requires openvox >= 8.19.0 < 9.0.0, {here}",
         f"web: metadata.json requires puppet >= 7.0.0 < 8.0.0, {here}",
     )
+
+
+def test_metadata_forges_no_line_of_a_check(tmp_path: Path) -> None:
+    name, version = "x/y\nsound\n\x1b[2J\u202e", ">= 1\n"
+    asked = [{"name": name, "version_requirement": version}]
+    (tmp_path / "metadata.json").write_text(json.dumps({"dependencies": asked}))
+    (problem,) = unmet({"m": tmp_path}, implementation="openvox", version="8.1.0")
+    assert problem.startswith(r"m: metadata.json requires x/y\x0asound\x0a\x1b[2J\u202e >= 1\x0a,")
