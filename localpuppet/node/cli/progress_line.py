@@ -13,6 +13,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from localpuppet.base.formats.text import one_line
+
 _SPINNER = 2  # columns in front of the title, with the blank
 
 
@@ -60,6 +62,9 @@ class ProgressLine:
         self._status.update(self._line(more))
 
     def _line(self, more: str) -> Text:
-        line = Text(self.title())
-        line.truncate(max(self._console.width - _SPINNER - len(more) - 2, 0), overflow="ellipsis")
-        return line.append(f" {more}", style="dim")
+        width = self._console.width - _SPINNER
+        line = Text(one_line(self.title()))
+        line.truncate(max(width - len(more) - 2, 1), overflow="ellipsis")
+        line.append(f" {more}", style="dim")
+        line.truncate(max(width - 1, 1), overflow="ellipsis")
+        return line

@@ -97,6 +97,22 @@ def test_the_progress_line_fits_into_one_line_of_a_narrow_terminal(
     assert "12s" in shown
 
 
+@pytest.mark.parametrize("width", [3, 4, 9, 40])
+@pytest.mark.parametrize("more", ["12s", "1,000,000 of 2,000,000 catalogs of nodes"])
+def test_the_progress_line_is_one_line_of_any_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int, more: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    line = ProgressLine(screen, "asks \x1b[2J\nnodes 日本語")
+    line.start()
+    line.show(more)
+    line.stop()
+    assert screen.getvalue().count("\n") == 1
+    assert "\x1b[2J" not in screen.getvalue()
+
+
 def test_a_note_does_not_start_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Preparing a run only writes notes: its line would stay above the line of the run."""
     monkeypatch.setenv("TERM", "xterm")
