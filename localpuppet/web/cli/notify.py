@@ -94,14 +94,14 @@ def _states(node: NodeApp, settings: "NotifySettings") -> "Mapping[str, ChannelS
 def _list(
     settings: "NotifySettings", states: "Mapping[str, ChannelState]", *, as_json: bool
 ) -> None:
-    rows = [
+    rows: list[dict[str, str | int]] = [
         {
             "channel": name,
             "type": str(channel.type),
             "severity": str(channel.severity),
             "kinds": " ".join(sorted(channel.kinds)),
             "query": channel.query,
-            "waiting": str(states[name].waiting if name in states else 0),
+            "waiting": states[name].waiting if name in states else 0,
             "problem": states[name].problem if name in states else "",
         }
         for name, channel in settings.channels.items()
@@ -110,5 +110,5 @@ def _list(
         render.emit_json({"schema": 1, "channels": rows})
         return
     head = ("CHANNEL", "TYPE", "SEVERITY", "KINDS", "QUERY", "WAITING", "PROBLEM")
-    shown = [tuple(row.values()) for row in rows]
+    shown = [tuple(map(str, row.values())) for row in rows]
     render.emit(render.table(head, shown) if shown else "no channel in 'notify:'")

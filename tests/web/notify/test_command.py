@@ -24,7 +24,7 @@ def test_a_test_message_reaches_its_channel(node: Node) -> None:
     assert done.code == 69
     assert "SECRET" not in done.out + done.err
     listed = json.loads(node.run("notify", "test", "--list", "--json").out)
-    assert [(row["channel"], row["query"]) for row in listed["channels"]] == [("chat", "role=db")]
+    assert [(row["query"], row["waiting"]) for row in listed["channels"]] == [("role=db", 0)]
     assert "slack" in node.run("notify", "test", "--list").out
     assert node.run("notify", "test", "chta").code == 2
 
