@@ -41,6 +41,10 @@ class ChannelError(Exception):
     """A channel did not take a message; the text is one line without secrets."""
 
 
+class PartlyTakenError(ChannelError):
+    """A channel took a message, but not for all; those who have it must not get it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel that takes messages; `root` is the directory of the settings."""
@@ -155,7 +159,10 @@ class Channel:
                 server.starttls(context=context)
             if self.settings.user:
                 server.login(self.settings.user, self.secret("password_file"))
-            server.send_message(message, self.settings.sender, self.settings.to)
+            refused = server.send_message(message, self.settings.sender, self.settings.to)
+        if refused:
+            several = f"{len(refused)} of {len(self.settings.to)} recipients"
+            raise PartlyTakenError(f"the mail server refused {several}")
 
 
 class _WatchedSmtp(smtplib.SMTP):

@@ -222,14 +222,20 @@ class NoticeLedger:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM outbox WHERE at < ?", (moment,))
 
-    def note(self, channel: str, problem: str, *, now: float) -> None:
-        """Write how an attempt to reach a channel ended; `problem` is empty if it did well."""
+    def note(self, channel: str, problem: str, *, now: float, pauses: bool = True) -> None:
+        """Write how an attempt to reach a channel ended; `problem` is empty if it did well.
+
+        Args:
+            pauses: Whether a problem delays the next attempt.
+        """
         with self._database.transaction() as connection:
             row = connection.execute(
                 "SELECT attempts FROM channels WHERE channel = ?", (channel,)
             ).fetchone()
             attempts = 0 if row is None else int(row[0])
-            if problem:
+            if problem and not pauses:
+                values = (channel, problem, 1, now)
+            elif problem:
                 pause = min(LAST, FIRST * 2.0 ** min(attempts, 20)) * (1 + self.spread()) / 2
                 values = (channel, problem, attempts + 1, now + pause)
             elif attempts:

@@ -38,7 +38,7 @@ from localpuppet.web.dashboard.nodes import CONCERNS
 from localpuppet.web.dashboard.rollouts import RolloutRow, active_rollouts
 from localpuppet.web.dashboard.run_queries import drifting
 from localpuppet.web.notify import commit_status
-from localpuppet.web.notify.channels import Channel, ChannelError
+from localpuppet.web.notify.channels import Channel, ChannelError, PartlyTakenError
 from localpuppet.web.notify.incidents import KEPT, Condition, Incident, IncidentKind, decide, freeze
 from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
@@ -383,11 +383,15 @@ class Notifier:
             if waiting is None:
                 return
             number, notice = waiting
+            problem = ""
             if self._taken.get(route.name) != number:
-                await asyncio.to_thread(channel.send, notice, now=now)
+                try:
+                    await asyncio.to_thread(channel.send, notice, now=now)
+                except PartlyTakenError as error:
+                    problem = str(error)
                 self._taken[route.name] = number
             await asyncio.to_thread(self.ledger.take_away, number)
-            await self._settle(route, "")
+            await self._settle(route, problem, pauses=False)
 
     async def _state(self, route: Route, incidents: Mapping[str, Incident]) -> None:
         """Tell a channel what is open: at once if that changed, else now and then."""
@@ -431,8 +435,9 @@ class Notifier:
             known = [sent[status.commit].problem for status in statuses if status.commit in sent]
             await self._settle(route, next(filter(None, known), ""))
 
-    async def _settle(self, route: Route, problem: str) -> None:
-        await asyncio.to_thread(self.ledger.note, route.name, problem, now=self._now())
+    async def _settle(self, route: Route, problem: str, *, pauses: bool = True) -> None:
+        note = partial(self.ledger.note, now=self._now(), pauses=pauses)
+        await asyncio.to_thread(note, route.name, problem)
         text = f"channel {route.name} does not take messages: {problem}" if problem else ""
         self._note(f"channel {route.name}", text)
 

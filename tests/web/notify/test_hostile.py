@@ -9,6 +9,8 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from localpuppet.base.errors import StateError
 from localpuppet.web.dashboard.fleet import FleetLimits
@@ -18,11 +20,12 @@ from localpuppet.web.notify.incidents import Condition, IncidentKind, Timing, de
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import CHANNEL
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
+from tests.rigs.servers import free_port
 from tests.web.make import Site
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
 from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
-from tests.web.notify.test_notifier import OUTAGE, run, told
+from tests.web.notify.test_notifier import LASTS, OUTAGE, run, told
 
 
 @pytest.fixture
@@ -202,3 +205,33 @@ def test_no_alert_ends_before_it_starts(tmp_path: Path) -> None:
         Channel(settings, tmp_path).alert(incidents, fleet="f", now=back)
     alerts = receiver.received[0].json
     assert [one["startsAt"] <= one["endsAt"] for one in alerts] == [True, True]
+
+
+class OneUnknown:
+    """A mail server without the mailbox of `db`."""
+
+    async def handle_RCPT(  # noqa: N802 - the name that aiosmtpd calls
+        self, _: SMTP, __: Session, envelope: Envelope, address: str, ___: list[str]
+    ) -> str:
+        if address.startswith("db@"):
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+
+async def test_a_refused_recipient_is_shown_and_delays_no_other(site: Site) -> None:
+    controller = Controller(OneUnknown(), hostname="127.0.0.1", port=free_port())
+    controller.start()
+    try:
+        mailbox = a_mailbox(site.directory, controller.port)
+        watch = Watch(site, {"mail": mailbox.settings})
+        run(site, "a")
+        await watch.look()
+        run(site, "a", **OUTAGE)
+        for pause in LASTS:
+            await watch.look(after=pause)
+        assert "refused 1 of 2 recipients" in refusal(mailbox)
+    finally:
+        controller.stop()
+    assert site.fleet.failing[CHANNEL] == {"mail": "the mail server refused 1 of 2 recipients"}
+    assert watch.ledger.states(["mail"])["mail"].waiting == 0
