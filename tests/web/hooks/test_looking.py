@@ -172,7 +172,7 @@ def test_more_tags_than_one_look_judges_are_all_judged_soon(
     for module in (tag_search, hook_worker):
         monkeypatch.setattr(module, "MOST_NEW", 2)
     watch.look()
-    for tag in ("a1", "a2", "a3", "a4"):  # by somebody who may push, and has no key
+    for tag in ("a1", "a2", "a3", "a4"):  # of a person with the right to push and without a key
         watch.release(tag, sign=False)
     watch.release("r1")
     asyncio.run(watch.worker.step("web"))  # a look without a delivery
