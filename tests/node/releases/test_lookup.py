@@ -179,8 +179,6 @@ OVERRIDES = {
             ("os", "os"),
         ],
         ("role", "users --merge deep"),
-        ("role", "list --type Integer"),
-        ("os", "os"),
     ),
 )
 def test_a_lookup_in_a_work_tree_gives_the_same_answer_as_puppet_lookup(

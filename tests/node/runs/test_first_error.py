@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rigs.long import with_sample
 from tests.rigs.node import Node, make_node
 
 # Code of the class → a part of the complete error, and what leaves the node. Another class of the
@@ -125,7 +126,14 @@ def strict(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Itera
     made.end()
 
 
-@pytest.mark.parametrize("name", CAUSES)
+# The messages themselves are in `tests/node/puppet/test_fault.py`, as Puppet 7 wrote them.
+SAMPLE = (
+    *("interpolated class", "unknown dependency", "cycle", "two syntax problems", "after err()"),
+    *("interpolated lookup", "resource"),
+)
+
+
+@pytest.mark.parametrize("name", with_sample(CAUSES, *SAMPLE))
 def test_the_first_error_is_the_cause(strict: Node, name: str) -> None:
     code, error, words = CAUSES[name]
     strict.app(code)
