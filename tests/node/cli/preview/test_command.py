@@ -1,6 +1,7 @@
 """`localpuppet preview` with a git repository, real Puppet and three nodes."""
 
 import json
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -14,7 +15,7 @@ from localpuppet.node.preview.drawing import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
 from tests.rigs.forge import Forge, make, more_settings
 from tests.rigs.long import with_sample
-from tests.rigs.node import Done, Node
+from tests.rigs.node import Done, Node, make_node
 from tests.rigs.sessions import plain, session, typed
 
 # Code of a branch that removes what it read from the compiler's result.
@@ -39,6 +40,23 @@ end
 @pytest.fixture
 def control(tmp_path: Path) -> ControlRepository:
     return ControlRepository(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Path:
+    """Return what a node keeps of a preview of main."""
+    top = tmp_path_factory.mktemp("main")
+    node = make_node(top / "node", puppet_probe)
+    done = preview(node, ControlRepository(top), "main..main", "--json")
+    assert (done.code, statistics(done)) == (0, (3, 3)), done.err
+    return node.state / "preview"
+
+
+@pytest.fixture
+def node(node: Node, cache: Path) -> Node:
+    """A node whose cache has the catalogs of main."""
+    shutil.copytree(cache, node.state / "preview", symlinks=True)
+    return node
 
 
 def preview(node: Node, control: ControlRepository, *arguments: str) -> Done:
@@ -95,7 +113,7 @@ def test_a_branch_is_compared_with_main(
     assert "-  listen 80;\n+  listen 8080;\n   server_name ⟨fqdn⟩;" in content["text"]
     (secret,) = changes["File[/etc/nginx/key]"]["parameters"]
     assert secret["before"] == secret["after"] == {"__ptype": "Sensitive"}
-    assert statistics(done) == (6, 0)
+    assert statistics(done) == (3, 3), "the cache has the catalogs of main"
     markdown, page = (file.read_text("utf-8") for file in files)
     assert len(markdown.encode()) <= MAX_BYTES
     for text in (done.out, markdown, page):
@@ -257,12 +275,13 @@ def test_data_in_a_locked_module_is_that_of_a_release(
 
 def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepository) -> None:
     parts = [
-        preview(node, control, "main..main", "--json", "--shard", f"{number}/2").json
+        preview(node, control, "exporter..exporter", "--json", "--shard", f"{number}/2").json
         for number in (1, 2)
     ]
     assert sum(part["nodes"] for part in parts) == 3
     assert [part["shard"] for part in parts] == ["1/2", "2/2"]
-    assert statistics(preview(node, control, "main..main", "--json")) == (0, 6)
+    assert [part["statistics"]["compiled"] > 0 for part in parts] == [True, True]
+    assert statistics(preview(node, control, "exporter..exporter", "--json")) == (0, 6)
 
 
 def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
@@ -369,7 +388,7 @@ def test_a_preview_that_a_signal_ends_leaves_nothing(
     assert "Traceback" not in done.err
     if number == "KILL":
         assert list(scratch.glob("compile-*"))
-        assert preview(node, control, "main..main").code == 0
+        assert preview(node, control, "main..exporter").code == 1
     assert not list(scratch.glob("compile-*"))
     assert not [
         path for path in (node.state / "preview/releases").iterdir() if path.name.startswith(".")
@@ -443,6 +462,7 @@ def test_failures_as_before_can_be_forgiven(node: Node, control: ControlReposito
 def test_the_output_in_the_how_to_is_the_output_of_the_command(
     node: Node, control: ControlRepository
 ) -> None:
+    shutil.rmtree(node.state / "preview")
     for _, command, printed in session("how-to/preview-changes.md", ["$ "]):
         output = typed(node, command, root=node.root, directory=control.path)
         assert plain(output.splitlines()) == plain(printed)
