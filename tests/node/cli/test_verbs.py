@@ -265,8 +265,8 @@ def test_a_terminal_shows_the_progress_of_a_run(node: Node) -> None:
     assert "applying app/trunk" in shown
     assert "# puppet apply of app/trunk" in shown
     assert "--modulepath" not in shown
-    assert "--modulepath" in in_terminal(node, "apply", "-v").out
-    assert "applying" not in in_terminal(node, "apply", TERM="dumb").out
+    shown = in_terminal(node, "apply", "-v", TERM="dumb").out
+    assert ("--modulepath" in shown, "applying" in shown) == (True, False)
 
 
 def test_completion_offers_releases_and_runs(node: Node) -> None:

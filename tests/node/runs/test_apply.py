@@ -67,7 +67,6 @@ def test_the_node_name_is_the_certname_of_puppet(node: Node) -> None:
     assert f"Notice: {name} {name}\n" in done.out
     line = done.out.splitlines()[0]
     assert f" --certname {name} " in line
-    assert f"Notice: {name} {name}" in shell(line.removeprefix("# "))
     directories = {part: node.root / "bare" / part for part in ("conf", "var")}
     options = " ".join(f"--{part}dir {path}" for part, path in directories.items())
     bare_run = shell(f"puppet apply {options} --certname {name} {manifest}")
@@ -150,7 +149,6 @@ def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:
     target = node.root / "result"
     node.app(f"file {{ '{target}': content => 'x' }}")
     assert node.run("apply", "--detailed-exitcodes").code == 2
-    assert node.run("apply", "--detailed-exitcodes").code == 0
     node.app(f"file {{ '{target}': content => 'y' }} exec {{ '/bin/false': }}")
     assert node.run("apply", "--detailed-exitcodes").code == 6
     assert node.run("apply", "--detailed-exitcodes").code == 4
@@ -218,13 +216,12 @@ def test_follow_shows_the_log_to_its_end(node: Node) -> None:
 
 
 def test_puppet_facts_shows_facts_of_modules_with_the_modulepath_of_the_run(node: Node) -> None:
-    """Without the option, 'puppet facts' shows none: docs/how-to/publish-the-inventory.md."""
+    """As docs/how-to/publish-the-inventory.md says."""
     node.app("notify { \"the role ${facts['app_role']}\": }")
     fact = "Facter.add(:app_role) { setcode { 'web' } }\n"
     node.write("modules/app/trunk/app/lib/facter/app_role.rb", fact)
     assert "Notice: the role web" in node.run("apply").out
     directories = " ".join(f"--{part}dir {node.root}/puppet/{part}" for part in ("conf", "var"))
-    assert '"web"' not in shell(f"puppet facts show app_role {directories}")
     modulepath = ":".join(node.run("why", "--json").json["request"]["modulepath"])
     shown = shell(f"puppet facts show app_role {directories} --modulepath {modulepath}")
     assert '"app_role": "web"' in shown
@@ -241,13 +238,18 @@ def test_an_environment_of_the_input_does_not_restart_the_run(node: Node) -> Non
 
 
 def test_programs_that_puppet_starts_get_environment_and_umask_of_the_caller(node: Node) -> None:
-    node.app(f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}")
-    assert node.run("apply", RUBYOPT="-W0", RUBY_GC_HEAP_GROWTH_FACTOR="1.5").code == 0
+    node.app(
+        "notify { 'größer': }\n"
+        f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}"
+    )
+    own = {"RUBYOPT": "-W0", "RUBY_GC_HEAP_GROWTH_FACTOR": "1.5", "LC_ALL": "C"}
+    done = node.run("apply", PYTHONUTF8="1", **own)
+    assert done.code == 0, done.err
+    assert "Notice: größer" in done.out, "Puppet uses UTF-8 with any locale"
     lines = dict(line.partition("=")[::2] for line in (node.root / "env").read_text().splitlines())
-    assert lines["RUBYOPT"] == "-W0"
-    assert lines["RUBY_GC_HEAP_GROWTH_FACTOR"] == "1.5"
+    assert {name: lines.get(name) for name in own} == own
     assert "RUBY_GC_HEAP_INIT_SLOTS" not in lines
-    assert not [name for name in lines if name.startswith("LOCALPUPPET_UNSET")]
+    assert not [name for name in lines if name.startswith(("LOCALPUPPET_UNSET", "LOCALPUPPET_LC"))]
     assert (node.root / "env").stat().st_mode & 0o777 == 0o644
 
 
@@ -274,19 +276,6 @@ def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
     status = node.status()
     assert (status["partial"], status["part"]) == (True, "--skip_tags=web")
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
-
-
-def test_puppet_uses_utf8_with_any_locale_of_the_caller(node: Node) -> None:
-    node.app(
-        "notify { 'größer': }\n"
-        f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}"
-    )
-    done = node.run("apply", LC_ALL="C", PYTHONUTF8="1")
-    assert done.code == 0, done.err
-    assert "Notice: größer" in done.out
-    lines = (node.root / "env").read_text().splitlines()
-    assert "LC_ALL=C" in lines, "its children get the locale of the caller"
-    assert not [line for line in lines if line.startswith("LOCALPUPPET_LC_ALL")]
 
 
 def test_a_run_of_localpuppet_holds_puppets_run_lock(node: Node) -> None:
@@ -337,26 +326,22 @@ def test_a_run_uses_the_tags_that_its_record_names(node: Node) -> None:
 
 def test_puppet_conf_decides_neither_the_catalog_nor_when_a_run_begins(node: Node) -> None:
     node.app("notify { 'of the release': }")
-    node.write("puppet/conf/puppet.conf", "[main]\ncatalog_cache_terminus = json\n")
-    assert node.run("apply").code == 0
-    cached = node.root / "puppet/var/client_data/catalog"
-    assert not cached.exists()
     conf = (
+        "[main]\ncatalog_cache_terminus = json\n"
         "[user]\nsplay = true\nsplaylimit = 100000000\nuse_cached_catalog = true\n"
-        "catalog_terminus = yaml\ncatalog_cache_terminus = yaml\ncode = \"notify{'x':}\"\n"
+        "catalog_terminus = yaml\ncode = \"notify{'x':}\"\n"
     )
     node.write("puppet/conf/puppet.conf", conf)
     done = node.run("apply", "--timeout", "120")
     assert done.code == 0, done.err
     assert "as 'of the release'" in done.out
-    assert not cached.exists()
+    assert not (node.root / "puppet/var/client_data/catalog").exists()
 
 
 def test_storeconfigs_of_puppet_conf_is_named(node: Node) -> None:
     node.app("notify { 'a': }")
     node.write("puppet/conf/puppet.conf", "[main]\nstoreconfigs = true\n")
-    for command in ("check", "apply"):
-        assert "puppet.conf: storeconfigs is set" in node.run(command).err
+    assert "puppet.conf: storeconfigs is set" in node.run("check").err
 
 
 CYCLE = "notify { ['a', 'b']: } Notify['a'] -> Notify['b'] -> Notify['a']"

@@ -119,7 +119,6 @@ def test_one_of_twenty_applies_runs_and_the_others_name_it(node: Node) -> None:
     runs = node.runs()
     assert len(runs) == 1
     assert all(runs[0] in each.err for each in done if each.code == 75)
-    heals(node)
 
 
 @pytest.fixture
@@ -135,15 +134,13 @@ def small_disk(node: Node) -> Iterator[Path]:
 
 def test_on_a_full_disk_a_run_is_refused_before_puppet_starts(node: Node, small_disk: Path) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("apply").code == 0
-    runs = len(list((small_disk / "runs").iterdir()))
     (small_disk / "ballast").write_bytes(b"\0" * 18 * 1024 * 1024)
     done = node.run("apply")
     assert done.code == 1
     assert "MiB" in done.err
     assert "Puppet was not started" in done.err
     assert "Notice" not in done.out
-    assert len(list((small_disk / "runs").iterdir())) == runs
+    assert list(small_disk.glob("runs/*")) == []
     (small_disk / "ballast").unlink()
     heals(node)
 
