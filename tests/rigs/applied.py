@@ -1,5 +1,6 @@
 """Sites that have applied releases: each is made once, and copied for each test that needs it."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,22 @@ class SavedSites:
             _copy(objects, state / "objects", "--link")
 
 
+class KeptInterfaces:
+    """What Puppet's parser answered about releases of earlier tests, by the releases' bytes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def give(self, node: Node) -> None:
+        """Let a node know these releases, as if it had staged and collected them."""
+        shutil.copytree(self._directory, node.state / "interfaces")
+        (node.state / "interfaces").chmod(0o700)
+
+    def take(self, node: Node) -> None:
+        """Keep what a node has learnt; the tests of this process use it one after another."""
+        shutil.copytree(node.state / "interfaces", self._directory, dirs_exist_ok=True)
+
+
 def _copy(source: Path, target: Path, *options: str) -> None:
     subprocess.run(["cp", "--archive", *options, str(source), str(target)], check=True)
 
@@ -51,7 +68,6 @@ class AppliedReleases:
     def __init__(self, sites: SavedSites) -> None:
         self.forge = sites.forge
         self._sites = sites
-        sites.save("0")
 
     def restore(self, count: int) -> Node:
         """Return the node as it was after it had applied a number of releases."""

@@ -1,11 +1,16 @@
-"""Real git repositories, and nodes that use them as sources or have a package instead."""
+"""Real git repositories, and nodes that use them as sources or have a package instead.
+
+The repositories of all tests of a process have the same URLs, so that equal releases have equal
+bytes. Puppet's parser then reads each once, as on a node that stages a release again.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.applied import AppliedReleases, SavedSites
+from localpuppet.base.machine.files import remove_tree
+from tests.rigs.applied import AppliedReleases, KeptInterfaces, SavedSites
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import Node, make_node
 from tests.rigs.packages import Scratch
@@ -13,9 +18,21 @@ from tests.rigs.signing import Signing
 from tests.rigs.staged import R1, ReleaseSite
 
 
+@pytest.fixture(scope="session")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the repositories of one test after another."""
+    return tmp_path_factory.mktemp("forge")
+
+
+@pytest.fixture(scope="session")
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> KeptInterfaces:
+    return KeptInterfaces(tmp_path_factory.mktemp("interfaces"))
+
+
 @pytest.fixture
-def forge(tmp_path: Path) -> Forge:
-    return Forge(tmp_path / "forge")
+def forge(repositories: Path) -> Forge:
+    remove_tree(repositories)
+    return Forge(repositories)
 
 
 def make_site(node: Node, forge: Forge) -> Node:
@@ -35,24 +52,28 @@ def make_site(node: Node, forge: Forge) -> Node:
 
 
 @pytest.fixture
-def site(node: Node, forge: Forge) -> Node:
+def site(node: Node, forge: Forge, interfaces: KeptInterfaces) -> Iterator[Node]:
     """A node with the source `web`."""
-    return make_site(node, forge)
+    interfaces.give(node)
+    yield make_site(node, forge)
+    interfaces.take(node)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def saved_sites(
     tmp_path_factory: pytest.TempPathFactory, puppet_probe: str
 ) -> Iterator[SavedSites]:
-    """A node with the source `web`, for all tests of a module."""
+    """A node with the source `web`, which is saved as `0`."""
     directory = tmp_path_factory.mktemp("sites")
     node = make_node(directory / "site" / "node", puppet_probe)
     make_site(node, Forge(directory / "site" / "forge"))
-    yield SavedSites(directory, node)
+    sites = SavedSites(directory, node)
+    sites.save("0")
+    yield sites
     node.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def applied_releases(saved_sites: SavedSites) -> AppliedReleases:
     """Sites that have applied several releases."""
     return AppliedReleases(saved_sites)
@@ -77,11 +98,14 @@ def scratch(tmp_path: Path) -> Scratch:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, puppet_probe: str, scratch: Scratch) -> Iterator[Node]:
+def bare(
+    tmp_path: Path, puppet_probe: str, scratch: Scratch, interfaces: KeptInterfaces
+) -> Iterator[Node]:
     """A node without sources, on which git fails."""
     root = tmp_path / "bare"
     root.mkdir()
     made = make_node(root, puppet_probe)
+    interfaces.give(made)
     made.settings(allow_file_urls=True, packages=[str(scratch.packages)])
     made.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, platform]\n")
     made.write("bin/git", f"#!/bin/sh\necho git >>{root}/git-was-called\nexit 97\n", 0o755)

@@ -27,22 +27,20 @@ def test_different_pins_files_and_resources_are_listed(site: Node, forge: Forge)
     assert found.json["files"]["changed"]["manifest.lock"].startswith("file ")
     assert found.json["resources"]["added"] == ["Notify[ntp v2]", "Notify[web r2]"]
     assert found.json["resources"]["removed"] == ["Notify[ntp v1]", "Notify[web r1]"]
-    shown = site.run(*arguments)
-    assert "  + Notify[web r2]" in shown.out
     assert not list(site.state.glob("diff-*")), "no temporary file remains"
     assert site.runs() == [], "no catalog was applied"
 
 
 def test_a_value_with_line_breaks_is_shown_on_one_line(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
-        note = f"class web {{ notify {{ 'motd': message => \"{tag}\\nthen\\n\" }} }}\n"
+        note = f"class web {{ notify {{ ['motd', '{tag}']: message => \"{tag}\\nthen\\n\" }} }}\n"
         forge.repo("web").write({"web/manifests/init.pp": note})
         forge.repo("web").commit({}, tag)
     arguments = ["release", "diff", "web/tags/r2", "web/tags/r3", "--catalog"]
     shown = site.run(*arguments, str(site.root / "input.yaml"))
     assert shown.code == 0, shown.err
     line = r"  ~ Notify[motd]  message: r2\nthen\n → r3\nthen\n"
-    assert line in shown.out.splitlines()
+    assert {line, "  + Notify[r3]", "  - Notify[r2]"} <= set(shown.out.splitlines())
 
 
 CONTROL = {

@@ -7,15 +7,17 @@ import time
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.enc.assignment import AssignedRelease, Assignment
 from localpuppet.node.releases.git.mirrors import mirror_name
+from tests.rigs.applied import AppliedReleases
 from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, release
 from tests.rigs.node import Node
 
 
 def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
-    site: Node, forge: Forge
+    applied_releases: AppliedReleases,
 ) -> None:
+    site = applied_releases.restore(3)
     more_settings(site, keep={"releases": 2})
-    applied(site, forge, "r1", "r2", "r3", "r4")
+    applied(site, applied_releases.forge, "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
     assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
     assert sorted(planned["remaining"]) == ["web/tags/r3", "web/tags/r4"]
@@ -31,19 +33,19 @@ def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
 
 
 def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
-    site: Node, forge: Forge
+    applied_releases: AppliedReleases,
 ) -> None:
+    site, forge = applied_releases.restore(1), applied_releases.forge
     more_settings(site, keep={"runs": 1})
-    assert site.run("apply").code == 0
     web = forge.repo("web")
-    for tag in ("r2", "r3", "r4"):
+    for tag in ("r2", "r3"):
         release(site, forge, tag)
         web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, f"{tag}b")
         point_at(site, f"{tag}b")
         assert site.run("apply").code == 1
     done = site.run("release", "gc", "--json").json
-    assert done["releases"] == ["web/tags/r2b", "web/tags/r3b"]
-    assert done["remaining"] == ["web/tags/r1", "web/tags/r4b"]
+    assert done["releases"] == ["web/tags/r2b"]
+    assert done["remaining"] == ["web/tags/r1", "web/tags/r3b"]
     assert site.run("rollback", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
 

@@ -31,18 +31,18 @@ class web (
 @pytest.fixture(scope="module")
 def sites_with_r3(saved_sites: SavedSites) -> SavedSites:
     """The site with the staged release r3, which has a class with parameters."""
-    node, forge = saved_sites.node, saved_sites.forge
+    node, forge = saved_sites.restore("0"), saved_sites.forge
     forge.repo("web").write({"web/manifests/extra.pp": "class web::extra($anything = 1) { }\n"})
     release(node, forge, "r2")
     forge.repo("web").commit({"web/manifests/init.pp": WEB}, "r3")
     assert node.run("stage", "web/tags/r3").code == 0
-    saved_sites.save("r3")
+    saved_sites.save("interface")
     return saved_sites
 
 
 @pytest.fixture
 def web(sites_with_r3: SavedSites) -> Node:
-    return sites_with_r3.restore("r3")
+    return sites_with_r3.restore("interface")
 
 
 @pytest.fixture
