@@ -51,7 +51,7 @@ def made(request: pytest.FixtureRequest, shared_directory: Path) -> Path:
     if system := os.environ.get("LOCALPUPPET_DEBIAN"):
         targets = [system]
     else:
-        targets = [*(DEBIANS if request.config.getoption("--long") else ["debian12"]), "sles15"]
+        targets = [*DEBIANS, "sles15"] if request.config.getoption("--long") else ["debian12"]
     packages, unfinished = shared_directory / "packages", shared_directory / "unfinished"
     with (shared_directory / "packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -66,7 +66,7 @@ def test_a_changed_form_or_setting_takes_effect_after_the_puppet_run_that_applie
 
 @pytest.mark.parametrize(
     ("form", "ensure"),
-    with_sample(product(FORMS, ["stopped", "absent"]), ("single", "stopped"), ("split", "absent")),
+    with_sample(product(FORMS, ["stopped", "absent"]), ("split", "absent")),
 )
 def test_a_run_of_the_agent_can_stop_or_remove_the_agent(
     machine: Machine, form: str, ensure: str

@@ -121,6 +121,7 @@ def test_apt_installs_from_the_signed_repository(
     inside(system, "apt-get remove -y -qq localpuppet; test ! -e /usr/lib/localpuppet")
 
 
+@LONG
 @pytest.mark.slow(seconds=60)
 @pytest.mark.parametrize("system", ["debian12"], indirect=True)
 def test_dnf_installs_a_package_that_runs(

@@ -75,8 +75,6 @@ with open('/run/localpuppet-net/probed', 'w') as stream:
     json.dump(done, stream)
 """
 
-both_forms = pytest.mark.parametrize("form", FORMS)
-
 
 def installed(machine: Machine, form: str) -> None:
     """Install and start a form with the commands of docs/how-to/run-the-agent.md."""
@@ -88,7 +86,7 @@ def installed(machine: Machine, form: str) -> None:
     machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
 
 
-@both_forms
+@pytest.mark.parametrize("form", with_sample(FORMS, "split"))
 def test_the_services_start_run_triggers_and_log_with_name_and_priority(
     machine: Machine, form: str
 ) -> None:
