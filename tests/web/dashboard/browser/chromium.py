@@ -12,8 +12,9 @@ from tests.rigs.waiting import PATIENCE
 from tests.web.make import Served, Site
 
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
-# Without windows, Chromium takes two thirds of the processor time, and draws the same.
-PROGRAM = "/usr/bin/chromium-headless-shell"
+# Without windows, Chromium takes two thirds of the processor time, and draws the same. The script
+# of this name in /usr/bin would be ended without the browser.
+PROGRAM = "/usr/lib/chromium/chromium-headless-shell"
 ARGUMENTS = (
     # Tests run as root, which Chromium's sandbox refuses; and it loads only the dashboard.
     "--no-sandbox",
