@@ -26,6 +26,7 @@ from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, UNRESPONSIVE, WRONG_RELEASE
 from localpuppet.fleet.leases.lease import HeldLease, Leases
@@ -239,6 +240,7 @@ class Election:
         self._leases = leases
         self._held: HeldLease | None = None
         self._other = False
+        self.refusal = ""  # why the bus denies the lease: each machine that sees this sends
 
     async def is_won(self) -> bool:
         """Return whether this process is the sender; renew the lease, or take a free one.
@@ -255,8 +257,12 @@ class Election:
                 if self._held is None:
                     self._held = await leases.take(LEASE, ttl=TTL)
                 self._other = self._held is None
+        except RefusedError as error:
+            self.refusal = str(error)
+            return not self._other
         except (UnavailableError, TimeoutError):
             return not self._other
+        self.refusal = ""
         return self._held is not None
 
     async def leave(self) -> None:
@@ -317,6 +323,13 @@ class Notifier:
         blind = self.sight.blindness()
         routes = await self._routes()
         sends = self.election is None or await self.election.is_won()
+        refusal = self.election.refusal if self.election else ""
+        if refusal:
+            refusal += (
+                f" (add 'leases: [{LEASE}]' for this name to the roster): every machine sends"
+            )
+        self._note("lease", refusal)
+        self.sight.fleet.note_failing("lease", {LEASE: refusal} if refusal else {})
         if blind is None:
             seen = await asyncio.to_thread(self.sight.conditions, now)
             step = partial(decide, seen=seen, now=now, timing=self.settings.timing)

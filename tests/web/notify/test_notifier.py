@@ -10,6 +10,7 @@ import pytest
 
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.machine.own_program import shared_file
+from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.node.runs.run import RefusalKind
@@ -309,6 +310,28 @@ async def test_much_that_opens_together_is_one_message(site: Site) -> None:
 def causes(number: int) -> dict[str, Any]:
     cause = {"error": f"cause {'x' * number}", "resource": "", "place": ""}
     return {**OTHER, "failure_cause": cause}
+
+
+async def test_a_denied_lease_is_shown_and_keeps_no_message_back(
+    site: Site, tmp_path: Path
+) -> None:
+    async def denied() -> Leases:
+        raise RefusedError("denies writing", where="bus")
+
+    with Receiver() as receiver:
+        channel = {"hook": a_webhook(tmp_path, receiver.url)}
+        watch = Watch(site, channel, election=Election(denied))
+        run(site, "a")
+        await watch.look(after=3.0)
+        run(site, "a", **OUTAGE)
+        for pause in LASTS:
+            await watch.look(after=pause)
+        assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
+        assert "leases: [notify]" in site.fleet.failing["lease"]["notify"]
+        assert watch.notifier.election is not None
+        watch.notifier.election = None
+        await watch.look(after=3.0)
+        assert not site.fleet.failing["lease"]
 
 
 async def test_one_of_two_notifiers_sends_and_the_other_takes_over(
