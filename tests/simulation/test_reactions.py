@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from localpuppet.fleet.edges import reactions as decision
-from localpuppet.fleet.edges import reactor
 from localpuppet.fleet.edges.reactions import FinishedRun, ReactionState, WatchedQuery
 from localpuppet.fleet.edges.reactor import Reactor
 from localpuppet.fleet.inventory.query.functions import FunctionCall
@@ -177,8 +176,9 @@ def forgets_what_is_pending(plant: Plant) -> None:
 
 def says_nothing(plant: Plant) -> None:
     """Stops a loop without a log line."""
+    decide = decision.decide
     plant.setattr(
-        reactor, "decide", lambda *words, **more: replace(decision.decide(*words, **more), lines=())
+        decision, "decide", lambda *words, **more: replace(decide(*words, **more), lines=())
     )
 
 

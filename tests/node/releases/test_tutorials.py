@@ -85,7 +85,7 @@ class ntp(Array[String] $servers = ['pool.ntp.org']) {
 
 
 @pytest.fixture
-def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
+def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
     """The prerequisites of the page: a control repository, a module's repository, a forge."""
     modules = ModuleForge()
     for version in ("9.4.1", "9.6.0"):
@@ -127,11 +127,9 @@ def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
     return control.path
 
 
-def test_the_commands_of_the_page_print_its_output(
-    node: Node, forge: Forge, repositories: Path
-) -> None:
+def test_the_commands_of_the_page_print_its_output(node: Node, forge: Forge, control: Path) -> None:
     url = f"file://{forge.path}"
     for prompt, command, printed in session(PAGE, PROMPTS):
         root = node.root / "maker" if prompt == ADMIN else node.root
-        output = typed(node, command, root=root, directory=repositories, **IDENTITY)
+        output = typed(node, command, root=root, directory=control, **IDENTITY)
         assert plain(output.replace(url, HOST).splitlines()) == plain(printed), command
