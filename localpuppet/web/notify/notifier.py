@@ -258,7 +258,8 @@ class Election:
                     self._held = await leases.take(LEASE, ttl=TTL)
                 self._other = self._held is None
         except RefusedError as error:
-            self.refusal = str(error)
+            cure = f"add 'leases: [{LEASE}]' for this name to the roster"
+            self.refusal = f"{error} ({cure}): every machine sends"
             return not self._other
         except (UnavailableError, TimeoutError):
             return not self._other
@@ -324,10 +325,6 @@ class Notifier:
         routes = await self._routes()
         sends = self.election is None or await self.election.is_won()
         refusal = self.election.refusal if self.election else ""
-        if refusal:
-            refusal += (
-                f" (add 'leases: [{LEASE}]' for this name to the roster): every machine sends"
-            )
         self._note("lease", refusal)
         self.sight.fleet.note_failing("lease", {LEASE: refusal} if refusal else {})
         if blind is None:
@@ -342,12 +339,13 @@ class Notifier:
             await asyncio.to_thread(self.ledger.forget_before, now - 2 * TTL)
         failing = self.sight.fleet.failing.get(CHANNEL, {})
         for route in routes if sends else ():
-            before = self._sending.pop(route.name, None)
-            if before is not None and not before.done():
-                self._sending[route.name] = before
-                continue
-            if before is not None and (error := before.exception()) is not None:
-                await self._settle(route, f"internal error: {type(error).__name__}")
+            before = self._sending.get(route.name)
+            if before is not None:
+                if not before.done():
+                    continue
+                del self._sending[route.name]
+                if (error := before.exception()) is not None:
+                    await self._settle(route, f"internal error: {type(error).__name__}")
             kind = route.channel.type
             # Its own failure must not keep a heartbeat from the next attempt.
             is_well = blind is None and failing.keys() <= {route.name}
