@@ -209,20 +209,20 @@ class HookWorker:
         return replace(record, result=result, failed=failed, unfinished=False, problem="")
 
     async def _keep(self, name: str, record: LookRecord) -> None:
-        """Write a record, and the metrics."""
+        """Write a record and the metrics, in one thread: a stop comes before or after both."""
         records = {**self._records, name: record}
         await asyncio.to_thread(self._write, records)
         self._records = records
         self.show({key: why for key, one in records.items() if (why := one.failing)})
-        try:
-            await asyncio.to_thread(self._report, records)
-        except StateError as error:
-            self.log.warning(f"the metrics of hooks cannot be written: {error}")
 
     def _write(self, records: Mapping[str, LookRecord]) -> None:
         make_private((self.state / FILE).parent)
         hooks = {name: to_record(one) for name, one in records.items()}
         write_json(self.state / FILE, {"schema": 1, "hooks": hooks})
+        try:
+            self._report(records)
+        except StateError as error:
+            self.log.warning(f"the metrics of hooks cannot be written: {error}")
 
     def _report(self, records: Mapping[str, LookRecord]) -> None:
         samples = {"localpuppet_hook_refused": str(self.refused())}
