@@ -11,6 +11,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -240,7 +241,7 @@ class Election:
         self._leases = leases
         self._held: HeldLease | None = None
         self._other = False
-        self.refusal = ""  # why the bus denies the lease: each machine that sees this sends
+        self.refusal = ""  # why the bus denies the lease
 
     async def is_won(self) -> bool:
         """Return whether this process is the sender; renew the lease, or take a free one.
@@ -259,7 +260,7 @@ class Election:
                 self._other = self._held is None
         except RefusedError as error:
             cure = f"add 'leases: [{LEASE}]' for this name to the roster"
-            self.refusal = f"{error} ({cure}): every machine sends"
+            self.refusal = f"{error} ({cure}): messages can come from several machines"
             return not self._other
         except (UnavailableError, TimeoutError):
             return not self._other
@@ -303,6 +304,11 @@ class Notifier:
     # The last message that a channel took, by its number: a full disk may keep it waiting.
     _taken: dict[str, int] = field(default_factory=dict, init=False)
     _leaves: bool = field(default=False, init=False)
+    # Channels whose servers do not answer must not take the threads of the dashboard.
+    _exchanges: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._exchanges = ThreadPoolExecutor(len(self.settings.channels) or 1)
 
     async def run(self, leave: asyncio.Event) -> None:
         """Notify until `leave` is set."""
@@ -386,6 +392,10 @@ class Notifier:
         """Wait until the exchanges that are under way have ended."""
         await asyncio.gather(*self._sending.values(), return_exceptions=True)
 
+    async def _exchange(self, call: Callable[..., None], /, *parts: object, **more: object) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._exchanges, partial(call, *parts, **more))
+
     async def _deliver(self, route: Route) -> None:
         channel = Channel(route.channel, self.root)
         while not self._leaves:
@@ -397,7 +407,7 @@ class Notifier:
             problem = ""
             if self._taken.get(route.name) != number:
                 try:
-                    await asyncio.to_thread(channel.send, notice, now=now)
+                    await self._exchange(channel.send, notice, now=now)
                 except PartlyTakenError as error:
                     problem = str(error)
                 self._taken[route.name] = number
@@ -417,9 +427,9 @@ class Notifier:
             return
         channel, fleet = Channel(route.channel, self.root), self.settings.fleet
         if route.channel.type is ChannelType.HEARTBEAT:
-            await asyncio.to_thread(channel.beat)
+            await self._exchange(channel.beat)
         else:
-            await asyncio.to_thread(channel.alert, texts, fleet=fleet, now=now)
+            await self._exchange(channel.alert, texts, fleet=fleet, now=now)
         self._stated_at[name] = now
         await self._settle(route, "")
 
@@ -436,7 +446,7 @@ class Notifier:
                 return
             problem = ""
             try:
-                await asyncio.to_thread(sender.send, status)
+                await self._exchange(sender.send, status)
             except ChannelError as error:
                 problem = f"{status.release}: {error}"
             one = sent.get(status.commit, SentStatus()).after(status.shown, problem, now)

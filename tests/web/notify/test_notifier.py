@@ -1,6 +1,9 @@
 """What channels receive about a fleet of played nodes."""
 
+import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +171,29 @@ async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> Non
         await watch.look(after=1.0)
         assert [one.split(":")[0] for one in told(receiver)] == kinds
     assert site.fleet.failing[CHANNEL] == {}
+
+
+async def test_channels_that_wait_leave_the_dashboard_its_threads(site: Site) -> None:
+    goes_on = threading.Event()
+
+    def silent(_: Received) -> tuple[int, dict[str, str]]:
+        goes_on.wait()
+        return 204, {}
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    with Receiver(silent) as receiver:
+        channels = {name: a_webhook(site.directory, receiver.url, name=name) for name in ("a", "b")}
+        watch = Watch(site, channels)
+        try:
+            await watch.notifier.look()
+            while len(receiver.received) < len(channels):
+                await asyncio.sleep(0)
+            await watch.notifier.look()  # it needs the one thread that all share
+        finally:
+            goes_on.set()
+            await watch.notifier.settled()
+    assert not site.fleet.failing.get(CHANNEL)
+    assert [one.json["event"] for one in receiver.received] == ["summary"] * 2
 
 
 async def test_an_unreachable_bus_is_the_one_incident(site: Site) -> None:
