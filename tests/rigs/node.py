@@ -238,17 +238,17 @@ def processes_with(*wanted: str) -> list[Path]:
     return processes
 
 
-# Compiled Ruby of what most catalogs need, by what is kept of Puppet.
-_packs: dict[str, Path] = {}
+# Compiled Ruby of what most catalogs need, by what is kept of Puppet. It is the file `pack`.
+packs: dict[str, Path] = {}
 
 
 def compiled_pack(probe: str) -> Path:
     """Return the compiled Ruby for nodes with this probe; make it if the session has none."""
-    if probe not in _packs:
+    if probe not in packs:
         top = Path(tempfile.mkdtemp(prefix="lp-compiled-", dir="/tmp"))
         atexit.register(shutil.rmtree, top)
-        _packs[probe] = _compile(top, probe)
-    return _packs[probe]
+        packs[probe] = _compile(top, probe)
+    return packs[probe]
 
 
 def _compile(top: Path, probe: str) -> Path:
@@ -283,8 +283,9 @@ def share_puppet(directory: Path) -> str:
     probe = kept.read_text()
     # A copy for each process: nodes get links to it, and a link of another process would change the
     # time of a file that a fork server watches.
-    pack = top / f"pack-{os.getpid()}"
-    _packs[probe] = Path(shutil.copy(Node(compiled).compiled / "pack", pack))
+    copy = top / f"compiled-{os.getpid()}"
+    copy.mkdir(exist_ok=True)
+    packs[probe] = Path(shutil.copy(Node(compiled).compiled / "pack", copy))
     return probe
 
 
