@@ -125,7 +125,14 @@ def run(
 
 @contextmanager
 def start_session(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: int, out: int, err: int
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: int,
+    out: int,
+    err: int,
+    passed: Sequence[int] = (),
 ) -> "Iterator[subprocess.Popen[bytes]]":
     """Run a program in a new session; at the end, kill what is left of its process group.
 
@@ -136,6 +143,7 @@ def start_session(
         stdin: The descriptor of its standard input, or `subprocess.DEVNULL`.
         out: The descriptor of its standard output, or `subprocess.PIPE`.
         err: The descriptor of its standard error, or `subprocess.DEVNULL`.
+        passed: Further descriptors, which keep their numbers.
 
     Raises:
         FileNotFoundError: The program does not exist.
@@ -143,7 +151,14 @@ def start_session(
     import subprocess  # imported only when a program starts
 
     with subprocess.Popen(
-        argv, env=env, cwd=cwd, stdin=stdin, stdout=out, stderr=err, start_new_session=True
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=out,
+        stderr=err,
+        pass_fds=passed,
+        start_new_session=True,
     ) as process:
         try:
             yield process

@@ -43,11 +43,10 @@ module LocalpuppetCompiledRuby
 
   # The pack, open for reading.
   class Pack
-    # Return the pack of a directory, `nil` without one that this interpreter can use.
-    def self.open(directory)
-      file = File.open(File.join(directory, 'pack'), File::RDONLY | File::NOFOLLOW | File::NONBLOCK)
-      stat = file.stat
-      return unless stat.file? && stat.owned? && stat.mode.nobits?(0o077)
+    # Return the pack of a directory or descriptor, `nil` without one that this interpreter can use.
+    def self.open(place)
+      file = place.match?(/\A\d+\z/) ? inherited(place) : own(place)
+      return unless file
 
       file.binmode
       return unless file.gets("\n", 200) == "#{FORMAT} #{LocalpuppetCompiledRuby.key}\n"
@@ -61,6 +60,18 @@ module LocalpuppetCompiledRuby
     rescue SystemCallError, ArgumentError, TypeError
       nil
     end
+
+    # localpuppet has checked it, and sealed it against writes.
+    def self.inherited(number)
+      IO.for_fd(Integer(number, 10), 'rb').tap { |file| file.close_on_exec = true }
+    end
+
+    def self.own(directory)
+      file = File.open(File.join(directory, 'pack'), File::RDONLY | File::NOFOLLOW | File::NONBLOCK)
+      stat = file.stat
+      file if stat.file? && stat.owned? && stat.mode.nobits?(0o077)
+    end
+    private_class_method :inherited, :own
 
     attr_reader :entries
 

@@ -46,8 +46,8 @@ from localpuppet.node.preview.compile_request import (
     release_roots,
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
-from localpuppet.node.puppet.command_line import Compilation
-from localpuppet.node.puppet.launching import make_environment
+from localpuppet.node.puppet.command_line import COMPILED, Compilation
+from localpuppet.node.puppet.launching import make_environment, sealed_pack
 from localpuppet.node.releases.release import Release
 
 # Seconds until it is ready, and without an answer while it has requests.
@@ -85,6 +85,7 @@ class CompilerProcess:
         *,
         env: Mapping[str, str],
         setup: Mapping[str, Any],
+        passed: Sequence[int] = (),
     ) -> "CompilerProcess":
         """Start the process, and wait until it has read its setup and loaded Puppet."""
         ours, theirs = socket.socketpair()
@@ -103,6 +104,7 @@ class CompilerProcess:
                         stdin=theirs.fileno(),
                         out=subprocess.DEVNULL,
                         err=errors,
+                        passed=passed,
                     )
                 )
             finally:
@@ -276,6 +278,21 @@ class PuppetCompileEngine(Value):
             (directory / "environments").mkdir()
             yield directory
 
+    @contextmanager
+    def environment(self) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
+        """Yield the variables of a compiler, and the descriptors that it inherits.
+
+        Isolated, it does not see the state directory, and inherits its compiled Ruby.
+        """
+        env, pack = self.env(), None
+        if COMPILED in env and not self.isolation.trusted:
+            pack = sealed_pack(Path(env[COMPILED]), self.ruby())
+        if pack is None:
+            yield env, ()
+            return
+        with pack:
+            yield {**env, COMPILED: str(pack.fileno())}, (pack.fileno(),)
+
 
 def _remove_abandoned(scratch: Path) -> None:
     """Remove the directories of processes that were killed; the caller keeps new ones out."""
@@ -375,11 +392,13 @@ class ReleaseCompiler:
             visible = [*self._trees(), engine.own_modules, compilation.environments]
             engine.isolation.refuse_outside(visible, self._inside())
             engine.isolation.check(root)
-            self._process = CompilerProcess.start(
-                engine.isolation.command(engine.command(), visible, root, ruby=engine.ruby()),
-                env=engine.env(),
-                setup=self._setup(compilation),
-            )
+            with engine.environment() as (env, passed):
+                self._process = CompilerProcess.start(
+                    engine.isolation.command(engine.command(), visible, root, ruby=engine.ruby()),
+                    env=env,
+                    setup=self._setup(compilation),
+                    passed=passed,
+                )
             if self._process.puppet not in engine.version():
                 raise StateError(
                     f"the Puppet that compiles is {self._process.puppet}, and runs use another",

@@ -84,6 +84,8 @@ ROOT = "LOCALPUPPET_ROOT"
 SEALED = "LOCALPUPPET_SEALED"
 # Nothing is opened: each value is a text with its number.
 PLACEHOLDERS = "placeholders"
+# Where Ruby finds compiled Ruby: in a directory, or in a pack that it inherits as a descriptor.
+COMPILED = "LOCALPUPPET_COMPILED"
 _SHORT = re.compile("-[dtv]+")
 _STORED_TREE = r"/(?:releases|objects)/[0-9a-f]{32,}/"
 _PLACE = re.compile(rf"\(file: [^()\s]*{_STORED_TREE}")
@@ -386,7 +388,7 @@ def environment(
     if sealed is not None:
         added[SEALED] = str(sealed)
     if lean.compiled is not None:
-        added["LOCALPUPPET_COMPILED"] = str(lean.compiled)
+        added[COMPILED] = str(lean.compiled)
         if not lean.records:
             added["LOCALPUPPET_READ_ONLY"] = "1"
     if lean.facter is not None:

@@ -21,13 +21,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from localpuppet.base.errors import BusyError, UnavailableError
+from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.base.machine import files
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.base.machine.ports import Child, Processes, ProcessTable
@@ -192,6 +192,49 @@ def compile_missing_ruby(
     if ruby is not None:
         script = shared_file("compile_ruby.rb")
         start_apart([str(ruby), str(script), str(directory)], env=env)
+
+
+def sealed_pack(directory: Path, places: Iterable[Path]) -> "IO[bytes] | None":
+    """Return an unchangeable copy of compiled Ruby; `None` without a valid one.
+
+    It is for a process that may execute code of strangers. The kernel seals it, also against the
+    user who runs that process, so no later process loads what such code wrote.
+
+    Args:
+        places: It has the files below these directories only, which that process sees, too.
+    """
+    import hashlib
+    import os.path
+    from functools import cache
+
+    real = cache(os.path.realpath)
+    tops = tuple(f"{place.resolve()}/" for place in places)
+    try:
+        pack = files.read_secret_file(directory / "pack", what="compiled Ruby", limit=MOST)
+        head, sizes, rest = pack.split(b"\n", 2)
+        length, digest = sizes.split()
+        index, code = rest[: int(length)], rest[int(length) :]
+    except (InvalidInputError, ValueError):
+        return None
+    if hashlib.sha256(index).hexdigest().encode() != digest:
+        return None
+    entries, parts, offset = [], [], 0
+    for entry in index.splitlines():
+        at, length, stamp = entry.split(b" ", 2)
+        folder, name = os.path.split(os.fsdecode(stamp.split(b" ", 5)[-1]))
+        path = os.path.join(real(folder), name)  # noqa: PTH118 # for a thousand files
+        if path.startswith(tops) and not os.path.islink(path):  # noqa: PTH114
+            entries.append(b"%d %s %s\n" % (offset, length, stamp))
+            parts.append(code[int(at) : int(at) + int(length)])
+            offset += int(length)
+    index = b"".join(entries)
+    digest = hashlib.sha256(index).hexdigest().encode()
+    copy = os.fdopen(os.memfd_create("ruby", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    copy.write(b"".join((head, b"\n%d %s\n" % (len(index), digest), index, *parts)))
+    copy.seek(0)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
+    return copy
 
 
 def make_environment(compilation: Compilation) -> None:

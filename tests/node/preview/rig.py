@@ -1,5 +1,6 @@
 """Small releases and nodes for previews, and the engine with the installed Puppet."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,12 @@ from localpuppet.node.preview.previewing import Preview, PreviewOptions
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
 from localpuppet.node.preview.stored_results import PreviewSide
-from localpuppet.node.puppet.command_line import Compilation
+from localpuppet.node.puppet.command_line import COMPILED, Compilation
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.observer import NoteObserver
 from tests.doubles.compile_engine import FakeCompileEngine, Program
 from tests.doubles.ports import FakeClock
+from tests.rigs.node import packs
 
 
 def write_release(directory: Path, files: Mapping[str, str]) -> Path:
@@ -144,6 +146,14 @@ def write(directory: Path, files: Mapping[str, str]) -> Release:
     )
 
 
+def compiled_ruby() -> tuple[dict[str, str], tuple[Path, ...]]:
+    """Return variables for compiled Ruby, if the session has it, and the directories of Ruby."""
+    for probe, pack in packs.items():
+        places = json.loads(probe)["installation"]["places"]
+        return {COMPILED: str(pack.parent), "LOCALPUPPET_READ_ONLY": "1"}, tuple(map(Path, places))
+    return {}, ()
+
+
 @cache
 def installed_version(puppet: str) -> str:
     """Return the version that a command prints."""
@@ -163,6 +173,7 @@ def make_engine(
     empty = directory / "empty.pp"
     directory.mkdir(parents=True, exist_ok=True)
     empty.write_text("")
+    compiled, places = compiled_ruby()
 
     def compilation(release: Release, environment: str, environments: Path) -> Compilation:
         return Compilation(
@@ -188,8 +199,10 @@ def make_engine(
             "LC_ALL": "C.UTF-8",
             "HOME": "/nonexistent",
             "RUBYOPT": f"-r{lean} -r{main}",
-            "LOCALPUPPET_UNSET": "RUBYOPT",
+            "LOCALPUPPET_UNSET": " ".join(["RUBYOPT", *compiled]),
+            **compiled,
         },
+        ruby=lambda: places,
         own_modules=OWN_MODULES,
         site_manifest=empty,
         isolation=CodeIsolation(

@@ -21,7 +21,16 @@ from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
-from tests.node.preview.rig import PATH, compile_all, make_engine, release_in, request, write
+from localpuppet.node.puppet.command_line import COMPILED
+from tests.node.preview.rig import (
+    PATH,
+    compile_all,
+    compiled_ruby,
+    make_engine,
+    release_in,
+    request,
+    write,
+)
 from tests.rigs.puppet_wrapper import OTHER_VERSION, make_wrapper, probe
 from tests.rigs.waiting import wait_until
 
@@ -66,10 +75,19 @@ ATTACKS = {
     "fills its directory": "99.times { |i| File.write(\"/tmp/x#{i}\", 'x' * 10**6) }; 'filled'",
     "opens a socket to itself": "UNIXSocket.pair.to_s",
     "opens the memory of its parent": "File.open(\"/proc/#{Process.ppid}/mem\", 'r+').to_s",
+    "changes compiled Ruby": (
+        "File.open(\"/proc/self/fd/#{PACK.fileno}\", 'r+') { |pack| pack.write('x') }.to_s"
+    ),
+    "maps compiled Ruby": (
+        "C.call('mmap', 0, 4096, 3, 1, PACK.fileno, 0) == -1 ? nil.to_str : 'mapped'"
+    ),
+    "sees compiled Ruby": "Dir.children(COMPILED).to_s",
     "reads keys": "C.call('syscall', KEYCTL, 0, -3, 1).negative? ? nil.to_str : 'read'",
 }
-# Calls a function of the C library.
+# Calls a function of the C library; the compiled Ruby that a compile inherits.
 CALLS = """
+LOADER = LocalpuppetCompiledRuby.instance_variable_get(:@loader)
+PACK = LOADER.instance_variable_get(:@pack).instance_variable_get(:@file)
 require 'fiddle'
 KEYCTL = { 'x86_64' => 250, 'aarch64' => 219 }.fetch(RbConfig::CONFIG['host_cpu'])
 C = lambda do |name, *given|
@@ -123,6 +141,7 @@ def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         thread = threading.Thread(target=_accept, args=(server, accepted))
         thread.start()
         constants = f"{CALLS}\nSECRET = '{secret}'\nPORT = {server.getsockname()[1]}"
+        constants += f"\nCOMPILED = '{compiled_ruby()[0][COMPILED]}'"
         results = hostile(tmp_path, ATTACKS, constants, limits)
         socket.create_connection(server.getsockname()).close()
         thread.join()
@@ -131,6 +150,20 @@ def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert result.catalog is None, attack
         assert result.failure is not None, attack
         assert "canary" not in result.failure.message, attack
+
+
+def test_an_isolated_compile_loads_puppet_from_compiled_ruby(tmp_path: Path) -> None:
+    loader = "LocalpuppetCompiledRuby.instance_variable_get(:@loader)"
+    counts = f"[:@pack, :@missed].map {{ |name| {loader}.instance_variable_get(name) }}"
+    function = _function(f"pack, missed = {counts}; pack.entries.size / missed.size > 2")
+    site = "if m::run() { notify { 'loaded': } }"
+    files = {"site.pp": site, "modules/m/lib/puppet/functions/m/run.rb": function}
+    release = write(tmp_path / "r", files)
+    for trusted in (False, True):
+        engine = make_engine(tmp_path / "e", trusted=trusted)
+        (result,) = engine.compile(release, [request()])
+        assert result.catalog is not None, result.failure
+        assert "loaded" in {one.title for one in result.catalog.resources}
 
 
 def test_limits_count_for_all_programs_of_a_compile(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Compiled Ruby that localpuppet keeps between runs: Ruby loads it only for unchanged files."""
 
+import fcntl
+import mmap
 import os
 import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from localpuppet.base.machine.own_program import shared_file
+from localpuppet.node.puppet.launching import sealed_pack
 from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node, completed
 
@@ -51,10 +55,11 @@ class Library:
         for number in range(3):
             (self.files / f"f{number}.rb").write_text(f"$value = {number}\n")
 
-    def load(self, *directories: Path, flags: tuple[str, ...] = ()) -> list[str]:
-        """Return a line for each directory: the number of files from its pack, and all values."""
+    def load(self, *packs: Path | int, flags: tuple[str, ...] = ()) -> list[str]:
+        """Return a line for each directory or descriptor: files from its pack, all values."""
         done = subprocess.run(
-            ["ruby", *flags, "-e", DRIVER, *map(str, directories or (self.pack.parent,))],
+            ["ruby", *flags, "-e", DRIVER, *map(str, packs or (self.pack.parent,))],
+            pass_fds=[pack for pack in packs if isinstance(pack, int)],
             env={
                 **os.environ,
                 "COMPILED_RUBY": str(shared_file("compiled_ruby.rb")),
@@ -143,6 +148,60 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
 def test_a_foreign_pack_is_never_loaded(library: Library, made: str) -> None:
     FOREIGN[made](library.pack)
     assert library.load() == ["0 0 1 2"]
+    if (copy := sealed_pack(library.pack.parent, [library.files])) is not None:
+        with copy:
+            assert made in ("a link", "of another Ruby")
+            assert library.load(copy.fileno()) == ["3 0 1 2" if made == "a link" else "0 0 1 2"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"x\n1 2\n"])
+def test_a_damaged_pack_is_not_copied(library: Library, damage: bytes) -> None:
+    library.pack.write_bytes(damage or library.pack.read_bytes().replace(b"f0.rb", b"f9.rb"))
+    assert sealed_pack(library.pack.parent, [library.files]) is None
+
+
+@pytest.fixture
+def copy(library: Library) -> Iterator[IO[bytes]]:
+    """The pack for a process that sees nothing but the library."""
+    made = sealed_pack(library.pack.parent, [library.files])
+    assert made is not None
+    with made:
+        yield made
+
+
+def test_a_process_that_inherits_a_pack_cannot_change_it(library: Library, copy: IO[bytes]) -> None:
+    fd, good = copy.fileno(), copy.read()
+    attacks: dict[str, Callable[[], object]] = {
+        "write": lambda: os.pwrite(fd, b"x", 0),
+        "write through proc": lambda: os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_TRUNC),
+        "cut": lambda: os.ftruncate(fd, 1),
+        "extend": lambda: os.ftruncate(fd, 1 << 30),
+        "map": lambda: mmap.mmap(fd, 0),
+        "seal again": lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    }
+    for attack in attacks.values():
+        with pytest.raises(PermissionError):
+            attack()
+    copy.seek(0)
+    assert copy.read() == good
+    copy.seek(0)
+    assert library.load(fd) == ["3 0 1 2"]
+
+
+def test_a_copy_has_no_file_that_its_process_does_not_see(library: Library) -> None:
+    (library.files / "f1.rb").rename(library.top / "hidden.rb")
+    (library.files / "f1.rb").symlink_to("../hidden.rb")
+    (library.files / "f0.rb").write_text("$value = 'CANARY'\n")
+    library.load()
+    library.compile()
+    assert library.load() == ["3 CANARY 1 2"]
+    for places, taken in (([library.files], 2), ([library.files / "f", library.top / "lib"], 0)):
+        copy = sealed_pack(library.pack.parent, places)
+        assert copy is not None
+        with copy:
+            assert (b"CANARY" in copy.read()) is (taken > 0)
+            copy.seek(0)
+            assert library.load(copy.fileno()) == [f"{taken} CANARY 1 2"]
 
 
 def test_a_file_from_a_damaged_pack_is_correct_or_read_from_its_source(library: Library) -> None:
