@@ -45,7 +45,7 @@ module LocalpuppetCompiledRuby
   class Pack
     # Return the pack of a directory or descriptor, `nil` without one that this interpreter can use.
     def self.open(place)
-      file = place.match?(/\A\d+\z/) ? inherited(place) : own(place)
+      file = inherited?(place) ? inherited(place) : own(place)
       return unless file
 
       file.binmode
@@ -59,6 +59,10 @@ module LocalpuppetCompiledRuby
       new(file, index) if Digest::SHA256.hexdigest(index) == sha256
     rescue SystemCallError, ArgumentError, TypeError
       nil
+    end
+
+    def self.inherited?(place)
+      place.match?(/\A\d+\z/)
     end
 
     # localpuppet has checked it, and sealed it against writes.
@@ -113,6 +117,7 @@ module LocalpuppetCompiledRuby
       gems = defined?(Gem) ? Gem.path : []
       @roots = [*$LOAD_PATH, *gems].select { |root| root.start_with?('/') }
                                        .map { |root| root.delete_suffix('/') + '/' }.uniq
+      record &&= !Pack.inherited?(directory)
       @missed = {}
       @process = Process.pid
       at_exit { wish if record && Process.pid == @process && !@missed.empty? }

@@ -59,6 +59,7 @@ class Library:
         """Return a line for each directory or descriptor: files from its pack, all values."""
         done = subprocess.run(
             ["ruby", *flags, "-e", DRIVER, *map(str, packs or (self.pack.parent,))],
+            cwd=self.top,
             pass_fds=[pack for pack in packs if isinstance(pack, int)],
             env={
                 **os.environ,
@@ -202,6 +203,7 @@ def test_a_copy_has_no_file_that_its_process_does_not_see(library: Library) -> N
             assert (b"CANARY" in copy.read()) is (taken > 0)
             copy.seek(0)
             assert library.load(copy.fileno()) == [f"{taken} CANARY 1 2"]
+    assert {path.name for path in library.top.iterdir()} == {"cache", "hidden.rb", "library"}
 
 
 def test_a_file_from_a_damaged_pack_is_correct_or_read_from_its_source(library: Library) -> None:
