@@ -2,14 +2,15 @@
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from itertools import takewhile
 from tempfile import TemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_duration
@@ -140,9 +141,7 @@ class SigningActor:
             resumable(journal, self.name)
             before = len(journal.events())
             words = ("rollout", "resume", str(rollout), "--json")
-            problem = await self._spawn(
-                words, lambda: len(journal.events()) > before, within=self._within
-            )
+            problem = await self._spawn(words, lambda: len(journal.events()) > before, self._within)
         if problem is None:
             raise LocalpuppetError(
                 f"the new process has not continued the rollout within {self._within:.0f} s"
@@ -186,12 +185,15 @@ class SigningActor:
         Raises:
             LocalpuppetError: The process did not start the rollout.
         """
-        before = set(self._journals.ids())
-        problem = await self._spawn(
-            ("rollout", "run", *start.words, "--json"),
-            lambda: bool(set(self._journals.ids()) - before),
-            within=STARTS,
-        )
+        before = {*self._journals.ids()}
+        begun: list[RolloutId] = []
+
+        def begins() -> bool:
+            new = (rollout for rollout in self._journals.ids() if rollout not in before)
+            begun.extend(self._same(start, new))
+            return bool(begun)
+
+        problem = await self._spawn(("rollout", "run", *start.words, "--json"), begins, STARTS)
         if problem is None:
             raise LocalpuppetError(
                 f"the new process has not started the rollout within {show_duration(STARTS)}",
@@ -199,23 +201,30 @@ class SigningActor:
             )
         if problem:
             raise LocalpuppetError(problem)
-        return max(set(self._journals.ids()) - before)
+        return begun[0]
 
     def begun(self, start: RolloutStart, since: float) -> RolloutId | None:
         """Return a rollout of the same release that this signer has begun here since a time."""
         oldest = RolloutId.of(datetime.fromtimestamp(since, UTC), "0000", None)
-        for state in self._journals.states():
-            began, options = state.began, start.options
-            same = (options.delivery, options.noop) == (began.options.delivery, began.options.noop)
-            if same and began.caller == self.name and began.id >= oldest:
-                return began.id
-        return None
+        return next(self._same(start, takewhile(oldest.__le__, self._journals.ids())), None)
+
+    def _same(self, start: RolloutStart, rollouts: Iterable[RolloutId]) -> Iterator[RolloutId]:
+        """Yield the rollouts of the same release and nodes that this signer has begun."""
+        for rollout in rollouts:
+            with closing(self._journals.open(rollout)) as journal, suppress(StateError):
+                began, options = journal.state().began, start.options
+                same = began.caller == self.name and (
+                    (began.options.delivery, began.options.noop) == (options.delivery, options.noop)
+                )
+                nodes = {node for group in began.groups for node in group}
+                if same and (nodes <= {*start.nodes} or not start.nodes):
+                    yield rollout
 
     def _command(self, words: Sequence[str]) -> list[str]:
         return [*self._words, "--root", str(self._fleet.node.settings.root), *words]
 
     async def _spawn(
-        self, words: Sequence[str], begins: Callable[[], bool], *, within: float
+        self, words: Sequence[str], begins: Callable[[], bool], within: float
     ) -> str | None:
         """Start a detached process; return why it ended before it began, or empty once it begins.
 

@@ -32,6 +32,7 @@ from tests.rigs.waiting import PATIENCE, wait_until
 from tests.web.make import a_rollout
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
+LATER = RolloutId.parse("20261122T110000Z-00bb")
 
 
 class Page:
@@ -292,9 +293,16 @@ async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
 async def test_a_started_rollout_is_named_and_a_refused_rollout_has_its_reason(
     tmp_path: Path,
 ) -> None:
+    """A rollout that somebody else begins at the same time is not taken for the started one."""
     start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
-    journal = tmp_path / "rollouts" / f"{ROLLOUT}.sqlite"
-    script = f"mkdir -p {journal.parent}; touch {journal}; echo done >&2"
-    assert await acting(tmp_path, script).start(start) == ROLLOUT
+    script = f"mkdir rollouts; mv begun/{LATER}.sqlite begun/{ROLLOUT}.sqlite rollouts/"
+    actor = acting(tmp_path, f"cd {tmp_path}; {script}; echo done >&2")
+    others = [("choria=bob", "a", LATER), (actor.name, "a", ROLLOUT)]
+    for caller, node, rollout in others:
+        began = a_rollout(
+            id=rollout, caller=caller, groups=((NodeName(node),),), options=start.options
+        )
+        Journals(tmp_path / "begun").begin(began, at="2026-11-22T11:00:00Z").close()
+    assert await actor.start(start) == ROLLOUT
     with pytest.raises(LocalpuppetError, match="no bus here"):
         await acting(tmp_path, "echo localpuppet: error: no bus here >&2; exit 69").start(start)
