@@ -12,6 +12,7 @@ from tests.rigs.node import REPOSITORY, completed
 from tests.rigs.systemd import Machine, acquaint
 
 DEBIANS = {"debian12": "deb12", "debian13": "deb13", "debian14": "deb14"}
+SYSTEM = os.environ.get("LOCALPUPPET_DEBIAN", "debian12")
 # A session on another Debian runs only the tests of that Debian.
 collect_ignore = ["test_other_debians.py"] if "LOCALPUPPET_DEBIAN" in os.environ else []
 

@@ -1,6 +1,5 @@
 """localpuppet's Debian package under a real systemd: installed, and changed during a run."""
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.main import SECTIONS
-from tests.platforms.conftest import DEBIANS
+from tests.platforms.conftest import DEBIANS, SYSTEM
 from tests.rigs.long import with_sample
 from tests.rigs.node import completed
 from tests.rigs.systemd import (
@@ -32,7 +31,7 @@ LIBRARY = "/usr/lib/localpuppet"
 def packages(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return two packages of this clone, by their path in a machine."""
     directory = tmp_path_factory.mktemp("packages")
-    suite = DEBIANS[os.environ.get("LOCALPUPPET_DEBIAN", "debian12")]
+    suite = DEBIANS[SYSTEM]
     (first,) = made.glob(f"localpuppet_*+{suite}_*.deb")
     completed("dpkg-deb", "-R", first, directory / "newer")
     control = directory / "newer/DEBIAN/control"

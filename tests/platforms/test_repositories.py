@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.platforms.conftest import DEBIANS, build
+from tests.platforms.conftest import DEBIANS, SYSTEM, build
 from tests.rigs.long import LONG, with_sample
 from tests.rigs.node import REPOSITORY, completed
 
@@ -96,7 +96,7 @@ def applied(system: Path) -> None:
 
 @pytest.mark.slow(seconds=90)
 @pytest.mark.parametrize(
-    ("system", "suite"), with_sample(DEBIANS.items(), ("debian12", "deb12")), indirect=["system"]
+    ("system", "suite"), with_sample(DEBIANS.items(), (SYSTEM, DEBIANS[SYSTEM])), indirect=["system"]
 )
 def test_apt_installs_from_the_signed_repository(
     served: tuple[str, Path], system: Path, suite: str

@@ -339,7 +339,7 @@ async def test_a_client_that_the_roster_does_not_name_is_refused(
     for name, reason in (
         (None, r"(?i)certificate|tls|ssl|closed"),
         (WEB01, r"(?i)certificate|tls|ssl|closed|unknown ca"),
-        ("db01.example.com", r"(?i)permission|credentials|authentication"),
+        ("db01.example.com", r"(?i)permission|credentials|authentication|user name not found"),
     ):
         await check_refusal(lambda seconds, name=name: visit(name, seconds), reason, seconds=1.0)  # type: ignore[misc]
 

@@ -276,6 +276,9 @@ class CodeIsolation(Value):
         """Return the start of a command that runs in namespaces, with the named files only."""
         (unshare,) = find_programs("unshare", path=self.path, package="util-linux")
         find_programs("mount", "umount", "findmnt", path=self.path, package="mount")
+        # As isolate.sh finds it. From Debian 14 on it is not in util-linux, which is essential.
+        sbin = f"{self.path}:/usr/sbin:/sbin"
+        find_programs("pivot_root", path=sbin, package="util-linux-extra")
         is_root = os.geteuid() == 0
         mark = _READABLE if is_root else ""
         programs, code = (

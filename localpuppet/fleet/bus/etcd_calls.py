@@ -268,6 +268,9 @@ class EtcdConnection:
         if error.status is Status.PERMISSION_DENIED:
             hint = "check this node's role in etcd"
             return RefusedError(text, where=self.where, hint=hint)
+        if "user name not found" in text:
+            hint = "add the name of this certificate to the roster, and run its script again"
+            return RefusedError(text, where=self.where, hint=hint)
         if "database space exceeded" in text:
             hint = "compact and defragment etcd, and disarm its alarm"
             return FullError(f"is full: {text}", where=self.where, hint=hint)

@@ -65,6 +65,7 @@ def preview(node: Node, control: ControlRepository, *arguments: str) -> Done:
 
 
 def statistics(done: Done) -> tuple[int, int]:
+    assert done.out, done.err
     numbers = done.json["statistics"]
     return numbers["compiled"], numbers["cached"]
 
