@@ -96,7 +96,9 @@ def applied(system: Path) -> None:
 
 @pytest.mark.slow(seconds=90)
 @pytest.mark.parametrize(
-    ("system", "suite"), with_sample(DEBIANS.items(), (SYSTEM, DEBIANS[SYSTEM])), indirect=["system"]
+    ("system", "suite"),
+    with_sample(DEBIANS.items(), (SYSTEM, DEBIANS[SYSTEM])),
+    indirect=["system"],
 )
 def test_apt_installs_from_the_signed_repository(
     served: tuple[str, Path], system: Path, suite: str

@@ -293,7 +293,7 @@ async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
 async def test_a_started_rollout_is_named_and_a_refused_rollout_has_its_reason(
     tmp_path: Path,
 ) -> None:
-    """A rollout that somebody else begins at the same time is not taken for the started one."""
+    """Another rollout that begins at the same time is not taken for the started one."""
     start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
     script = f"mkdir rollouts; mv begun/{LATER}.sqlite begun/{ROLLOUT}.sqlite rollouts/"
     actor = acting(tmp_path, f"cd {tmp_path}; {script}; echo done >&2")
