@@ -107,7 +107,7 @@ def use_held(path: Path) -> None:
     [
         (use_seen, -1, "move it away"),
         (use_inbox, -1, "run 'localpuppet apply'"),
-        (use_view, -4, "the agent rebuilds it"),
+        (use_view, -5, "the agent rebuilds it"),
         *((use, 1, "update localpuppet") for use in (use_seen, use_inbox, use_view)),
         *((use, 1, "update localpuppet") for use in (use_leases, use_held)),
     ],

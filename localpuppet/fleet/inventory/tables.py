@@ -9,6 +9,7 @@
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,19 +64,23 @@ MAX_INTERFACES = 1000
 _LAST_TIME = 253_402_300_799.0
 # Keys that SQLite's paths name as they are; `dig` reads the others.
 _PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+\Z")
-# The row of a fact has the number of its name in the upper half of its key, the number of its node
-# in the lower half: the values of a fact are side by side, and no index is needed.
-_NODE = "4294967295"
+# The row of a fact has the number of its name in the upper bits of its key, the number of its node
+# in the lower ones: the values of a fact are side by side, and no index is needed. Most nodes have
+# the same value of most facts: `common` of its name has it, and their rows have none.
+_BITS = 28
+_NODE = str(2**_BITS - 1)
 TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (
     id INTEGER PRIMARY KEY, certname TEXT NOT NULL UNIQUE, at REAL NOT NULL,
     timestamp TEXT NOT NULL, environment TEXT NOT NULL, roles TEXT NOT NULL, release TEXT,
-    exports TEXT, catalog TEXT, resources INTEGER, fact_ids TEXT NOT NULL, legacy INTEGER
+    exports TEXT, catalog TEXT, resources INTEGER, kind INTEGER
 ) STRICT;
-CREATE INDEX IF NOT EXISTS nodes_by_legacy ON nodes (legacy);
-CREATE TABLE IF NOT EXISTS fact_names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE IF NOT EXISTS fact_values (id INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS legacy (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE INDEX IF NOT EXISTS nodes_by_kind ON nodes (kind);
+CREATE TABLE IF NOT EXISTS fact_names (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, common TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS fact_values (id INTEGER PRIMARY KEY, value TEXT) STRICT;
+CREATE TABLE IF NOT EXISTS kinds (id INTEGER PRIMARY KEY, names TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE IF NOT EXISTS classes (
     title TEXT NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (title, node)
 ) STRICT, WITHOUT ROWID;
@@ -86,30 +91,31 @@ CREATE TABLE IF NOT EXISTS servers (
 CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
 """
+# A fact's value, from its row `v` and that of its name, `n`. It has the affinity of other sources
+# of facts, or SQLite would not merge them.
+_VALUE = "CAST(ifnull(v.value, n.common) AS TEXT)"
 # The facts of the nodes in `live`, each with its name.
 FACTS = (
-    f"fact_values JOIN live ON live.id = fact_values.id & {_NODE}"
-    " JOIN fact_names ON fact_names.id = fact_values.id >> 32"
+    f"(SELECT certname, name, {_VALUE} AS value FROM fact_values v"  # noqa: S608
+    f" JOIN live ON live.id = v.id & {_NODE} JOIN fact_names n ON n.id = v.id >> {_BITS})"
 )
-NAMES = ("nodes", "fact_names", "fact_values", "legacy", "classes", "servers")
+NAMES = ("nodes", "fact_names", "fact_values", "kinds", "classes", "servers")
+# Equal rows stay: an entry mostly repeats the one before, and each of its facts is on another page.
 _OF_NODE = {
-    "nodes": ", ".join("?" * 12),
-    **{"fact_values": "?, ?", "classes": "?, ?", "servers": "?, ?, ?, ?"},
+    "nodes": f"REPLACE INTO main.nodes VALUES ({', '.join('?' * 11)})",  # noqa: S608
+    "fact_values": "INSERT INTO main.fact_values VALUES (?, ?) ON CONFLICT (id)"
+    " DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value",
+    "classes": "INSERT OR IGNORE INTO main.classes VALUES (?, ?)",
+    "servers": "INSERT INTO main.servers VALUES (?, ?, ?, ?)",
 }
-_ASKED = "IN (SELECT value FROM json_each(?1))"
-_ITS_FACTS = f"main.nodes n, json_each(n.fact_ids) f WHERE n.id {_ASKED})"
-# Names of facts and lists of legacy names that no node has any more are deleted, too.
-_REMOVE = (
-    f"DELETE FROM main.fact_values WHERE id IN (SELECT f.value << 32 | n.id FROM {_ITS_FACTS}",  # noqa: S608
-    f"DELETE FROM main.fact_names WHERE id IN (SELECT f.value FROM {_ITS_FACTS} AND NOT EXISTS"  # noqa: S608
-    " (SELECT 1 FROM main.fact_values v WHERE v.id BETWEEN fact_names.id << 32"
-    f" AND fact_names.id << 32 | {_NODE})",
-    f"DELETE FROM main.legacy WHERE id IN (SELECT legacy FROM main.nodes WHERE id {_ASKED})"  # noqa: S608
-    f" AND NOT EXISTS (SELECT 1 FROM main.nodes n WHERE legacy = legacy.id AND NOT n.id {_ASKED})",
-    *(
-        f"DELETE FROM main.{table} WHERE {key} {_ASKED}"  # noqa: S608
-        for table, key in (("classes", "node"), ("servers", "node"), ("nodes", "id"))
-    ),
+_IDS = "SELECT f.value{} FROM main.kinds k, json_each(k.names, '$.facts') f WHERE k.id ="
+# The rows of a node that its next entry does not have; without one, `kind` is null.
+_STALE = (
+    f"DELETE FROM main.fact_values WHERE id IN ({_IDS.format(f' << {_BITS} | :node')} :before"  # noqa: S608
+    f" AND :before IS NOT :kind AND f.value NOT IN ({_IDS.format('')} :kind))",
+    "DELETE FROM main.classes WHERE node = :node"
+    " AND title NOT IN (SELECT value FROM json_each(:classes))",
+    "DELETE FROM main.servers WHERE node = :node",
 )
 
 
@@ -163,56 +169,100 @@ def write(
     connection: sqlite3.Connection, entries: Collection[EntryRows], schema: str = "main"
 ) -> None:
     """Write or replace the rows of nodes."""
-    known = remove(connection, [entry.certname for entry in entries], schema)
-    facts = _numbers(
-        connection, f"{schema}.fact_names", {name for entry in entries for name, _ in entry.facts}
-    )
-    legacy = _numbers(connection, f"{schema}.legacy", {entry.legacy for entry in entries})
+    known = _known(connection, [entry.certname for entry in entries], schema)
+    facts = _facts(connection, f"{schema}.fact_names", entries)
     rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _OF_NODE}
+    stale: list[dict[str, object]] = []
     (last,) = connection.execute(f"SELECT ifnull(max(id), 0) FROM {schema}.nodes").fetchone()  # noqa: S608
-    new = count(max([last, *known.values()]) + 1)
-    ids: dict[tuple[int, ...], str] = {}  # most nodes have the same names
+    new = count(last + 1)
+    kinds: dict[tuple[object, ...], int] = {}  # most nodes have the same names
     for entry in entries:
-        number = known[entry.certname] if entry.certname in known else next(new)
-        keys = tuple([facts[name] for name, _ in entry.facts])
-        if keys not in ids:
-            ids[keys] = compact(keys)
-        columns = (entry.certname, entry.at, *entry.node, ids[keys], legacy[entry.legacy])
-        rows["nodes"].append((number, *columns))
+        found = [facts[name] for name, _ in entry.facts]
+        names = (entry.legacy, *[key for key, _ in found])
+        if names not in kinds:
+            kinds[names] = _kind(connection, f"{schema}.kinds", names)
+        number, before = known.get(entry.certname) or (next(new), None)
+        classes = compact(entry.classes)
+        stale.append({"node": number, "before": before, "kind": kinds[names], "classes": classes})
+        rows["nodes"].append((number, entry.certname, entry.at, *entry.node, kinds[names]))
         rows["fact_values"] += [
-            (key << 32 | number, text) for key, (_, text) in zip(keys, entry.facts, strict=True)
+            (key << _BITS | number, None if text == common else text)
+            for (key, common), (_, text) in zip(found, entry.facts, strict=True)
         ]
         rows["classes"] += ((title, number) for title in entry.classes)
         rows["servers"] += ((role, number, *more) for role, *more in entry.servers)
     # In the order of the keys: a third faster.
-    rows["fact_values"].sort(key=itemgetter(0))
-    for table, marks in _OF_NODE.items():
-        connection.executemany(f"INSERT INTO {schema}.{table} VALUES ({marks})", rows[table])  # noqa: S608
+    for table in ("fact_values", "classes"):
+        rows[table].sort(key=itemgetter(0))
+    for statement in _STALE if known else ():
+        connection.executemany(statement.replace("main.", f"{schema}."), stale)
+    for table, statement in _OF_NODE.items():
+        connection.executemany(statement.replace("main.", f"{schema}."), rows[table])
+    _remove_kinds(connection, {kind for _, kind in known.values()}, schema)
 
 
-def _numbers(connection: sqlite3.Connection, table: str, texts: Collection[str]) -> dict[str, int]:
-    """Return the numbers of texts in one of the tables of texts, which gets the new ones."""
-    connection.executemany(
-        f"INSERT OR IGNORE INTO {table} (name) VALUES (?)",  # noqa: S608
-        ((text,) for text in sorted(texts)),
-    )
-    find = f"SELECT id FROM {table} WHERE name = ?"  # noqa: S608
-    return {text: connection.execute(find, (text,)).fetchone()[0] for text in texts}
-
-
-def remove(
+def _known(
     connection: sqlite3.Connection, names: Collection[str], schema: str = "main"
-) -> dict[str, int]:
-    """Delete the rows of nodes; return the numbers of those that had rows."""
+) -> dict[str, tuple[int, int | None]]:
+    """Return the number and the kind of the nodes that have rows."""
     rows = connection.execute(
-        f"SELECT certname, id FROM {schema}.nodes"  # noqa: S608
+        f"SELECT certname, id, kind FROM {schema}.nodes"  # noqa: S608
         " WHERE certname IN (SELECT value FROM json_each(?))",
         (compact([*names]),),
     )
-    known = dict(rows.fetchall())
-    for statement in _REMOVE if known else ():
-        connection.execute(statement.replace("main.", f"{schema}."), (compact([*known.values()]),))
-    return known
+    return {name: (number, kind) for name, number, kind in rows}
+
+
+def _facts(
+    connection: sqlite3.Connection, table: str, entries: Collection[EntryRows]
+) -> dict[str, tuple[int, str]]:
+    """Return the number and the common value of facts by name; new ones are added."""
+    find = f"SELECT id, common FROM {table} WHERE name = ?"  # noqa: S608
+    names = {name for entry in entries for name, _ in entry.facts}
+    known = {name: connection.execute(find, (name,)).fetchone() for name in names}
+    new = {name for name in names if known[name] is None}
+    values = Counter(pair for entry in entries if new for pair in entry.facts if pair[0] in new)
+    most = {name: text for (name, text), _ in reversed(values.most_common())}
+    add = f"INSERT INTO {table} (name, common) VALUES (?, ?) RETURNING id, common"  # noqa: S608
+    return known | {
+        name: connection.execute(add, (name, most[name])).fetchone() for name in sorted(new)
+    }
+
+
+def _kind(connection: sqlite3.Connection, table: str, names: Sequence[object]) -> int:
+    """Return the number of what names a node's facts have: `_legacy`, and the published ones."""
+    legacy, *facts = names
+    text = f'{{"facts":{compact(facts)},"legacy":{legacy}}}'
+    connection.execute(f"INSERT OR IGNORE INTO {table} (names) VALUES (?)", (text,))  # noqa: S608
+    find = f"SELECT id FROM {table} WHERE names = ?"  # noqa: S608
+    return int(connection.execute(find, (text,)).fetchone()[0])
+
+
+def remove(connection: sqlite3.Connection, name: str) -> None:
+    """Delete the rows of a node."""
+    for number, kind in _known(connection, [name]).values():
+        every = {"node": number, "before": kind, "kind": None, "classes": "[]"}
+        for statement in (*_STALE, "DELETE FROM main.nodes WHERE id = :node"):
+            connection.execute(statement, every)
+        _remove_kinds(connection, {kind})
+
+
+def _remove_kinds(
+    connection: sqlite3.Connection, kinds: Collection[int | None], schema: str = "main"
+) -> None:
+    """Delete those that no node has any more, and names of facts that only they had."""
+    unused = connection.execute(
+        f"DELETE FROM {schema}.kinds WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+        f" AND NOT EXISTS (SELECT 1 FROM {schema}.nodes WHERE kind = kinds.id) RETURNING names",
+        (compact([*kinds]),),
+    )
+    connection.executemany(
+        f"DELETE FROM {schema}.fact_names"  # noqa: S608
+        " WHERE id IN (SELECT value FROM json_each(?, '$.facts')) AND NOT EXISTS"
+        f" (SELECT 1 FROM {schema}.fact_values v WHERE v.id BETWEEN fact_names.id << {_BITS}"
+        f" AND fact_names.id << {_BITS} | {_NODE})",
+        unused.fetchall(),
+    )
 
 
 def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None = None) -> None:
@@ -224,10 +274,10 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
         connection.execute("ATTACH ':memory:' AS own")
         connection.executescript(TABLES.replace("NOT EXISTS ", "NOT EXISTS own."))
         connection.execute("INSERT INTO own.fact_names SELECT * FROM main.fact_names")
-        connection.execute("INSERT INTO own.legacy SELECT max(id), '' FROM main.legacy")
+        connection.execute("INSERT INTO own.kinds SELECT max(id), '' FROM main.kinds")
         connection.execute(
-            "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles, fact_ids)"
-            " VALUES (0, ?, 0, '', '', '', '[]')",
+            "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles)"
+            " VALUES (0, ?, 0, '', '', '')",
             (own.certname,),
         )
         write(connection, [own], "own")
@@ -235,15 +285,11 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
         number = (connection.execute(find, (own.certname,)).fetchone() or (0,))[0]
         connection.execute("CREATE TEMP VIEW fact_names AS SELECT * FROM own.fact_names")
         connection.execute(
-            "CREATE TEMP VIEW legacy AS SELECT * FROM main.legacy UNION ALL"
-            " SELECT * FROM own.legacy WHERE name <> ''"
+            "CREATE TEMP VIEW kinds AS SELECT * FROM main.kinds UNION ALL"
+            " SELECT * FROM own.kinds WHERE names <> ''"
         )
-        for table, key in (
-            ("nodes", "id"),
-            ("fact_values", f"id & {_NODE}"),
-            ("classes", "node"),
-            ("servers", "node"),
-        ):
+        keys = {"nodes": "id", "fact_values": f"id & {_NODE}", "classes": "node", "servers": "node"}
+        for table, key in keys.items():
             connection.execute(
                 f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}"  # noqa: S608
                 f" WHERE {key} <> {number} UNION ALL SELECT * FROM own.{table}"
@@ -256,12 +302,11 @@ PUBLISHED_NAMES = "SELECT name FROM fact_names"
 
 # The facts of all nodes as numbers by name and environment: most nodes have the same names.
 FACT_COUNTS = (
-    "WITH alike AS MATERIALIZED (SELECT min(id) AS id, environment, fact_ids, legacy,"
-    " count(*) AS number FROM live GROUP BY environment, fact_ids, legacy)"
-    " SELECT environment, number, a.id, n.name FROM alike a CROSS JOIN json_each(fact_ids) f"
-    " CROSS JOIN fact_names n ON n.id = f.value UNION SELECT environment, number, a.id, d.value"
-    " FROM alike a CROSS JOIN legacy l ON l.id = a.legacy"
-    " CROSS JOIN json_each(legacy_names(l.name)) d"
+    "WITH alike AS MATERIALIZED (SELECT min(live.id) AS id, environment, names, count(*) AS number"
+    " FROM live CROSS JOIN kinds k ON k.id = kind GROUP BY environment, kind)"
+    " SELECT environment, number, a.id, n.name FROM alike a CROSS JOIN json_each(names, '$.facts')"
+    " f CROSS JOIN fact_names n ON n.id = f.value UNION SELECT environment, number, a.id, d.value"
+    " FROM alike a CROSS JOIN json_each(legacy_names(names -> 'legacy')) d"
 )
 
 
@@ -278,44 +323,51 @@ def facts_sql(names: Collection[str] | None = None, row: str = "") -> list[str]:
         node, head, source = "l", "l.certname, l.environment, ", "live l CROSS JOIN "
     some = "" if names is None else f" AND {{}} IN ({', '.join(map(quoted, names))})"
     # Not joined: SQLite sorts the facts of one node only.
-    own = some.format("n.name") or f" AND n.id IN (SELECT value FROM json_each({node}.fact_ids))"  # noqa: S608
+    own = some.format("n.name") or (
+        " AND n.id IN (SELECT f.value FROM kinds k CROSS JOIN json_each(k.names, '$.facts') f"  # noqa: S608
+        f" WHERE k.id = {node}.kind)"
+    )
     statements = [
-        f"SELECT {head}n.name, v.value FROM {source}fact_names n"  # noqa: S608
-        f" CROSS JOIN fact_values v ON v.id = n.id << 32 | {node}.id WHERE 1{own}"
+        f"SELECT {head}n.name, {_VALUE} AS value FROM {source}fact_names n"  # noqa: S608
+        f" CROSS JOIN fact_values v ON v.id = n.id << {_BITS} | {node}.id WHERE 1{own}"
     ]
-    absent = f"NOT EXISTS (SELECT 1 FROM fact_values p WHERE p.id = {{}} << 32 | {node}.id)"  # noqa: S608
+    absent = f"NOT EXISTS (SELECT 1 FROM fact_values p WHERE p.id = {{}} << {_BITS} | {node}.id)"  # noqa: S608
     derived = derived_sql(names)
     if derived:
         numbered = (
-            f"SELECT d.*, o.id AS origin_id, n.id AS name_id FROM ({derived}) d"  # noqa: S608
-            " JOIN fact_names o ON o.name = d.origin LEFT JOIN fact_names n ON n.name = d.name"
+            f"SELECT d.*, n.id, n.common, o.id AS own_id FROM ({derived}) d JOIN fact_names n"  # noqa: S608
+            " ON n.name = d.origin LEFT JOIN fact_names o ON o.name = d.name"
         )
         statements.append(
-            f"SELECT {head}CAST(d.name AS TEXT) AS name, CAST(v.value -> d.path AS TEXT) AS value"  # noqa: S608
-            f" FROM {source}({numbered}) d CROSS JOIN fact_values v"
-            f" ON v.id = d.origin_id << 32 | {node}.id"
-            f" WHERE json_type(v.value, d.path) <> 'null' AND {absent.format('d.name_id')}"
+            f"SELECT {head}CAST(n.name AS TEXT) AS name, CAST({_VALUE} -> n.path AS TEXT) AS value"  # noqa: S608
+            f" FROM {source}({numbered}) n CROSS JOIN fact_values v"
+            f" ON v.id = n.id << {_BITS} | {node}.id"
+            f" WHERE json_type({_VALUE}, n.path) <> 'null' AND {absent.format('n.own_id')}"
         )
     if names is None or any(map(_LEGACY.match, names)):
         statements.append(
             f"SELECT {head}CAST(d.key AS TEXT) AS name, CAST(d.value AS TEXT) AS value"  # noqa: S608
-            f" FROM {source}fact_values v CROSS JOIN json_each(interface_facts(v.value)) d"
+            f" FROM {source}fact_values v CROSS JOIN json_each(interface_facts("
+            f"ifnull(v.value, {_of_name('common', 'networking')}))) d"
             # IN, of one row: after a unique one, SQLite would sort those of all nodes together.
-            f" WHERE v.id IN (SELECT {_number('networking')} << 32 | {node}.id)"
+            f" WHERE v.id IN (SELECT {_of_name('id', 'networking')} << {_BITS} | {node}.id)"
             f" AND {absent.format('(SELECT id FROM fact_names WHERE name = d.key)')}"
             + some.format("d.key")
         )
     return statements
 
 
-def _number(name: str) -> str:
-    """Return an SQL expression for the number of a fact's name, which SQLite evaluates once."""
-    return f"(SELECT id FROM fact_names WHERE name = {quoted(name)})"  # noqa: S608
+def _of_name(column: str, name: str) -> str:
+    """Return an SQL expression for a column of a fact's name, which SQLite evaluates once."""
+    return f"(SELECT {column} FROM fact_names WHERE name = {quoted(name)})"  # noqa: S608
 
 
 def value_sql(name: str, node: str) -> str:
     """Return an SQL expression for a published fact of the node with a number, as JSON text."""
-    return f"(SELECT value FROM fact_values WHERE id = {_number(name)} << 32 | {node})"  # noqa: S608
+    return (
+        f"(SELECT CAST(ifnull(value, {_of_name('common', name)}) AS TEXT) FROM fact_values"  # noqa: S608
+        f" WHERE id = {_of_name('id', name)} << {_BITS} | {node})"
+    )
 
 
 def derived_sql(names: Collection[str] | None = None) -> str:
@@ -332,9 +384,9 @@ def fact_names_sql() -> str:
     return (
         "SELECT name FROM fact_names n WHERE EXISTS (SELECT 1 FROM fact_values v"  # noqa: S608
         f" CROSS JOIN live ON live.id = v.id & {_NODE}"
-        f" WHERE v.id BETWEEN n.id << 32 AND n.id << 32 | {_NODE})"
-        " UNION SELECT d.value FROM (SELECT DISTINCT legacy FROM live) CROSS JOIN legacy l"
-        " ON l.id = legacy CROSS JOIN json_each(legacy_names(l.name)) d"
+        f" WHERE v.id BETWEEN n.id << {_BITS} AND n.id << {_BITS} | {_NODE})"
+        " UNION SELECT d.value FROM (SELECT DISTINCT kind FROM live) CROSS JOIN kinds k"
+        " ON k.id = kind CROSS JOIN json_each(legacy_names(k.names -> 'legacy')) d"
     )
 
 

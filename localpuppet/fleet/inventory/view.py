@@ -25,7 +25,7 @@ from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry, T
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import ExportsReader
 from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
-from localpuppet.fleet.trust.signing import claimed_payload
+from localpuppet.fleet.trust.signing import claimed_payload, with_base64, without_base64
 
 FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
@@ -40,10 +40,11 @@ STANDING = (
     "SELECT asked.value, at, exports, reason FROM json_each(?) AS asked"
     " LEFT JOIN nodes ON certname = asked.value LEFT JOIN refused ON refused.node = asked.value"
 )
-_VERSION = 7
+_VERSION = 8
 # `restore` writes the rows.
 _WITHOUT_ROWS = "UPDATE state SET current = NULL;" + "".join(  # noqa: S608
-    f"DROP TABLE IF EXISTS {table};" for table in ("briefs", "index_terms", "facts", *tables.NAMES)
+    f"DROP TABLE IF EXISTS {table};"
+    for table in ("briefs", "index_terms", "facts", "legacy", *tables.NAMES)
 )
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -97,7 +98,7 @@ class View:
             Format(
                 tables=tables.TABLES + _TABLES,
                 version=_VERSION,
-                conversions=dict.fromkeys((4, 5, 6), _WITHOUT_ROWS),
+                conversions=dict.fromkeys((4, 5, 6, 7), _WITHOUT_ROWS),
             ),
             damaged="the agent rebuilds it from the bus",
         )
@@ -209,13 +210,15 @@ class View:
             return {
                 node
                 for node, token in tokens.items()
-                if connection.execute(accepted, (node,)).fetchone() != (token,)
+                if (row := connection.execute(accepted, (node,)).fetchone()) is None
+                or with_base64(row[0]) != token
             }
 
     def tokens(self) -> Iterator[tuple[str, bytes]]:
         """Yield each node with its accepted token."""
         with self._database.snapshot() as connection:
-            yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
+            for node, stored in connection.execute("SELECT node, token FROM entries ORDER BY node"):
+                yield node, with_base64(stored)
 
     def take(self, arrived: Iterable[ReceivedEntry], *, revision: int | None = None) -> None:
         """Store entries from the bus; the module lists the rules.
@@ -317,7 +320,7 @@ class View:
 
     def _take(self, connection: Connection, kept: Sequence[ReceivedEntry]) -> None:
         """Store entries, or record why they are rejected."""
-        taken: dict[str, tuple[ReceivedEntry, EntryRows]] = {}
+        taken: dict[str, tuple[bytes, int, EntryRows]] = {}
         reasons: dict[str, str] = {}
         names = (json.dumps([entry.node for entry in kept]),)
         known = {node: before for node, *before in connection.execute(_KNOWN, names)}
@@ -325,7 +328,8 @@ class View:
         for entry in kept:
             node, found = entry.node, entry.found
             at, forgotten, stored = known.get(node, (0.0, None, 0))
-            larger = size + len(entry.token) - stored
+            token = without_base64(entry.token) if isinstance(found, EntryRows) else b""
+            larger = size + len(token) - stored
             reasons[node] = ""
             if not isinstance(found, EntryRows):
                 reasons[node] = found.reason
@@ -336,17 +340,18 @@ class View:
             elif larger > self._most:
                 reasons[node] = f"no space left: the view holds {self._most // 1024**2} MiB"
             else:
-                size, taken[node] = larger, (entry, found)
-                known[node] = [found.at, forgotten, len(entry.token)]
+                size, taken[node] = larger, (token, entry.revision, found)
+                known[node] = [found.at, forgotten, len(token)]
         connection.executemany(
-            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
-            ((one.node, rows.at, one.token, one.revision) for one, rows in taken.values()),
+            "INSERT INTO entries VALUES (?, ?, ?, ?) ON CONFLICT (node) DO UPDATE"
+            " SET at = excluded.at, token = excluded.token, revision = excluded.revision",
+            ((node, rows.at, token, revision) for node, (token, revision, rows) in taken.items()),
         )
-        tables.write(connection, [rows for _, rows in taken.values()])
+        tables.write(connection, [rows for _, _, rows in taken.values()])
         connection.executemany(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
             " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
-            ((node, rows.at) for node, (_, rows) in taken.items()),
+            ((node, rows.at) for node, (_, _, rows) in taken.items()),
         )
         connection.execute("UPDATE state SET size = ?", (size,))
         for node, reason in reasons.items():
@@ -375,7 +380,7 @@ class View:
 
     def _entry(self, token: bytes) -> InventoryEntry:
         try:
-            return InventoryEntry.parse_again(claimed_payload(token))
+            return InventoryEntry.parse_again(claimed_payload(with_base64(token)))
         except (ValueError, IntegrityError) as error:
             raise DamagedError(
                 f"holds a damaged entry: {error}", where=str(self._database.path)
@@ -390,7 +395,7 @@ class View:
 
 
 def _remove(connection: Connection, node: str) -> None:
-    tables.remove(connection, [node])
+    tables.remove(connection, node)
     (size,) = connection.execute(
         "SELECT sum(length(token)) FROM entries WHERE node = ?", (node,)
     ).fetchone()

@@ -75,9 +75,11 @@ def content(connection: Connection) -> str:
         "state": "*, size - (SELECT coalesce(sum(length(token)), 0) FROM entries)",
         "nodes": "certname, at, environment, roles, release",
         "fact_names": "name",
-        "legacy": "name",
-        "fact_values": "(SELECT certname FROM nodes WHERE nodes.id = fact_values.id & 4294967295),"
-        " (SELECT name FROM fact_names WHERE fact_names.id = fact_values.id >> 32), value",
+        "kinds": "(SELECT json_group_array((SELECT name FROM fact_names WHERE id = value))"
+        " FROM json_each(names, '$.facts')), names -> 'legacy'",
+        "fact_values": "(SELECT certname FROM nodes WHERE nodes.id = fact_values.id & 268435455),"
+        " (SELECT name FROM fact_names WHERE fact_names.id = fact_values.id >> 28),"
+        " ifnull(value, (SELECT common FROM fact_names n WHERE n.id = fact_values.id >> 28))",
         "classes": "title, (SELECT certname FROM nodes WHERE id = node)",
         "servers": "role, (SELECT certname FROM nodes WHERE id = node)",
     }

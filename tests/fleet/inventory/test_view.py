@@ -1,21 +1,25 @@
 """The view: which entry of a node is in force, and what removes an entry."""
 
+import json
 import sqlite3
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
-from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry import ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.pql import parse_client_query
@@ -24,6 +28,7 @@ from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry, received, signed
+from tests.fleet.inventory.one_view import content
 from tests.fleet.inventory.query.fleet import FLEET
 
 NOW = 1_800_000_000.0
@@ -77,7 +82,7 @@ def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
             made.append(weakref.ref(facts))
             most = max(most, sum(one() is not None for one in made))
             yield ReceivedEntry(
-                node=said.node, token=b"x", found=EntryRows.of(replace(said, facts=facts))
+                node=said.node, token=b"YQ.YQ.YQ", found=EntryRows.of(replace(said, facts=facts))
             )
 
     view.take(arrive())
@@ -90,23 +95,92 @@ def test_a_replaced_or_removed_entry_leaves_no_row(view: View, tmp_path: Path) -
         WEB.name, at=NOW + 1, facts={"odd": 1, "networking": interfaces}, classes=("main", "odd")
     )
     plain, both = entry(WEB.name, at=NOW), entry(DB.name, at=NOW)
-    rows: list[dict[str, list[tuple[Any, ...]]]] = []
+    rows: list[dict[str, list[Any]]] = []
     for entries in ([both, plain], [both, odd], [replace(plain, at=NOW + 2)]):
         _take(view, *entries)
         with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
-            every = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in NAMES}  # noqa: S608
-        rows.append({name: [row[1:] for row in every[name] if name != "nodes"] for name in every})
+            rows.append(json.loads(content(connection)))
         view.rebuild() if len(rows) == 1 else None
-    assert ("odd",) in rows[1]["fact_names"]
-    assert len(rows[1]["legacy"]) == 2
-    assert {name: sorted(rows[2][name]) for name in NAMES} == {
-        name: sorted(rows[0][name]) for name in NAMES
-    }
+    assert ["odd"] in rows[1]["fact_names"]
+    assert len(rows[1]["kinds"]) == 2
+    for name in {*NAMES} - {"nodes"}:
+        assert rows[2][name] == rows[0][name]
     for node in (WEB.name, DB.name):
         view.forget(Tombstone(node=NodeName(node), at=NOW + 9), by="alice")
     with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
         for name in NAMES:
             assert connection.execute(f"SELECT * FROM {name}").fetchall() == []  # noqa: S608
+
+
+_VALUES = st.integers(0, 2)
+_FACTS = st.dictionaries(st.sampled_from(["a", "b", "c"]), _VALUES) | st.fixed_dictionaries(
+    {"networking": st.just({"interfaces": {"veth7": {"ip": "10.0.0.7"}}})}
+)
+_SERVERS = st.lists(
+    st.builds(
+        ExportedServer,
+        role=st.sampled_from(["web", "db"]),
+        ipaddress=st.none(),
+        ports=st.just(()),
+        since=st.just(NOW),
+    ),
+    max_size=2,
+).map(tuple)
+_CLASSES = st.lists(st.sampled_from(["main", "app", "odd"]), unique=True).map(tuple)
+
+
+@given(
+    batches=st.lists(
+        st.dictionaries(
+            st.sampled_from([WEB.name, DB.name]),
+            st.none()
+            | st.fixed_dictionaries({"facts": _FACTS, "classes": _CLASSES, "servers": _SERVERS}),
+            min_size=1,
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+@settings(max_examples=30)
+def test_a_view_has_the_rows_of_the_last_entries_whatever_came_before(
+    batches: list[dict[str, dict[str, Any] | None]],
+) -> None:
+    last: dict[str, InventoryEntry] = {}
+    with TemporaryDirectory() as directory:
+        path, fresh = Path(directory, "view"), Path(directory, "fresh")
+        with closing(View(path, now=lambda: NOW)) as view:
+            for number, batch in enumerate(batches):
+                for node in (node for node, fields in batch.items() if fields is None):
+                    view.forget(Tombstone(node=NodeName(node), at=NOW + number), by="alice")
+                    last.pop(node, None)
+                made = {
+                    node: entry(node, at=NOW + number + 0.5, **fields)
+                    for node, fields in batch.items()
+                    if fields is not None
+                }
+                _take(view, *made.values())
+                last |= made
+        with closing(View(fresh, now=lambda: NOW)) as view:
+            _take(view, *last.values())
+        rows = []
+        for one in (path, fresh):
+            with closing(sqlite3.connect(one)) as connection:
+                rows.append(json.loads(content(connection)))
+    for name in NAMES:
+        assert rows[0][name] == rows[1][name], name
+
+
+def test_an_entry_that_repeats_the_one_before_writes_few_pages(view: View, tmp_path: Path) -> None:
+    facts = {f"fact{number}": "x" * 3000 for number in range(50)}
+    _take(view, entry(DB.name, at=NOW, facts=dict.fromkeys(facts, "z")))
+    _take(view, entry(WEB.name, at=NOW, facts=facts))
+    log = tmp_path / "state" / "view.sqlite-wal"
+    sizes = []
+    for at, changed in ((NOW + 1, facts), (NOW + 2, {**facts, "fact9": "y" * 3000})):
+        view.close()
+        _take(view, entry(WEB.name, at=at, facts=changed))
+        sizes.append(log.stat().st_size // 4096)
+    assert max(sizes) < 12, "and so does one that changes a fact"
 
 
 @pytest.mark.parametrize("stored", [[], ["web"], ["db"], ["web", "db"]])
@@ -469,6 +543,8 @@ def test_an_older_entry_does_not_return_with_a_new_database(
     stored: list[str] = [WEB.name] if how == "converted" else []
     view.restore()
     assert _nodes(view) == stored == [brief.node for brief in view.nodes()]
+    if how == "converted":
+        assert view.unknown(dict(view.tokens())) == set(), "its messages are stored as they came"
     _take(view, entry(WEB.name, at=NOW - 1), entry(DB.name, at=NOW))
     assert _nodes(view) == stored
     _take(view, entry(WEB.name, at=NOW), entry(DB.name, at=NOW + 1))

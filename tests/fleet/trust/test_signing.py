@@ -23,6 +23,8 @@ from localpuppet.fleet.trust.signing import (
     Verifier,
     certificate_end,
     claimed_payload,
+    with_base64,
+    without_base64,
 )
 from tests.doubles.certificates import DAY, NOW, Ca, pem, rsa_key
 from tests.doubles.identities import (
@@ -68,6 +70,15 @@ def test_a_signed_message_is_verified(alice: Person, trust: Verifier, payload: b
 def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> None:
     with pytest.raises(InvalidInputError, match="the limit is"):
         alice.signer.sign(b"x" * (MAX_SIGNED_PAYLOAD + 1), MessageKind.REQUEST)
+
+
+@pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_SIGNED_PAYLOAD])
+def test_a_message_is_stored_in_fewer_bytes_and_read_as_it_came(
+    alice: Person, payload: bytes
+) -> None:
+    token = alice.signer.sign(payload, MessageKind.REQUEST)
+    assert with_base64(without_base64(token)) == with_base64(token) == token
+    assert len(without_base64(token)) < len(token)
 
 
 def test_the_claimed_payload_is_read_without_verification(alice: Person) -> None:
