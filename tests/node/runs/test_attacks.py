@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.formats.names import RunId
 from tests.node import make
 from tests.node.runs.test_faults import heals
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, processes_with, shell
 
 
 def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
@@ -148,7 +148,7 @@ def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> No
 
 def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> None:
     node.app("notify { 'hello': }")
-    command = node.write("my-enc", f"#!/bin/sh\ntouch {node.root}/asked\nsleep 63\n", 0o755)
+    command = node.write("my-enc", f"#!/bin/sh\ntouch {node.root}/asked\nsleep 1063.0625\n", 0o755)
     node.settings(enc=str(command), timeouts={"enc": 60})
     process = node.start("apply")
     node.wait_until((node.root / "asked").exists)
@@ -156,7 +156,7 @@ def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> N
     assert node.finish(process).code == 1
     status = node.status()
     assert (status["outcome"], status["puppet_started"]) == ("cancelled", False)
-    assert shell("pgrep -f 'sleep 63$'") == ""
+    node.wait_until(lambda: not processes_with("1063.0625"))  # killed, it ends a moment later
 
 
 @pytest.mark.parametrize("stream", ["<&-", ">&-", ">/dev/full", "2>&-"])
