@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from tests.doubles.simulated_loop import run_simulated
+from tests.rigs.installed import share_wheel
 from tests.rigs.node import PATIENCE, REPOSITORY, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
@@ -86,6 +87,12 @@ def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def puppet_probe(shared_directory: Path) -> str:
     """Ask Puppet once, and return the stored answers with @ROOT@ for the root."""
     return share_puppet(shared_directory)
+
+
+@pytest.fixture(scope="session")
+def wheel(shared_directory: Path) -> Path:
+    """Return the wheel of this clone, built once."""
+    return share_wheel(shared_directory)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from localpuppet.base.machine.own_program import EXTRAS
-from tests.rigs.installed import PIP, build_wheel
+from tests.rigs.installed import PIP
 from tests.rigs.node import REPOSITORY, Node, completed
 
 BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
@@ -65,8 +65,7 @@ def test_the_error_of_a_script_without_its_libraries_names_a_cure(node: Node) ->
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path)
+def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path, wheel: Path) -> None:
     target = tmp_path / "site"
     out(*PIP, "install", "--no-deps", "--no-index", "--target", target, wheel)
     shutil.rmtree(node.root / "enc")

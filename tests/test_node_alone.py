@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.installed import Installation, build_wheel
+from tests.rigs.installed import Installation
 from tests.rigs.node import REPOSITORY, Node
 
 pytestmark = pytest.mark.slow
@@ -27,9 +27,8 @@ print([*filter(find_spec, names)])
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def alone(wheel: Path) -> Iterator[Installation]:
     """The wheel without extras, readable for other users, with pytest for the last test."""
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     directory = Path(tempfile.mkdtemp(prefix="localpuppet-alone-"))
     directory.chmod(0o755)
     yield Installation.make(directory, wheel)

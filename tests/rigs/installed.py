@@ -1,5 +1,6 @@
 """localpuppet as it is installed: a wheel, and a virtual environment with nothing but a wheel."""
 
+import fcntl
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,8 +14,17 @@ PATIENCE = 600.0
 LONG = 7200.0
 
 
-def build_wheel(directory: Path) -> Path:
-    """Build the wheel of this clone in a directory, and return it."""
+def share_wheel(shared: Path) -> Path:
+    """Return the wheel of this clone; the first process of a session builds it there."""
+    directory = shared / "wheel"
+    with (shared / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(directory.glob("*.whl")):
+            _build_wheel(directory)
+    return next(directory.glob("*.whl"))
+
+
+def _build_wheel(directory: Path) -> None:
     source = directory / "source"
     shutil.copytree(
         REPOSITORY,
@@ -22,7 +32,7 @@ def build_wheel(directory: Path) -> Path:
         ignore=shutil.ignore_patterns(".git", ".venv", "var", "build", "*.egg-info", ".*cache"),
     )
     completed(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", directory, source)
-    return next(directory.glob("localpuppet-*.whl"))
+    shutil.rmtree(source)
 
 
 @dataclass(frozen=True)

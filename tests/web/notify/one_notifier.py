@@ -13,9 +13,8 @@ from typing import Any
 from localpuppet.web.notify.incidents import Condition, IncidentKind
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import Notifier
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, NotifySettings
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.web.notify.make import settings_of
 
 # What is wrong in each look, a minute apart: `for` is one minute, and `clear` two.
 LOOKS = [*map(tuple, ("", "a", "ab", "ab", "", "b", "b", "b"))]
@@ -52,7 +51,9 @@ async def main(directory: Path) -> None:
     sight: Any = _Sight(clock.monotonic())
     ledger = NoticeLedger(directory / "web" / "notify.sqlite", "production", "", lambda: 0.0)
     notifier = Notifier(
-        settings_of(hook=channel),
+        NotifySettings(
+            fleet="production", dashboard="", lasts=60.0, gone=120.0, channels={"hook": channel}
+        ),
         sight,
         ledger,
         None,
