@@ -130,7 +130,7 @@ def ruby() -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.puppet
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(documents=st.lists(st.dictionaries(TEXT, VALUES, max_size=4), min_size=1, max_size=5))
 def test_ruby_reads_the_written_values(
@@ -146,7 +146,7 @@ def test_ruby_reads_the_written_values(
 
 
 @pytest.mark.puppet
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(document=st.dictionaries(TEXT, VALUES, max_size=4))
 def test_the_strict_reader_reads_the_written_values(document: dict[str, Json]) -> None:
     assert strict_yaml.parse(to_yaml(document).encode(), where="x") == document
