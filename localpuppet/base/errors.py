@@ -85,6 +85,21 @@ class UnavailableError(LocalpuppetError):
     exit_code = 69
 
 
+def check_limit(
+    size: int,
+    limit: int,
+    *,
+    what: str = "is too large",
+    unit: str = "bytes",
+    where: str = "",
+    hint: str = "",
+) -> None:
+    """Reject a size above a limit; the message has both."""
+    if size > limit:
+        line = f"{what}: {size} {unit}, the limit is {limit}"
+        raise InvalidInputError(line, where=where, hint=hint)
+
+
 @contextmanager
 def errors_at(where: str, kind: type[LocalpuppetError] = InvalidInputError) -> Iterator[None]:
     """Raise errors of the block with `where` in front of their place.

@@ -29,7 +29,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError, check_limit
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import NodeName
@@ -261,10 +261,8 @@ class CaptureKeeper:
 
 def _packed(capture: NodeCapture) -> bytes:
     data = zlib.compress(capture.to_bytes())
-    if len(data) > MAX_PACKED_CAPTURE:
-        raise InvalidInputError(
-            f"the capture is too large: {len(data)} bytes packed, the limit is {MAX_PACKED_CAPTURE}"
-        )
+    what = "the capture is too large"
+    check_limit(len(data), MAX_PACKED_CAPTURE, what=what, unit="bytes packed")
     return data
 
 

@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError, check_limit
 from localpuppet.base.formats.converter import JsonRecord, from_record, to_record
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId
@@ -84,10 +84,7 @@ class NodeCatalog(Value):
 def pack_catalog(catalog: CanonicalCatalog) -> bytes:
     """Return a catalog packed; raise `InvalidInputError` above a limit."""
     data = zlib.compress(catalog.to_bytes())
-    if len(data) > MAX_PACKED_CATALOG:
-        raise InvalidInputError(
-            f"is too large: {len(data)} bytes packed, the limit is {MAX_PACKED_CATALOG}"
-        )
+    check_limit(len(data), MAX_PACKED_CATALOG, unit="bytes packed")
     return data
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any, NoReturn
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.base.value import Value
 
@@ -124,10 +124,7 @@ def parse_object(
         InvalidInputError: The data is too large, too deep, not UTF-8, not JSON, ambiguous, or not
             an object.
     """
-    if len(data) > limit:
-        raise InvalidInputError(
-            f"is too large: {len(data)} bytes, the limit is {limit}", where=where
-        )
+    check_limit(len(data), limit, where=where)
     if _is_deep(data):
         raise InvalidInputError(f"is nested too deep: more than {MAX_DEPTH} levels", where=where)
     if values is not None and has_more_values(data, values):

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, StateError, check_limit
 
 _ACL = "system.posix_acl_access"
 _NAMED = 10  # files that a message names
@@ -176,10 +176,7 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
         if not stat.S_ISREG(status.st_mode):
             raise InvalidInputError("is not a regular file", where=where)
         refuse_foreign(fd, where=where, owners=owners)
-        if status.st_size > limit:
-            raise InvalidInputError(
-                f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
-            )
+        check_limit(status.st_size, limit, where=where)
     except BaseException:
         os.close(fd)
         raise

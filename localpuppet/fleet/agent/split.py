@@ -36,6 +36,7 @@ from localpuppet.base.errors import (
     LocalpuppetError,
     StateError,
     UnavailableError,
+    check_limit,
 )
 from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
@@ -205,10 +206,7 @@ def _check(status: os.stat_result, owner: int, where: str) -> None:
             f"is not the network side's own (uid {status.st_uid}, {status.st_nlink} names)",
             where=where,
         )
-    if status.st_size > MAX_TOKEN:
-        raise InvalidInputError(
-            f"is too large: {status.st_size} bytes, the limit is {MAX_TOKEN}", where=where
-        )
+    check_limit(status.st_size, MAX_TOKEN, where=where)
 
 
 # Seconds until the client asks again for changes after the run side was unreachable.

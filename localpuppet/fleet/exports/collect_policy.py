@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.text import parse_choice
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
@@ -193,11 +193,8 @@ def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, .
         InvalidInputError: There are more than `MAX_SERVERS`, or an address or a port is invalid.
     """
     servers = [_server(resource) for resource in resources if resource.type == SERVER]
-    if len(servers) > MAX_SERVERS:
-        raise InvalidInputError(
-            f"exceed the limit: {len(servers)} of type {SERVER}, the limit is {MAX_SERVERS}",
-            where="exports",
-        )
+    what, unit = "exceed the limit", f"of type {SERVER}"
+    check_limit(len(servers), MAX_SERVERS, what=what, unit=unit, where="exports")
     return tuple(servers)
 
 

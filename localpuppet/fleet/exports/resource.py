@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.converter import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
@@ -227,11 +227,8 @@ class ExportedResource(Message):
     def checked(self) -> "ExportedResource":
         """Return the resource; raise `InvalidInputError` if it is too large."""
         size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
-        if size > limits.MAX_EXPORTED_RESOURCE:
-            raise InvalidInputError(
-                f"is too large: {size} bytes, the limit is {limits.MAX_EXPORTED_RESOURCE}",
-                hint="export a path or URL of the content instead",
-            )
+        hint = "export a path or URL of the content instead"
+        check_limit(size, limits.MAX_EXPORTED_RESOURCE, hint=hint)
         return self
 
 
@@ -368,17 +365,10 @@ def aged(
 
 
 def _check_count(count: int) -> None:
-    if count > limits.MAX_EXPORTED_RESOURCES:
-        raise InvalidInputError(
-            f"exceed the limit: {count} resources, the limit is {limits.MAX_EXPORTED_RESOURCES}",
-            where=_WHERE,
-        )
+    most, what = limits.MAX_EXPORTED_RESOURCES, "exceed the limit"
+    check_limit(count, most, what=what, unit="resources", where=_WHERE)
 
 
 def _check_size(size: int, limit: int, form: str) -> None:
-    if size > limit:
-        raise InvalidInputError(
-            f"are too large: {size} bytes {form}, the limit is {limit}",
-            where=_WHERE,
-            hint="export fewer or smaller resources",
-        )
+    hint = "export fewer or smaller resources"
+    check_limit(size, limit, what="are too large", unit=f"bytes {form}", where=_WHERE, hint=hint)

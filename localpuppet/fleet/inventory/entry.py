@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.converter import (
     AllowedRange,
     JsonForm,
@@ -301,16 +301,10 @@ class InventoryEntry(_Part):
         """
         data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         packed = zlib.compress(data)
-        for size, limit, form in (
-            (len(data), limits.MAX_ENTRY, "as JSON"),
-            (len(packed), limits.MAX_PACKED_ENTRY, "packed"),
-        ):
-            if size > limit:
-                raise InvalidInputError(
-                    f"is too large: {size} bytes {form}, the limit is {limit}",
-                    where=_WHERE,
-                    hint="exclude facts with 'inventory: {hide: [NAME]}' in localpuppet.yaml",
-                )
+        hint = "exclude facts with 'inventory: {hide: [NAME]}' in localpuppet.yaml"
+        with errors_at(_WHERE):
+            check_limit(len(data), limits.MAX_ENTRY, unit="bytes as JSON", hint=hint)
+            check_limit(len(packed), limits.MAX_PACKED_ENTRY, unit="bytes packed", hint=hint)
         return packed
 
 
@@ -360,11 +354,7 @@ def fact_texts(facts: Mapping[str, Json]) -> Mapping[str, str]:
 
 def inflate(payload: bytes) -> bytes:
     """Unpack a payload, never holding more than `MAX_ENTRY` bytes."""
-    if len(payload) > limits.MAX_PACKED_ENTRY:
-        raise InvalidInputError(
-            f"is too large: {len(payload)} bytes packed, the limit is {limits.MAX_PACKED_ENTRY}",
-            where=_WHERE,
-        )
+    check_limit(len(payload), limits.MAX_PACKED_ENTRY, unit="bytes packed", where=_WHERE)
     try:
         return unpacked(payload, most=limits.MAX_ENTRY)
     except TooMuchError as error:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit
 from localpuppet.base.formats.converter import AllowedRange, JsonRecord, Message, from_record
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.schema_number import damage_errors
@@ -88,12 +88,8 @@ class Trigger(Message):
     def to_payload(self) -> bytes:
         """Return the bytes to sign and send."""
         payload = super().to_payload()
-        if len(payload) > limits.MAX_TRIGGER:
-            raise InvalidInputError(
-                f"is too large: {len(payload)} bytes, the limit is {limits.MAX_TRIGGER}",
-                where=self.WHERE,
-                hint=f"name fewer of the {len(self.hosts)} hosts at a time",
-            )
+        hint = f"name fewer of the {len(self.hosts)} hosts at a time"
+        check_limit(len(payload), limits.MAX_TRIGGER, where=self.WHERE, hint=hint)
         return payload
 
 

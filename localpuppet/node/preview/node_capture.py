@@ -24,7 +24,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Annotated, Any
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, check_limit, errors_at
 from localpuppet.base.formats.converter import AllowedRange, JsonForm, Message
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.schema_number import schema_problem
@@ -267,10 +267,7 @@ class NodeCapture(Value):
             InvalidInputError: It exceeds `MAX_CAPTURE`.
         """
         data = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode("ascii")
-        if len(data) > limits.MAX_CAPTURE:
-            raise InvalidInputError(
-                f"is too large: {len(data)} bytes, the limit is {limits.MAX_CAPTURE}"
-            )
+        check_limit(len(data), limits.MAX_CAPTURE)
         return data
 
     def values_for_puppet(self) -> "NodeCapture":

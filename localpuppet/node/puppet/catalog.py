@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit
 from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record
 from localpuppet.base.formats.strict_json import canonical, parse_object
 from localpuppet.base.formats.values import Json
@@ -142,8 +142,7 @@ class CanonicalCatalog(JsonRecord):
     def to_bytes(self) -> bytes:
         """Return the canonical bytes: ASCII JSON with sorted keys, without spaces."""
         data = canonical(self.to_dict())
-        if len(data) > MAX_BYTES:
-            raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
+        check_limit(len(data), MAX_BYTES)
         return data
 
 

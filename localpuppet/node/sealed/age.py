@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.text import one_line
 
 MAX_PLAINTEXT = 64 * 1024
@@ -148,10 +148,7 @@ def seal(plaintext: bytes, recipient: str) -> bytes:
     Raises:
         InvalidInputError: The plaintext is too large, or a plugin failed.
     """
-    if len(plaintext) > MAX_PLAINTEXT:
-        raise InvalidInputError(
-            f"is too large to seal: {len(plaintext)} bytes, the limit is {MAX_PLAINTEXT}"
-        )
+    check_limit(len(plaintext), MAX_PLAINTEXT, what="is too large to seal")
     library = _library()
     known = AgeRecipient(recipient)
     try:
@@ -173,10 +170,7 @@ def check_form(sealed: bytes, *, plugins: bool = False) -> None:
     Raises:
         InvalidInputError: It has another form than `seal` writes.
     """
-    if len(sealed) > _MAX_FILE:
-        raise InvalidInputError(
-            f"is too large: {len(sealed)} bytes of age, the limit is {_MAX_FILE}"
-        )
+    check_limit(len(sealed), _MAX_FILE, unit="bytes of age")
     head = sealed[:MAX_HEADER]
     if not re.match(_HEADER, head) and not (plugins and re.match(_PLUGIN_HEADER, head)):
         raise InvalidInputError(

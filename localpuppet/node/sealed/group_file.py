@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
@@ -93,10 +93,7 @@ class SealedGroup(Value):
             InvalidInputError: The bytes are not those that `to_bytes` writes.
         """
         where = f"sealed/groups/{parse_group_name(name)}.yaml"
-        if len(data) > MAX_GROUP_FILE:
-            raise InvalidInputError(
-                f"is too large: {len(data)} bytes, the limit is {MAX_GROUP_FILE}", where=where
-            )
+        check_limit(len(data), MAX_GROUP_FILE, where=where)
         if b"\n<<<<<<< " in data:
             raise InvalidInputError(
                 "has conflict markers of git",

@@ -23,7 +23,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
 from enum import StrEnum
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.strict_json import canonical, parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
@@ -151,10 +151,7 @@ class SealedValue(Value):
             InvalidInputError: The bytes are not those that `to_bytes` writes.
         """
         where = f"sealed/values/{parse_path(path)}.yaml"
-        if len(data) > MAX_VALUE_FILE:
-            raise InvalidInputError(
-                f"is too large: {len(data)} bytes, the limit is {MAX_VALUE_FILE}", where=where
-            )
+        check_limit(len(data), MAX_VALUE_FILE, where=where)
         match = re.match(_FORM, data)
         with errors_at(where):
             if match is None or match[4].decode() not in [*ValueType]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeGuard
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
@@ -33,11 +33,8 @@ def searching(expression: str) -> Search:
     """
     import re2  # 4 ms, for queries with an expression only
 
-    if len(expression) > query_limits.MAX_EXPRESSION:
-        raise InvalidInputError(
-            f"the regular expression is too long: {len(expression)} characters, "
-            f"the limit is {query_limits.MAX_EXPRESSION}"
-        )
+    limit, what = query_limits.MAX_EXPRESSION, "the regular expression is too long"
+    check_limit(len(expression), limit, what=what, unit="characters")
     options = re2.Options()
     options.max_mem = query_limits.MAX_EXPRESSION_MEMORY
     options.log_errors = False

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, check_limit
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
@@ -63,10 +63,7 @@ def _check_depth(tree: "Tree[Token]", what: str) -> None:
 
 def check_text(text: str) -> str:
     """Return a query's text after checking that it may be parsed."""
-    if len(text) > MAX_QUERY_TEXT:
-        raise InvalidInputError(
-            f"the query is too long: {len(text)} characters, the limit is {MAX_QUERY_TEXT}"
-        )
+    check_limit(len(text), MAX_QUERY_TEXT, what="the query is too long", unit="characters")
     for place, character in enumerate(text, 1):
         if (character < " " and character not in "\t\n\r") or "\x7f" <= character <= "\x9f":
             kind = "control character"
