@@ -22,6 +22,7 @@ from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import (
+    PATH,
     CommandGroup,
     Decorator,
     command,
@@ -61,13 +62,9 @@ _directory = option(
     "--directory DIR",
     "The clone to work in.  [default: the one around the current directory]",
     default=here,
-    type=click.Path(path_type=Path),
+    type=PATH,
 )
-_identity = option(
-    "-i --identity FILE",
-    f"Your age identities.  [default: {IDENTITY}]",
-    type=click.Path(path_type=Path),
-)
+_identity = option("-i --identity FILE", f"Your age identities.  [default: {IDENTITY}]", type=PATH)
 _level = option("--level LEVEL", "The level of the hierarchy.", default="common", show_default=True)
 members_option = option(
     "--member members NAME=KEY", "A node and its age1… key, beside the inventory (repeatable).",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from localpuppet.node.node_ports import NodeSelection
 
 Decorator = Callable[[Any], Any]
+PATH = click.Path(path_type=Path)  # of a file or directory, which may be missing
 
 # Exit code → what it means, if a command does not describe it.
 EXITS = {

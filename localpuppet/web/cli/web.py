@@ -1,6 +1,5 @@
 """`localpuppet web`: show the fleet in a browser, and serve PuppetDB's query API."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -8,7 +7,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.command import PATH, command, flag, option
 
 LISTEN = "127.0.0.1:8141"
 PUPPETDB = "127.0.0.1:8080"
@@ -23,11 +22,7 @@ HOOKS = "127.0.0.1:8142"
     show_default=True,
 )
 @flag("--actions", "Allow the dashboard to send requests and rollout commands in your name.")
-@option(
-    "--site FILE",
-    "Show the plan of this site.  [default: the inventory]",
-    type=click.Path(path_type=Path),
-)
+@option("--site FILE", "Show the plan of this site.  [default: the inventory]", type=PATH)
 @option(
     "--puppetdb [ADDRESS:PORT]",
     "Also serve PuppetDB's query API, by default at 127.0.0.1:8080.",
