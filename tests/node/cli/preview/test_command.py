@@ -375,6 +375,7 @@ def test_a_preview_that_a_signal_ends_leaves_nothing(
     node: Node, control: ControlRepository, number: str
 ) -> None:
     """What a killed one leaves is removed by the next."""
+    control.git("checkout", "-q", "-b", "hangs")  # the last preview must not wait for it
     hangs = "Puppet::Functions.create_function(:hangs) { def hangs; sleep 600; end }\n"
     control.write({"modules/web/lib/puppet/functions/hangs.rb": hangs})
     control.commit({"modules/role/manifests/web.pp": "class role::web { hangs() }\n"}, "hangs")
