@@ -95,12 +95,18 @@ ALONE = NodePorts()
 OWN_MODULES = shared_file("modules/localpuppet")
 # Variables of the job that the compiler of a preview gets: no others, because a job's have secrets.
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+# Directories of localpuppet's own unit. OpenVox 9 takes the first for its own, and gives it to the
+# user puppet.
+_OF_UNIT = tuple(
+    f"{kind}_DIRECTORY" for kind in ("RUNTIME", "STATE", "CACHE", "LOGS", "CONFIGURATION")
+)
 
 
 def program_environment() -> dict[str, str]:
     """Return this process's environment for Puppet and the ENC, with a PATH even under cron."""
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {"PATH": path, **os.environ}
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_UNIT}
+    return {"PATH": path, **kept}
 
 
 class NodeApp:

@@ -201,7 +201,9 @@ def read_secret_file(
     """
     with open_user_file(path, limit=limit, owners=owners) as file:
         status = os.fstat(file.fileno())
-        allowed = stat.S_IRGRP if status.st_gid in readers else 0
+        # From systemd 258 on a credential has an access list, whose mask stat shows as the group's.
+        handed = str(path.parent) == os.environ.get("CREDENTIALS_DIRECTORY")
+        allowed = stat.S_IRGRP if handed or status.st_gid in readers else 0
         if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
             raise InvalidInputError(
                 f"is {what} that others can read (mode {stat.S_IMODE(status.st_mode):04o})",

@@ -87,6 +87,20 @@ def test_a_private_key_that_others_could_read_is_refused(tmp_path: Path, bad: in
         own.ensure()
 
 
+def test_a_credential_of_systemd_may_show_rights_of_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has an access list for the user of the unit, whose mask is shown there (Debian 14)."""
+    path = write(tmp_path / "key.pem", pem(rsa_key()), mode=0o440)
+    with pytest.raises(InvalidInputError, match="others can read"):
+        read_private(path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_private(path) == pem(rsa_key())
+    path.chmod(0o444)
+    with pytest.raises(InvalidInputError, match="others can read"):
+        read_private(path)
+
+
 def test_puppet_s_own_key_may_be_its_users_and_no_others(tmp_path: Path) -> None:
     """Puppet gives the key of its certificate to its service user, 0640, in each run."""
     path = write(tmp_path / "key.pem", pem(rsa_key()), mode=0o640)
