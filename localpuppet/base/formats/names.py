@@ -10,6 +10,7 @@ Functions that parse or check raise `InvalidInputError` for any other text. Gram
 """
 
 import re
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from localpuppet.base.errors import InvalidInputError
@@ -356,6 +357,12 @@ def did_you_mean(word: str, known: "list[str]") -> str:
     if hint := suggest(word, known, most=1):
         return hint
     return f"known: {', '.join(sorted(known))}" if known else "there are none"
+
+
+def check_known(word: str, known: Collection[str], problem: str, *, where: str = "") -> None:
+    """Reject an unknown word; the cure is `did_you_mean`."""
+    if word not in known:
+        raise InvalidInputError(problem, where=where, hint=did_you_mean(word, list(known)))
 
 
 def suggest(word: str, known: "list[str]", *, most: int = 3) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
-from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName, did_you_mean
+from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName, check_known
 from localpuppet.base.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.base.value import Value
 
@@ -269,10 +269,8 @@ def _check_action(word: str) -> None:
         )
     if word.startswith(DEPLOYS):
         _check_pattern(word.removeprefix(DEPLOYS))
-    elif word not in ACTIONS:
-        raise InvalidInputError(
-            f"the action {word[:60]!r} is unknown", hint=did_you_mean(word, list(ACTIONS))
-        )
+    else:
+        check_known(word, ACTIONS, f"the action {word[:60]!r} is unknown")
 
 
 def _check_pattern(pattern: str) -> None:

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
-from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.errors import PuppetMissingError, StateError
+from localpuppet.base.formats.names import check_known
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.app import NodeApp
@@ -115,11 +115,9 @@ def enable_command(
     if selection:
         return node.additions.ask(selection, "enable", as_json=as_json)
     holds = _holds(node)
-    owners = [] if owner is None else [hold.owner for hold in holds.active()]
-    if owner is not None and owner not in owners:
-        raise InvalidInputError(
-            f"there is no hold of {owner!r}", where="--owner", hint=did_you_mean(owner, owners)
-        )
+    if owner is not None:
+        owners = [hold.owner for hold in holds.active()]
+        check_known(owner, owners, f"there is no hold of {owner!r}", where="--owner")
     mine = user() if owner is None else owner
     ended = holds.remove(None if everyone else mine)
     left = holds.active()

@@ -15,8 +15,8 @@ from localpuppet.base.formats.names import (
     EnvironmentName,
     ReleasePath,
     check_class_parameter,
+    check_known,
     check_parameter,
-    did_you_mean,
 )
 from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.base.value import Value
@@ -276,14 +276,10 @@ class ReleaseEnc(Value):
             InvalidInputError: A name is unknown or given twice.
         """
         for index, name in enumerate(names):
-            if name not in self.layers:
-                raise InvalidInputError(
-                    f"the release has no layer {name!r}",
-                    where=f"layers[{index}]",
-                    hint=did_you_mean(name, list(self.layers)),
-                )
+            where = f"layers[{index}]"
+            check_known(name, self.layers, f"the release has no layer {name!r}", where=where)
             if name in names[:index]:
-                raise InvalidInputError(f"asks for {name!r} twice", where=f"layers[{index}]")
+                raise InvalidInputError(f"asks for {name!r} twice", where=where)
         return [self.data, *(self.layers[name] for name in names)]
 
 

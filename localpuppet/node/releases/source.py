@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, errors_at
-from localpuppet.base.formats.names import ReleasePath, did_you_mean
+from localpuppet.base.formats.names import ReleasePath, check_known
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.base.value import Value
@@ -88,14 +88,9 @@ class ReleaseSource(Value):
 
 def source_of(app: ReleasePath, sources: Mapping[str, ReleaseSource]) -> ReleaseSource:
     """Return the source of a release."""
-    source = sources.get(app.source)
-    if source is None:
-        raise InvalidInputError(
-            f"{app.source!r} is not a source",
-            where="localpuppet.yaml: sources",
-            hint=did_you_mean(app.source, list(sources)),
-        )
-    return source
+    problem = f"{app.source!r} is not a source"
+    check_known(app.source, sources, problem, where="localpuppet.yaml: sources")
+    return sources[app.source]
 
 
 def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) -> None:

@@ -5,19 +5,18 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.names import NodeName, did_you_mean
+from localpuppet.base.formats.names import NodeName, check_known
 from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.cli.requests import chosen
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import ANY, option, options, selects_nodes
+from localpuppet.node.cli.command import ANY, PATH, option, options, selects_nodes
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
@@ -41,7 +40,7 @@ _SITE = options(
         "URL of a Puppet server, or srv:ENVIRONMENT.  [default: the inventory]",
     ),
     *(
-        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
+        click.option(f"--site-{name}", metavar="FILE", type=PATH, help=text)
         for name, text in (
             ("cert", "Client certificate for that server.  [default: the node's identity]"),
             ("key", "Its private key."),
@@ -99,9 +98,7 @@ def _of_site(
         return named
     failed = known if selection.failed_in is None else node.failed_in(selection.failed_in)
     for name in selection.without:
-        if name not in known:
-            hint = did_you_mean(name, [*known])
-            raise InvalidInputError(f"unknown node {name!r}", where="--without", hint=hint)
+        check_known(name, known, f"unknown node {name!r}", where="--without")
     names = (name for name in named or sorted(known) if name in failed)
     nodes = tuple(name for name in names if name not in selection.without)
     if not nodes:

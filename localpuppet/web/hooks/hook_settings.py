@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord, from_record
-from localpuppet.base.formats.names import SignerName, did_you_mean
+from localpuppet.base.formats.names import SignerName, check_known
 from localpuppet.base.formats.values import Json
 from localpuppet.base.formats.webhook_signature import is_signed_webhook, parse_webhook_secret
 from localpuppet.fleet.trust.key_files import read_secret
@@ -105,12 +105,8 @@ def hook_settings(file: SettingsFile) -> Mapping[str, HookSettings]:
         hook = from_record(HookSettings, {**raw, "secret_file": secret}, where=where)
         if bool(hook.stage) == bool(hook.rollout):
             raise InvalidInputError("must have either stage or rollout", where=where)
-        if hook.source not in sources:
-            raise InvalidInputError(
-                f"{hook.source!r} is not a source",
-                where=f"{where}.source",
-                hint=did_you_mean(hook.source, list(sources)),
-            )
+        problem = f"{hook.source!r} is not a source"
+        check_known(hook.source, sources, problem, where=f"{where}.source")
         if hook.rollout and not sources[hook.source].get("require_signed"):
             raise InvalidInputError(
                 "a rollout needs a source with require_signed",

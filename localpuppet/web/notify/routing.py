@@ -8,7 +8,7 @@ from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord, Key
-from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.names import check_known
 from localpuppet.base.value import Value
 from localpuppet.node.settings import Seconds, SettingsFile
 from localpuppet.web.notify.incidents import Condition, IncidentKind, Severity, Timing
@@ -122,12 +122,9 @@ def notify_settings(file: SettingsFile) -> NotifySettings:
             raise InvalidInputError(
                 "must have both user and password_file, or neither", where=where
             )
-        if channel.type.is_git_host and channel.source not in file.full["sources"]:
-            raise InvalidInputError(
-                f"{channel.source!r} is not a source",
-                where=f"{where}.source",
-                hint=did_you_mean(channel.source, list(file.full["sources"])),
-            )
+        if channel.type.is_git_host:
+            problem = f"{channel.source!r} is not a source"
+            check_known(channel.source, file.full["sources"], problem, where=f"{where}.source")
     return settings
 
 

@@ -18,7 +18,7 @@ from localpuppet.base.errors import (
     gather_unavailable,
     raise_unavailable,
 )
-from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.names import check_known
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
     """Reject names that are not single modules of a manifest."""
     for name in names:
-        if name not in manifest.modules:
-            raise InvalidInputError(
-                f"{name!r} is not a module of the manifest",
-                where=where,
-                hint=did_you_mean(name, list(manifest.modules)),
-            )
+        problem = f"{name!r} is not a module of the manifest"
+        check_known(name, manifest.modules, problem, where=where)
 
 
 def resolve_modules(
