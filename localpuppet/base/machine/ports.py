@@ -172,23 +172,6 @@ class Progress(Protocol):
         """Stop showing progress."""
 
 
-class ServiceStatus(Protocol):
-    """Reports the state of this service to the service manager that started it."""
-
-    @property
-    def pulse(self) -> float:
-        """Return the maximum number of seconds between two signs of life; infinity for none."""
-
-    def ready(self, status: str) -> None:
-        """Report that the service is up."""
-
-    def stopping(self) -> None:
-        """Report that the service is stopping."""
-
-    def alive(self) -> None:
-        """Send a sign of life if one is due."""
-
-
 class LineKind(StrEnum):
     """The subject of a line in the agent's log: lines of one kind share one rate limit.
 

@@ -45,7 +45,7 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.fork_server import MAX_PATH
 from localpuppet.base.machine.own_program import shared_file
-from localpuppet.base.machine.ports import Log, ProcessId
+from localpuppet.base.machine.ports import Log
 from localpuppet.base.machine.processes import KeptProcess, start_kept
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
@@ -260,20 +260,6 @@ LONGEST = 300.0
 PATIENCE = 10.0
 
 
-class StartedForkServer(Protocol):
-    """A running fork server: `base.machine.processes.KeptProcess`."""
-
-    @property
-    def identity(self) -> ProcessId:
-        """Return the process identity."""
-
-    def end(self) -> None:
-        """End the server; without a running server, do nothing."""
-
-    def code(self) -> int:
-        """Return the exit code after the end; the number of a signal is negative."""
-
-
 class RunActivity(Protocol):
     """Returns whether a run is in progress: `fleet.agent.agent.Agent`."""
 
@@ -291,7 +277,7 @@ class ForkServerKeeper:
 
     runs: RunActivity
     _: KW_ONLY
-    start: Callable[[], StartedForkServer]
+    start: Callable[[], KeptProcess]
     log: Log
     first: float = FIRST
 

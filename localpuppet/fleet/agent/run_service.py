@@ -21,7 +21,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
+from localpuppet.base.machine.ports import Clock, Log, ProcessId
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.base.machine.unix_socket import ask, listen, listen_to
 from localpuppet.base.machine.waiting import wait_first
@@ -119,7 +119,7 @@ class RunService:
     socket: Path
     state: Path
     lock: Flock
-    manager: ServiceStatus
+    manager: ServiceManager
     clock: Clock
     log: Log
     run_interval: float | None
