@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.base.formats.names import SignerName
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from cryptography.x509 import (
         Certificate,
         CertificateRevocationList,
+        ExtensionType,
         GeneralName,
         Name,
         RevokedCertificate,
     )
+
+    _Extension = TypeVar("_Extension", bound=ExtensionType)
 
 _BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 MAX_PATH = 4
@@ -341,21 +344,23 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     return certificates
 
 
+def _extension(certificate: "Certificate", kind: "type[_Extension]") -> "_Extension | None":
+    """Return an extension; `None` if it is missing or cannot be read."""
+    from cryptography import x509
+
+    unreadable = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except (x509.ExtensionNotFound, *unreadable):
+        return None
+
+
 def _is_authority(certificate: "Certificate") -> bool:
     from cryptography import x509
 
-    try:
-        extensions = certificate.extensions
-        if not extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            return False
-        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
-    except (
-        x509.ExtensionNotFound,
-        ValueError,
-        x509.DuplicateExtension,
-        x509.UnsupportedGeneralNameType,
-    ):
-        return False
+    basic = _extension(certificate, x509.BasicConstraints)
+    usage = _extension(certificate, x509.KeyUsage)
+    return basic is not None and basic.ca and usage is not None and usage.key_cert_sign
 
 
 def certificate_name(certificate: "Certificate") -> SignerName:
@@ -375,14 +380,8 @@ def server_names(certificate: "Certificate") -> tuple[str, ...]:
     """Return the DNS names, then the IP addresses of a server certificate, without wildcards."""
     from cryptography import x509
 
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (
-        x509.ExtensionNotFound,
-        ValueError,
-        x509.DuplicateExtension,
-        x509.UnsupportedGeneralNameType,
-    ):
+    names = _extension(certificate, x509.SubjectAlternativeName)
+    if names is None:
         return ()
     dns = [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
     return *dns, *(str(address) for address in names.get_values_for_type(x509.IPAddress))
