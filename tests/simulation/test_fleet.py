@@ -22,6 +22,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Path
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from tests.rigs.crash_points import FULL
 from tests.rigs.long import with_sample
 from tests.rigs.quick import examples
 from tests.simulation.fleet import Fleet, Simulated
@@ -246,7 +247,7 @@ class FleetMachine(RuleBasedStateMachine):
         assert check(self.fleet.history) == []
 
 
-FleetMachine.TestCase.settings = examples(300, stateful_step_count=60)
+FleetMachine.TestCase.settings = examples(1000 if FULL else 100, stateful_step_count=60)
 TestFleet = FleetMachine.TestCase
 
 
