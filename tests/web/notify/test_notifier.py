@@ -24,6 +24,7 @@ from localpuppet.web.notify.notifier import CHANNEL, DRIFT_EVERY, TTL, Election
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import entry
+from tests.rigs.long import LONG
 from tests.web.make import MOTD, Site, names, status, summarise, summary
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import SECRET, Received, Receiver, secret_file
@@ -63,27 +64,31 @@ def title(one: Received) -> str:
     return ", ".join(f"{it['title']} {it['release']}".strip() for it in incidents)
 
 
-async def test_a_git_host_outage_of_many_nodes_is_one_message_and_one_recovery(site: Site) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=LONG)])
+async def test_a_git_host_outage_of_many_nodes_is_one_message_and_one_recovery(
+    site: Site, count: int
+) -> None:
+    nodes = names(count)
     with Receiver() as receiver:
         watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, *names(200))
+        run(site, *nodes)
         await watch.look()
         assert told(receiver) == ["summary: "]
         receiver.received.clear()
         for part in range(1, 11):  # they fail one after the other
-            failed, good = names(200)[: part * 20], names(200)[part * 20 :]
+            failed, good = nodes[: part * count // 10], nodes[part * count // 10 :]
             site.listing(
                 *(status(node, site.now(), last_run=OUTAGE) for node in failed),
                 *(status(node, site.now()) for node in good),
             )
             await watch.look(after=30.0)
         assert len(receiver.received) == 1
-        run(site, *names(200))
+        run(site, *nodes)
         for _ in range(8):
             await watch.look(after=30.0)
     assert told(receiver) == [
-        "opened: 60 nodes fail web/tags/r7",
-        "closed: 200 nodes fail web/tags/r7",
+        f"opened: {count * 3 // 10} nodes fail web/tags/r7",
+        f"closed: {count} nodes fail web/tags/r7",
     ]
     opened, closed = (one.json["incidents"][0] for one in receiver.received)
     assert opened["id"] == closed["id"]
