@@ -16,6 +16,7 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
 
@@ -74,15 +75,13 @@ class InventoryAnswer(Generic[T]):
     age: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnansweredQuery:
+class UnansweredQuery(Value):
     """No answer, not even an empty one."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnlistedNodes:
+class UnlistedNodes(Value):
     """The nodes that are online and have no entry in a view, sorted.
 
     A node has none before its first good, whole run; those `lost` had one before the bus lost its

@@ -6,7 +6,7 @@ The dashboard decides nothing: each node's own policy decides about a request.
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Self
@@ -16,6 +16,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import parse_line, shortened, shown_names
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
@@ -107,8 +108,7 @@ NEEDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAction:
+class NodeAction(Value):
     """A request for an action of nodes; the length is of a hold, `2h`."""
 
     action: Action
@@ -161,8 +161,7 @@ class NodeVerdict(StrEnum):
         return self in (NodeVerdict.SENT, NodeVerdict.ACCEPTED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionResult:
+class ActionResult(Value):
     """The result of an action of one node."""
 
     node: NodeName
@@ -170,8 +169,7 @@ class ActionResult:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionOutcome:
+class ActionOutcome(Value):
     """The result of an action, nodes with bad results first.
 
     `command` does the same, `opposite` takes it back, and `page` shows what comes of it.

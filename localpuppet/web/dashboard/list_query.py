@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import AuditDecision
 from localpuppet.fleet.inventory import node_row
 from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
@@ -43,8 +44,7 @@ def _failure_cause(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(Value):
     """A parameter that filters a list.
 
     Attributes:
@@ -89,8 +89,7 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Value):
     """The parameters of a list.
 
     Attributes:
@@ -229,8 +228,7 @@ class ListPage(Generic[T]):
         return max(1, -(-self.total // PAGE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListQuery:
+class ListQuery(Value):
     """A request for rows in an order.
 
     Attributes:

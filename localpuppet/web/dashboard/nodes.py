@@ -19,6 +19,7 @@ from typing import NamedTuple
 from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import node_row
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import reported_rollouts, run_queries
@@ -245,8 +246,7 @@ def _rows(
     return [of_text(text) for (text,) in found]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Value):
     """A summary of a fleet.
 
     Attributes:
@@ -318,8 +318,7 @@ def _holders(row: node_row.NodeRow) -> tuple[bool, float, str]:
     return not (ends and all(rollouts)), max(ends, default=math.inf), named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(Value):
     """The nodes whose last run applied a release: results in order of `Kind`, and the last end."""
 
     nodes: Sequence[str] = ()
@@ -382,8 +381,7 @@ WHERE failure_cause != '' AND {} GROUP BY failure_cause
 _GROUP_ORDERS = {"nodes": "number", "error": "failure"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureGroup:
+class FailureGroup(Value):
     """A failure cause, with the nodes whose last runs it broke.
 
     Attributes:

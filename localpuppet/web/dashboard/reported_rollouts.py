@@ -17,13 +17,14 @@ ever new rollouts displaces only its own. Every function takes a connection in a
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import (
     Change,
     KeyListing,
@@ -132,8 +133,7 @@ OTHER = "other"
 _WORDS = frozenset((*Outcome, DROPPED, "ended"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRolloutReport:
+class NodeRolloutReport(Value):
     """The report of a node about a rollout.
 
     `outcome` is that of its newest run in it, `OTHER` if unknown; `until` the end of its hold.
@@ -146,8 +146,7 @@ class NodeRolloutReport:
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedRollout:
+class ReportedRollout(Value):
     """A rollout as nodes report it.
 
     Attributes:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.machine.waiting import retrieve_error
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryDeadlineError, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
@@ -154,8 +155,7 @@ class SharedDeadline:
         raise QueryDeadlineError("no request waits for the answer any longer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerKey:
+class AnswerKey(Value):
     """What an answer depends on, besides the fleet."""
 
     client: str

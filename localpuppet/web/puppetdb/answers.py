@@ -22,6 +22,7 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
 
 _TEXT = "text/plain; charset=utf-8"
@@ -88,8 +89,7 @@ class AnswerLimits:
     plain: int = 2048
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenAnswer:
+class WrittenAnswer(Value):
     """An answer that is ready to be sent; `total` are its rows without limit and offset."""
 
     body: "AnswerBody"
@@ -98,8 +98,7 @@ class WrittenAnswer:
     age: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BodyForm:
+class BodyForm(Value):
     """The form of a body."""
 
     pretty: bool = False

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from urllib.parse import parse_qsl, unquote
 
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact, loads
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
 from localpuppet.fleet.inventory.query.pql import PARAMETERS, parse_client_query
@@ -44,8 +45,7 @@ _DISTINCT = frozenset({"distinct_resources", "distinct_start_time", "distinct_en
 _COUNTS = _DISTINCT | {"summarize_by", "counts_filter", "count_by"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parent:
+class Parent(Value):
     """What must exist below a path: without it, the answer is 404."""
 
     name: str
@@ -54,8 +54,7 @@ class Parent:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiEndpoint:
+class ApiEndpoint(Value):
     """A path of the API.
 
     Attributes:
@@ -112,8 +111,7 @@ _PLAIN = {
 _NARROWED = {"facts": ("name", "value"), "resources": ("type", "title")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowPath:
+class _RowPath(Value):
     """The paths of a row of an entity, and what is below them."""
 
     name: str
@@ -185,8 +183,7 @@ def _of_row(entity: str, path: _RowPath, rest: Sequence[str]) -> ApiEndpoint | N
 _UNSUPPORTED = ("explain", "include_facts_expiration", "include_package_inventory")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestParameters:
+class RequestParameters(Value):
     """The parameters of a request; the answer may be the query in AST form."""
 
     query: Mapping[str, Json]
@@ -332,8 +329,7 @@ RowShape = Callable[[Iterator[str]], Iterator[str]]
 _CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value):
     """The queries of a request.
 
     Attributes:

@@ -70,7 +70,7 @@ _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
 MAX_PARTS = 32
 
 
-def compare(actual: Json, operator: tree.Operator, wanted: tree.Value) -> bool | None:
+def compare(actual: Json, operator: tree.Operator, wanted: tree.Operand) -> bool | None:
     """Return the result of `EQUAL` or an operator of order; `None` if values are not comparable."""
     if isinstance(wanted, tree.Loose):
         return _loosely(actual, operator, wanted.text)
@@ -288,7 +288,7 @@ def parse_instant(value: Json) -> int:
     return moment
 
 
-def check_order(operator: tree.Operator, wanted: tree.Value, *, where: str = "") -> None:
+def check_order(operator: tree.Operator, wanted: tree.Operand, *, where: str = "") -> None:
     """Reject an order comparison with a text."""
     number = isinstance(wanted, tree.Loose) and number_in(wanted.text) is not None
     if operator in tree.ORDERS and not number and not isinstance(wanted, tree.VersionValue):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.comparing import (
@@ -116,8 +117,7 @@ StepTest = Callable[[Any], bool]
 Path = tuple[Json, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeColumn:
+class TimeColumn(Value):
     """A column with times of whole milliseconds.
 
     Attributes:
@@ -131,8 +131,7 @@ class TimeColumn:
     is_of_day: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
+class Relation(Value):
     """Where the rows of a query come from, if entries do not have them.
 
     Attributes:

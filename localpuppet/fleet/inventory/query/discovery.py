@@ -47,11 +47,11 @@ from localpuppet.fleet.inventory.query.tree import (
     IsNull,
     Loose,
     Not,
+    Operand,
     Operator,
     Or,
     Pattern,
     Step,
-    Value,
     VersionValue,
     check_size,
     equal,
@@ -203,7 +203,7 @@ def _compared(
     return Not(part=test) if contrary else test
 
 
-def matching(field: Field, operator: Operator, value: Value, *, contrary: bool) -> Condition:
+def matching(field: Field, operator: Operator, value: Operand, *, contrary: bool) -> Condition:
     """Return a condition that a field's value matches, or that it exists and does not match."""
     test = Compare(field=field, operator=operator, value=value)
     if not contrary:
@@ -267,7 +267,7 @@ def _word(tree: "Tree[Token]") -> str:
     return _unquoted(str(tree.children[0]))
 
 
-def _value(tree: "Tree[Token]", operator: Operator) -> Value:
+def _value(tree: "Tree[Token]", operator: Operator) -> Operand:
     token: Any = tree.children[0]
     text = str(token)
     if operator.is_of_text or token.type in ("DOUBLE", "SINGLE"):

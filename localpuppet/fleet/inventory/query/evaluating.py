@@ -9,7 +9,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from json import JSONDecodeError
 from operator import itemgetter
@@ -19,6 +19,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query import query_limits, tree
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
@@ -52,8 +53,7 @@ class QueryDeadlineError(UnavailableError):
     """A query took longer than its deadline."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryLimits:
+class QueryLimits(Value):
     """The limits of one query.
 
     Attributes:
@@ -71,8 +71,7 @@ class QueryLimits:
     check: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryAnswer:
+class QueryAnswer(Value):
     """The result of a query.
 
     Attributes:
@@ -91,8 +90,7 @@ class QueryAnswer:
         return [loads_again(text.encode()) for text in self.texts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientAnswer:
+class ClientAnswer(Value):
     """The result of a query for a client, with the number of rows without `limit` if requested."""
 
     rows: Generator[str, None, None]

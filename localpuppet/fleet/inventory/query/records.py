@@ -407,7 +407,7 @@ def _fields(condition: tree.Condition) -> list[tree.Field]:
 
 
 def _types(condition: tree.Condition) -> list[str]:
-    types: list[tree.Value] = []
+    types: list[tree.Operand] = []
     for item, _ in tree.walk(condition):
         if isinstance(item, tree.Compare | tree.OneOf) and item.field.column == "type":
             types += item.values if isinstance(item, tree.OneOf) else (item.value,)

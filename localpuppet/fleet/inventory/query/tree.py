@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.query_limits import MAX_CONDITIONS, MAX_QUERY_DEPTH
 
 
@@ -135,11 +136,10 @@ class TimeValue:
     microseconds: int
 
 
-Value = Json | Loose | VersionValue | TimeValue
+Operand = Json | Loose | VersionValue | TimeValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compare:
+class Compare(Value):
     """A condition that compares a field with a value.
 
     If the field's path has a `Pattern`, one matching place is enough. The value is a regular
@@ -149,50 +149,44 @@ class Compare:
 
     field: Field
     operator: Operator
-    value: Value
+    value: Operand
     contrary: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsNull:
+class IsNull(Value):
     """A condition that a field has a value or, if `wanted`, has none."""
 
     field: Field
     wanted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneOf:
+class OneOf(Value):
     """A condition that a field's value is in a list."""
 
     field: Field
     values: tuple[Json, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InSelect:
+class InSelect(Value):
     """A condition that a row of a subquery has the values of some fields."""
 
     fields: tuple[Field, ...]
     select: "Select"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Not:
+class Not(Value):
     """A condition that another one is false."""
 
     part: "Condition"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class And:
+class And(Value):
     """A condition that all parts are true; true without parts."""
 
     parts: tuple["Condition", ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Or:
+class Or(Value):
     """A condition that one of the parts is true."""
 
     parts: tuple["Condition", ...]
@@ -217,24 +211,21 @@ class AggregateFunction(Enum):
     GREATEST = "max"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate:
+class Aggregate(Value):
     """A column with the result of a function over the rows of a group; all rows without a field."""
 
     function: AggregateFunction
     field: Field | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SortOrder:
+class SortOrder(Value):
     """A sort criterion."""
 
     field: Field
     descending: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
+class Select(Value):
     """A query: of all columns unless some are named, by node name unless there is an order."""
 
     entity: Entity

@@ -24,7 +24,7 @@ from localpuppet.fleet.inventory.query.comparing import test_of as comparison_of
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
-from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operator, Value
+from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operand, Operator
 from tests.fleet.inventory.query.fleet import FLEET, inventory
 from tests.rigs.quick import examples
 
@@ -52,7 +52,7 @@ LESS, EQUAL = Operator.LESS, Operator.EQUAL
         ("9" * 5000, LESS, Loose("1"), None),
     ],
 )
-def test_values(actual: Json, operator: Operator, wanted: Value, verdict: bool | None) -> None:
+def test_values(actual: Json, operator: Operator, wanted: Operand, verdict: bool | None) -> None:
     assert compare(actual, operator, wanted) is verdict
 
 
