@@ -93,6 +93,7 @@ def web_command(
     with opening(node) as open_:
 
         def opened(addresses: WebAddresses) -> None:
+            node.documents.remember()
             if addresses.link:
                 render.emit(
                     f"dashboard at {addresses.dashboard}; this link works once, for ten minutes:"

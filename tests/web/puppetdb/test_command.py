@@ -218,3 +218,38 @@ def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> 
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+def test_checked_settings_are_kept_privately_and_a_changed_file_is_checked_again(
+    node: Node,
+) -> None:
+    settings: dict[str, Any] = {
+        "node": "web01.example.com",
+        "buses": {"etcd": {"servers": ["http://127.0.0.1:1"]}},
+    }
+    node.settings(**settings)
+    kept = node.root / "var" / "cache" / "documents"
+    names = set()
+    for expire in (None, "2d", "2d"):
+        node.settings(**settings, **({"inventory": {"expire": expire}} if expire else {}))
+        _start_and_end(node)
+        names.add(tuple(sorted(file.name for file in kept.iterdir())))
+    assert [len(found) for found in sorted(names, key=len)] == [1, 2], "one for each text"
+    assert {oct(path.stat().st_mode & 0o777) for path in kept.iterdir()} == {"0o600"}
+    assert oct(kept.stat().st_mode & 0o777) == "0o700"
+    node.settings(**settings, inventory={"expired": "2d"})
+    assert "expired" in node.run("web", "--no-dashboard", "--puppetdb", "127.0.0.1:0").err
+    assert len([*kept.iterdir()]) == 2
+
+
+def test_the_api_starts_where_no_settings_can_be_kept(node: Node) -> None:
+    node.settings(node="web01.example.com", buses={"etcd": {"servers": ["http://127.0.0.1:1"]}})
+    (node.root / "var" / "cache").mkdir(parents=True)
+    (node.root / "var" / "cache" / "documents").write_text("no directory")
+    _start_and_end(node)
+
+
+def _start_and_end(node: Node) -> None:
+    api = Api(node, "127.0.0.1:0")
+    assert api.get(VERSION)[0] == 200
+    assert api.end() == 0
