@@ -38,6 +38,12 @@ class ChunkArguments(Message):
     digest: Annotated[str, parse_sha256] = ""
 
 
+def _refuse_mutable(release: ReleasePath, verb: str) -> None:
+    if not release.is_tag:
+        problem = f"{release} is not a tag, and only tags are {verb}"
+        raise InvalidInputError(problem, where="release", hint="name SOURCE/tags/TAG")
+
+
 class Compile(Message):
     """The arguments of `compile`."""
 
@@ -45,12 +51,7 @@ class Compile(Message):
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus."""
-        if not self.release.is_tag:
-            raise InvalidInputError(
-                f"{self.release} is not a tag, and only tags are compared",
-                where="release",
-                hint="name SOURCE/tags/TAG",
-            )
+        _refuse_mutable(self.release, "compared")
 
 
 _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
@@ -169,12 +170,7 @@ class Deploy(Message):
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus."""
-        if not self.release.is_tag:
-            raise InvalidInputError(
-                f"{self.release} is not a tag, and only tags are deployed",
-                where="release",
-                hint="name SOURCE/tags/TAG",
-            )
+        _refuse_mutable(self.release, "deployed")
         if self.action is DeployAction.ROLL_BACK and self.rollout is None:
             raise InvalidInputError(
                 "only a rollout can roll back a release",
