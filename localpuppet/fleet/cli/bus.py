@@ -6,7 +6,7 @@ import click
 
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, CommandGroup, command
+from localpuppet.node.cli.command import CommandGroup, command, path_type
 
 
 @click.group(
@@ -30,7 +30,7 @@ HOW = """\
 
 @command("permissions")
 @click.argument("engine", type=click.Choice(["nats", "etcd"]), metavar="ENGINE")
-@click.argument("roster", type=PATH)
+@click.argument("roster", type=path_type())
 @click.pass_obj
 def permissions_command(node: NodeApp, engine: str, roster: Path) -> None:
     """Print the permissions of a roster for NATS or etcd.

@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import OPTION, PATH, command, flag, selects_nodes
+from localpuppet.node.cli.command import OPTION, command, flag, path_type, selects_nodes
 from localpuppet.node.node_ports import NodeSelection
 
 
@@ -22,7 +22,7 @@ from localpuppet.node.node_ports import NodeSelection
         69: "the bus is unreachable, or the inventory is too old",
     },
 )
-@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("directory", metavar="DIR", type=path_type())
 @selects_nodes(OPTION)
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj

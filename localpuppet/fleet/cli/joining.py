@@ -21,7 +21,7 @@ from localpuppet.fleet.trust.key_files import fingerprint_of, parse_public, publ
 from localpuppet.fleet.trust.policy import ANY, ANY_ACTION, Policy, decide, read_policy
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, CommandGroup, command, confirm, flag, option
+from localpuppet.node.cli.command import CommandGroup, command, confirm, flag, option, path_type
 from localpuppet.node.settings import FILE
 
 # What of a member's bus is the same for all members; the rest is its own account.
@@ -50,7 +50,7 @@ class Invitation(Message):
 @click.argument("file")
 @option("--fingerprint wanted SHA256:…", "Reject FILE if it has another fingerprint.")
 @option("--allow actions ACTION", "Allow NODE this action here (repeatable).", multiple=True)
-@option("--roster FILE", "Add NODE to this roster.", type=PATH)
+@option("--roster FILE", "Add NODE to this roster.", type=path_type())
 @click.pass_context
 def invite_command(
     ctx: click.Context,

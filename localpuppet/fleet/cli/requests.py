@@ -26,7 +26,7 @@ from localpuppet.fleet.requests.request import PATIENCE
 from localpuppet.fleet.triggers.cause import succeeded
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import PATH, SOME, command, flag, option, selects_nodes
+from localpuppet.node.cli.command import SOME, command, flag, option, path_type, selects_nodes
 from localpuppet.node.cli.history import sections
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.node_ports import NodeSelection
@@ -392,7 +392,9 @@ ASSIGN_PATIENCE = "10m"
 )
 @selects_nodes(SOME)
 @click.argument("release", shell_complete=complete_release)
-@option("--values FILE", "Layers and class parameters that override the nodes' own.", type=PATH)
+@option(
+    "--values FILE", "Layers and class parameters that override the nodes' own.", type=path_type()
+)
 @flag("--stage", "Only fetch and verify the release on the nodes.")
 @flag("--allow-older", "Accept a release that is older than the node's.")
 @option(

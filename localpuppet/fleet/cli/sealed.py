@@ -22,7 +22,6 @@ from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import (
-    PATH,
     CommandGroup,
     Decorator,
     command,
@@ -30,6 +29,7 @@ from localpuppet.node.cli.command import (
     confirmation_options,
     flag,
     option,
+    path_type,
 )
 from localpuppet.node.cli.release.making import here
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
@@ -62,9 +62,11 @@ _directory = option(
     "--directory DIR",
     "The clone to work in.  [default: the one around the current directory]",
     default=here,
-    type=PATH,
+    type=path_type(),
 )
-_identity = option("-i --identity FILE", f"Your age identities.  [default: {IDENTITY}]", type=PATH)
+_identity = option(
+    "-i --identity FILE", f"Your age identities.  [default: {IDENTITY}]", type=path_type()
+)
 _level = option("--level LEVEL", "The level of the hierarchy.", default="common", show_default=True)
 members_option = option(
     "--member members NAME=KEY", "A node and its age1… key, beside the inventory (repeatable).",

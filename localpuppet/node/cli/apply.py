@@ -16,7 +16,7 @@ from localpuppet.base.machine.ports import ProcessId
 from localpuppet.base.value import Value
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import PATH, Command, command, flag, option, options, user
+from localpuppet.node.cli.command import Command, command, flag, option, options, path_type, user
 from localpuppet.node.cli.node_setup import complete_run
 from localpuppet.node.runs.run import Outcome, RunState, Status
 
@@ -72,7 +72,7 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
     option(
         "--install PACKAGE",
         "First install this .deb or .rpm, and take the release from it.",
-        type=PATH,
+        type=path_type(),
     ),
     flag("--allow-older", "Accept a release that is older than the last one."),
     flag("--despite-hold", "With --noop: run although the node is on hold."),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from localpuppet.node.node_ports import NodeSelection
 
 Decorator = Callable[[Any], Any]
-PATH = click.Path(path_type=Path)  # of a file or directory, which may be missing
 
 # Exit code → what it means, if a command does not describe it.
 EXITS = {
@@ -256,6 +255,12 @@ def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa:
 def flag(words: str, text: str, **attributes: Any) -> Decorator:  # noqa: ANN401
     """Return the decorator that adds an option without a value; see `option`."""
     return option(words, text, is_flag=True, **attributes)
+
+
+def path_type() -> click.Path:
+    """Return the type of a file or directory, which may be missing."""
+    # No constant: making one loads `locale`, which no start should pay for.
+    return click.Path(path_type=Path)
 
 
 def limit_option(rows: str, *, default: int | None = None) -> Decorator:

@@ -10,7 +10,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option
+from localpuppet.node.cli.command import command, flag, option, path_type
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -48,12 +48,12 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 @option(
     "--facts facts_file FILE",
     "Override facts with those in FILE (JSON, or YAML if its name ends with .yaml).",
-    type=PATH,
+    type=path_type(),
 )
 @option(
     "--node-document document_file FILE",
     "Use this output of 'enc' instead of the input's.",
-    type=PATH,
+    type=path_type(),
 )
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj

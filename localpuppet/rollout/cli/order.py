@@ -16,7 +16,7 @@ from localpuppet.fleet.app import FleetApp
 from localpuppet.fleet.cli.requests import chosen
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import ANY, PATH, option, options, selects_nodes
+from localpuppet.node.cli.command import ANY, option, options, path_type, selects_nodes
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.rollout.plan import Plan, PlanSelection, Run, make_plan
 from localpuppet.rollout.site import SiteComponent
@@ -40,7 +40,7 @@ _SITE = options(
         "URL of a Puppet server, or srv:ENVIRONMENT.  [default: the inventory]",
     ),
     *(
-        click.option(f"--site-{name}", metavar="FILE", type=PATH, help=text)
+        click.option(f"--site-{name}", metavar="FILE", type=path_type(), help=text)
         for name, text in (
             ("cert", "Client certificate for that server.  [default: the node's identity]"),
             ("key", "Its private key."),

@@ -19,7 +19,7 @@ from localpuppet.fleet.cli.requests import chosen, shown
 from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option, options
+from localpuppet.node.cli.command import command, flag, option, options, path_type
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.puppet.changes import SALT_DIGITS
@@ -66,7 +66,7 @@ _RELEASE = options(
     option(
         "--values FILE",
         "Layers and class parameters for the release: see 'localpuppet assign --help'.",
-        type=PATH,
+        type=path_type(),
     ),
     flag("--allow-older", "Accept a release that is older than the nodes'."),
 )

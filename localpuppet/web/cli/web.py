@@ -7,7 +7,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option
+from localpuppet.node.cli.command import command, flag, option, path_type
 
 LISTEN = "127.0.0.1:8141"
 PUPPETDB = "127.0.0.1:8080"
@@ -22,7 +22,7 @@ HOOKS = "127.0.0.1:8142"
     show_default=True,
 )
 @flag("--actions", "Allow the dashboard to send requests and rollout commands in your name.")
-@option("--site FILE", "Show the plan of this site.  [default: the inventory]", type=PATH)
+@option("--site FILE", "Show the plan of this site.  [default: the inventory]", type=path_type())
 @option(
     "--puppetdb [ADDRESS:PORT]",
     "Also serve PuppetDB's query API, by default at 127.0.0.1:8080.",

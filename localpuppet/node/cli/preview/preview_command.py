@@ -14,7 +14,7 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import write_durably
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option, options
+from localpuppet.node.cli.command import command, flag, option, options, path_type
 from localpuppet.node.preview import wording
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
@@ -49,7 +49,7 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
     "--captures directory DIR",
     "Directory with the captures of the nodes.",
     required=True,
-    type=PATH,
+    type=path_type(),
 )
 @option(
     "--dir work_tree DIR",

@@ -9,7 +9,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.machine.files import read_user_file, write_durably
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option
+from localpuppet.node.cli.command import command, flag, option, path_type
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.author.puppetfile import Puppetfile
@@ -24,7 +24,7 @@ SOME_LEFT = 1
     "import",
     exits={0: "each module was converted", 1: "some modules were not: the output names them"},
 )
-@click.argument("puppetfile", metavar="[PUPPETFILE]", required=False, type=PATH)
+@click.argument("puppetfile", metavar="[PUPPETFILE]", required=False, type=path_type())
 @option(
     "-o --output FILE",
     "Write the manifest to FILE.  [default: manifest.yaml; with PUPPETFILE: print it]",

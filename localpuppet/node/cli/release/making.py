@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import parse_line
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option
+from localpuppet.node.cli.command import command, flag, option, path_type
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _directory_and_tag(words: tuple[str, ...]) -> tuple[Path, str]:
 
 
 @command("lock", exits={1: "", 3: "", 69: "", 75: ""})
-@click.argument("directory", metavar="[DIR]", default=here, type=PATH)
+@click.argument("directory", metavar="[DIR]", default=here, type=path_type())
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
 @flag("--update", "Resolve branches and version ranges again.")
 @flag("--outdated", "List possible updates; write nothing.")
@@ -169,7 +169,7 @@ REFUSED = InvalidInputError.exit_code
         75: "another process stages releases",
     },
 )
-@click.argument("directory", metavar="[DIR]", default=here, type=PATH)
+@click.argument("directory", metavar="[DIR]", default=here, type=path_type())
 @option(
     "--compile inputs INPUT",
     "Compile a catalog for this input with the code in DIR (repeatable).",
@@ -179,7 +179,7 @@ REFUSED = InvalidInputError.exit_code
     "--facts facts FILE",
     "Compile with these facts (output of 'facter --json'), not this machine's (repeatable).",
     multiple=True,
-    type=PATH,
+    type=path_type(),
 )
 @flag("--json as_json", "Print JSON.")
 @click.pass_obj
@@ -441,7 +441,7 @@ def sign_command(
 @option(
     "-o --output DIR",
     "Write the file to DIR.  [default: the current directory]",
-    type=PATH,
+    type=path_type(),
     default=Path(),
 )
 @option("--version V", "The package's version.  [default: from the tag]")

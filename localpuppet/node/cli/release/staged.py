@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import PATH, command, flag, option
+from localpuppet.node.cli.command import command, flag, option, path_type
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.staged_records import StagedRelease
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
 @flag("--refresh", "Compare the tag with the repository; fail if it moved.")
 @flag("--accept-moved", "Replace the release if its tag moved to other code.")
-@option("--pack FILE", "Take the release from this release pack, without network.", type=PATH)
+@option(
+    "--pack FILE", "Take the release from this release pack, without network.", type=path_type()
+)
 @flag("--no-parse", "Do not run Puppet's parser: the first apply does.")
 @flag("--json as_json", "Print the staged release as JSON.")
 @click.pass_obj
