@@ -76,8 +76,9 @@ OF_TYPES: Mapping[str, frozenset[str]] = {
         "Group": "allowdupe",
         "Host": "host_aliases",
         "Mailalias": "file",
-        "Package": "adminfile configfiles install_options package_settings responsefile root"
-        " uninstall_options",
+        # OpenVox 9 has `environment`.
+        "Package": "adminfile configfiles environment install_options package_settings responsefile"
+        " root uninstall_options",
         "Resources": "purge",
         "Scheduled_task": "arguments",
         "Selmodule": "selmoduledir selmodulepath",
