@@ -35,7 +35,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages
 from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
 from localpuppet.fleet.bus.key_value import FullError, RefusedError
-from localpuppet.fleet.bus.servers import Servers, lost_connection, read_little, tls_failure
+from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, read_little, tls_failure
 from localpuppet.fleet.bus.store_calls import end_of_step
 
 __all__ = [
@@ -286,7 +286,7 @@ class EtcdConnection:
         if text := tls_failure(error, self._servers):
             return text
         text = one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
-        lost = isinstance(error, StreamTerminatedError | ConnectionResetError)
+        lost = isinstance(error, (StreamTerminatedError, *LOST))
         return lost_connection(text, self._servers) if lost else text
 
     def _unreachable(self, reason: str) -> UnavailableError:

@@ -35,7 +35,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_NATS_BATCH
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
-from localpuppet.fleet.bus.servers import Servers, lost_connection, tls_failure
+from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, tls_failure
 from localpuppet.fleet.bus.store_calls import Backoff, end_of_step
 
 __all__ = [
@@ -438,7 +438,7 @@ class NatsConnection:
                         await link.connect(endpoint.url, options, inbox=self._inbox)
                 except _RUBBISH as error:
                     text = tls_failure(error, self._servers) or link.error_text or reason(error)
-                    if self._must_be_tls and "onnection lost" in text:
+                    if self._must_be_tls and ("onnection lost" in text or isinstance(error, LOST)):
                         text = lost_connection(text, self._servers)
                     await link.close()
                     if "authorization" in text.lower():

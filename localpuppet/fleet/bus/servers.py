@@ -34,6 +34,8 @@ from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.base.value import Value
 
 ENGINES = ("sqlite", "etcd", "nats")
+# How a connection ends whose server refused the client's certificate; which comes first is chance.
+LOST = (ConnectionResetError, BrokenPipeError)
 # Engine → the scheme with TLS, the one without, and the default port.
 _SCHEMES = {"etcd": ("https", "http", 2379), "nats": ("tls", "nats", 4222)}
 _FILES = ("ca", "certificate", "key", "password_file", "credentials")
