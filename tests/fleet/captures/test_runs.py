@@ -156,7 +156,8 @@ def test_a_node_without_a_bus_writes_its_own_capture(node: Node, tmp_path: Path)
     assert file.path.stat().st_mode & 0o777 == 0o600
     found = NodesDirectory(nodes).read(file)
     assert found.facts["rack"] == "r1"
-    assert found.facts["osfamily"] == found.facts["os"]["family"]  # type: ignore[index, call-overload]
+    if "osfamily" in found.facts:  # not with OpenVox 9, which takes no legacy facts
+        assert found.facts["osfamily"] == found.facts["os"]["family"]  # type: ignore[index, call-overload]
     assert found.release == "app/trunk"
     assert b"CANARY" not in file.path.read_bytes()
 
