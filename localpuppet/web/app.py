@@ -7,6 +7,7 @@ certificates over TLS.
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -422,6 +423,8 @@ class WebApp:
 
         share_heap()
         leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., Any]]]()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, leave.set)
         notifier = self.notifier() if options.notify else None
         # All settings are checked, and all ports are taken, before anything is served.
         if options.puppetdb is not None:

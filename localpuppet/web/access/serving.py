@@ -7,7 +7,6 @@ some seconds (`ConnectionLimits`), because connections are limited and anyone ca
 import asyncio
 import errno
 import ipaddress
-import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -252,7 +251,7 @@ def _is_stranger(item: object) -> bool:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`."""
+        """Leave signals to the caller."""
         yield
 
 
@@ -270,7 +269,7 @@ async def serve(
     patience: ConnectionLimits = PATIENCE,
     knows: Callable[[Ends], bool] | None = None,
 ) -> None:
-    """Serve an application until `leave` is set, or a signal sets it.
+    """Serve an application until `leave` is set.
 
     Args:
         listening: From `bound`.
@@ -295,9 +294,6 @@ async def serve(
         ws="none",
     )
     server = _Server(config)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, leave.set)
     serving = asyncio.create_task(server.serve(sockets=list(listening)))
     await wait_first(serving, leave)
     leave.set()

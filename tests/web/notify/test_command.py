@@ -7,6 +7,7 @@ import pytest
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.releases.staged_records import StagedRecords
 from tests.rigs.node import Node
+from tests.rigs.waiting import wait_until
 from tests.web.make import staged
 from tests.web.notify.receivers import Receiver, secret_file
 
@@ -64,6 +65,19 @@ def test_a_second_process_with_the_same_state_is_refused(node: Node) -> None:
         done = node.run("web", "--notify", "--no-dashboard")
     assert done.code == 75
     assert "another process serves with --notify (end it, or omit --notify)" in done.err
+
+
+def test_without_a_dashboard_a_signal_ends_the_process_in_order(node: Node) -> None:
+    beats = CHAT.replace("chat: {type: slack", "alive: {type: heartbeat").replace(
+        ", query: role=db", ""
+    )
+    (node.root / "localpuppet.yaml").write_text(beats)
+    with Receiver() as receiver:
+        secret_file(node.root, "chat-url", receiver.url)
+        process = node.start("web", "--notify", "--no-dashboard")
+        wait_until(lambda: bool(receiver.received), str)
+        process.terminate()
+        assert node.finish(process).code == 0
 
 
 def test_a_test_status_goes_to_the_newest_verified_release_only(node: Node) -> None:
