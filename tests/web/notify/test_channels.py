@@ -318,7 +318,7 @@ def test_mails_of_an_incident_are_one_thread_and_have_no_foreign_headers(tmp_pat
 
 
 @pytest.mark.skipif(
-    os.environ.get("LOCALPUPPET_DEBIAN") == "debian14",
+    os.environ.get("LOCALPUPPET_DEBIAN", "debian12") != "debian12",
     reason="this Debian's Alertmanager needs to be installed",
 )
 @pytest.mark.server
