@@ -106,7 +106,9 @@ async def test_a_user_that_lost_the_right_to_a_value_still_writes_others_of_its_
     server.ctl(root, "role", "grant-permission", "node", "readwrite", "/other/a")
     store = await open_etcd(servers_at(server.url, user="web01"), timeout=PATIENCE, password="word")
     # From 3.5.28 on etcd shows its version to its root only.
-    assert store.warnings in ((weakness(version_of(ETCD)),), (weakness(None),), ())
+    version = version_of(ETCD)
+    is_hidden = tuple(map(int, version.split("."))) >= (3, 5, 28)
+    assert store.warnings == (weakness(None if is_hidden else version),)
     for key in ("/other/a", "/mine/a"):
         await store.put(key, b"1", ttl=600.0)
     server.ctl(root, "role", "revoke-permission", "node", "/other/a")

@@ -1,6 +1,7 @@
 """Switching to a release, and rolling back."""
 
 import os
+import re
 
 from localpuppet.base.machine.files import remove_tree
 from tests.rigs.applied import AppliedReleases
@@ -171,7 +172,9 @@ def test_a_changed_input_ends_a_rollback_and_another_input_does_not(
     site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert site.run("status", "--json").json["rollback"] is None
     forward = site.run("apply", "--noop")
-    assert ("'web r2'" in forward.out, "rolled back" in forward.err) == (True, False)
+    # Puppet 7 says what it should be, and Puppet 8 as what it is defined.
+    assert re.search(r"(?:should be|defined 'message' as) 'web r2' \(noop\)", forward.out)
+    assert "rolled back" not in forward.err
     assert site.run("status", "--json").json["rollback"] is None
     assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
 
