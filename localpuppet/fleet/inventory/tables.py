@@ -308,6 +308,11 @@ FACT_COUNTS = (
     " f CROSS JOIN fact_names n ON n.id = f.value UNION SELECT environment, number, a.id, d.value"
     " FROM alike a CROSS JOIN json_each(legacy_names(names -> 'legacy')) d"
 )
+# The nodes of a part of these rows.
+FACT_OWNERS = (
+    "SELECT certname FROM live WHERE (environment, kind) IN"
+    " (SELECT environment, kind FROM live WHERE id IN (SELECT r.id {}))"
+)
 
 
 def facts_sql(names: Collection[str] | None = None, row: str = "") -> list[str]:

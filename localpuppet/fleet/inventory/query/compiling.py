@@ -140,6 +140,8 @@ class Relation(Value):
         key: What names a row, as SQL of the row `r`: values of a page are read for its rows only.
         natural: The order of rows by default, as SQL of the row `r`.
         number: How many rows one row is, as SQL of the row `r`; empty for one.
+        owners: A SELECT of the nodes that have such rows, with `{}` for the end of a SELECT from
+            the row `r`; empty if each row has its `certname`.
         sorts: What rows are sorted by instead of a column, as SQL of the row `r`.
         keys: Column → a condition that follows from the column's being in a set, with `{}` for a
             SELECT of the set, by which SQLite finds rows.
@@ -150,6 +152,7 @@ class Relation(Value):
     key: tuple[str, ...] = ()
     natural: tuple[str, ...] = ()
     number: str = ""
+    owners: str = ""
     times: Mapping[str, TimeColumn] = field(default_factory=dict)
     sorts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -218,6 +221,10 @@ class Compiler:
 
     def names(self, select: tree.Select) -> str:
         """Return a statement for the names of the nodes with matching rows."""
+        relation = self.around.relation(select)
+        if relation is not None and relation.owners:
+            return relation.owners.format(self._from(select)) + " ORDER BY 1"
+        select = replace(select, columns=(tree.CERTNAME,), group_by=())
         return f"SELECT DISTINCT r.certname {self._from(select)} ORDER BY 1"
 
     def result(self, select: tree.Select, column: tree.Field | tree.Aggregate) -> str:

@@ -38,7 +38,7 @@ from localpuppet.fleet.inventory.query.records import (
     reads_exports,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, PUBLISHED_NAMES, quoted
+from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, FACT_OWNERS, PUBLISHED_NAMES, quoted
 
 # The steps between two checks of the deadline.
 CHECKED_EVERY = 4096
@@ -277,8 +277,7 @@ class _Statement:
 
     def names_of(self, select: tree.Select) -> list[str]:
         """Return the names of the nodes with matching rows, sorted."""
-        text = self._compiler.names(replace(select, columns=(tree.CERTNAME,), group_by=()))
-        rows = self.connection.execute(text, self._compiler.values)
+        rows = self.connection.execute(self._compiler.names(select), self._compiler.values)
         return [name for (name,) in rows if name]
 
     def test(self, call: Test, *, is_json: bool) -> int:
@@ -312,7 +311,7 @@ class _Statement:
 
     def _related(self, select: tree.Select) -> Relation | None:
         if select.entity is tree.Entity.FACTS and counts_by(select, ("name", "environment")):
-            return Relation(sql=f"({FACT_COUNTS})", number="r.number")
+            return Relation(sql=f"({FACT_COUNTS})", number="r.number", owners=FACT_OWNERS)
         of_entries = select.entity is not tree.Entity.NODES and is_of_entries(select)
         if select.entity not in self._records.entities or (
             of_entries and not is_fuller_in_catalogs(select)

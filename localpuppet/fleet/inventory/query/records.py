@@ -180,9 +180,9 @@ def _whole_column(field: tree.Field) -> str:
 
 
 def counts_by(select: tree.Select, columns: Collection[str]) -> bool:
-    """Return whether a query only counts rows, and uses some columns only."""
-    aggregates = [column for column in select.columns or () if isinstance(column, tree.Aggregate)]
-    return aggregates == [COUNT] and columns_of(select) <= {*columns}
+    """Return whether a query only groups and counts rows, and uses some columns only."""
+    aggregates = {column for column in select.columns or () if isinstance(column, tree.Aggregate)}
+    return tree.is_grouped(select) and aggregates <= {COUNT} and columns_of(select) <= {*columns}
 
 
 def is_of_entries(select: tree.Select) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryAnswer
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.records import RecordSource
@@ -551,15 +551,18 @@ def test_facts_are_counted_without_their_values(where: str) -> None:
         ]
     )
 
-    def answered(query: str) -> list[dict[str, Json]]:
-        select = parse_client_query({"query": query}).select
-        return Evaluation(reader).answer(select).rows
+    def answered(query: str) -> QueryAnswer:
+        return Evaluation(reader).answer(parse_client_query({"query": query}).select)
 
-    rows = answered(f"facts[name, environment] {{ {where} }}")
+    rows = answered(f"facts[certname, name, environment] {{ {where} }}").rows
     counts = answered(f"facts[name, environment, count()] {{{where} group by name, environment }}")
+    groups = answered(f"facts[name, environment] {{{where} group by name, environment }}")
     found = Counter((row["name"], row["environment"]) for row in rows)
-    assert {(row["name"], row["environment"]): row["count"] for row in counts} == found
-    assert answered(f"facts[count()] {{ {where} }}") == [{"count": found.total()}]
+    assert {(row["name"], row["environment"]): row["count"] for row in counts.rows} == found
+    assert {(row["name"], row["environment"]) for row in groups.rows} == found.keys()
+    owners = sorted({row["certname"] for row in rows})
+    assert counts.names == groups.names == owners
+    assert answered(f"facts[count()] {{ {where} }}").rows == [{"count": found.total()}]
 
 
 @pytest.mark.parametrize("query", PLANS)
