@@ -19,7 +19,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from tests.rigs.member import read_line
-from tests.web.dashboard.browser.chromium import ARGUMENTS
+from tests.web.dashboard.browser.chromium import ARGUMENTS, PROGRAM
 
 PATIENCE = 1800
 # Seconds between two requests of a page: `QUIET` of live.js.
@@ -201,7 +201,7 @@ def chromium(visitor: Visitor) -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     for argument in ARGUMENTS:
         options.add_argument(argument)
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = PROGRAM
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
         driver.set_script_timeout(60)
