@@ -69,13 +69,13 @@ class Receiver:
 
 
 class Alertmanager(Server):
-    """Debian's Alertmanager, without a cluster."""
+    """Debian's Alertmanager, without a cluster; it reads its templates in /usr/share."""
 
     health_path = "/-/ready"
 
     def __init__(self, directory: Path, clients: Path) -> None:
         super().__init__(directory, 0)
-        self.program = clients / "prometheus-alertmanager"
+        self.package = clients / "alertmanager"
         self.health = self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -83,7 +83,8 @@ class Alertmanager(Server):
         config = self.directory / "alertmanager.yml"
         config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
         return [
-            str(self.program),
+            *("unshare", "--mount", "sh", "-c", 'mount --bind "$0/share" /usr/share && exec "$@"'),
+            *(str(self.package), str(self.package / "bin/prometheus-alertmanager")),
             f"--config.file={config}",
             f"--storage.path={self.directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
