@@ -21,7 +21,7 @@ import ssl
 import string
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +40,9 @@ CHUNK = 256 * 1024
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-_LookUp = Callable[..., list[Any]]
+# What `socket.getaddrinfo` returns, and itself.
+Address = tuple[Any, ...]
+LookUp = Callable[..., list[Any]]
 _HEADERS = {"User-Agent": f"localpuppet/{__version__}", "Connection": "close"}
 
 
@@ -95,6 +97,56 @@ class Deadline:
             with suppress(OSError):  # it is closed
                 # TLS's own `shutdown` would take its state from the waiting thread.
                 socket.socket.shutdown(self._line, socket.SHUT_RDWR)
+
+
+def resolve(
+    host: str, port: int, deadline: Deadline, *, look_up: LookUp = socket.getaddrinfo
+) -> list[Address]:
+    """Return the addresses of a host in time; another thread waits, which nothing interrupts.
+
+    Raises:
+        OSError: The name has none; `TimeoutError` if no time is left.
+        ValueError: It cannot be a name.
+    """
+    outcome: list[list[Address] | Exception] = []
+
+    def ask() -> None:
+        try:
+            outcome.append(look_up(host, port, type=socket.SOCK_STREAM))
+        except (OSError, ValueError) as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(deadline.left())
+    if not outcome:
+        raise TimeoutError
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+def connect(addresses: Sequence[Address], deadline: Deadline, *, source: str = "") -> socket.socket:
+    """Return a connection to the first address that accepts one; `source` is this machine's.
+
+    Raises:
+        OSError: None accepts one in time.
+    """
+    problem = OSError("the name has no address")
+    for number, (family, _, _, _, address) in enumerate(addresses):
+        try:
+            with ExitStack() as attempt:
+                line = attempt.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                deadline.watch(line)
+                if source:
+                    line.bind((source, 0))
+                line.settimeout(deadline.left(parts=len(addresses) - number))
+                line.connect(address)
+                attempt.pop_all()
+                return line
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 class HttpRoute(Value):
@@ -199,7 +251,7 @@ class HttpAnswer:
 class HttpClient:
     """Does exchanges by one route; several threads may use it."""
 
-    def __init__(self, route: HttpRoute, *, look_up: _LookUp = socket.getaddrinfo) -> None:
+    def __init__(self, route: HttpRoute, *, look_up: LookUp = socket.getaddrinfo) -> None:
         self._route = route
         self._look_up = look_up
 
@@ -264,23 +316,8 @@ class HttpClient:
         return _parse_url(f"{scheme or 'http'}://{address}", plain=True), headers
 
     def _dial(self, server: _Target, deadline: Deadline, stack: ExitStack) -> socket.socket:
-        """Return a connection to the first of a server's addresses that accepts one."""
-        problem = OSError("the name has no address")
         addresses = self._resolve(server, deadline)
-        for number, (family, _, _, _, address) in enumerate(addresses):
-            try:
-                with ExitStack() as attempt:
-                    line = attempt.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                    deadline.watch(line)
-                    if self._route.source:
-                        line.bind((self._route.source, 0))
-                    line.settimeout(deadline.left(parts=len(addresses) - number))
-                    line.connect(address)
-                    stack.push(attempt.pop_all())
-                    return line
-            except OSError as error:
-                problem = error
-        raise problem
+        return stack.enter_context(connect(addresses, deadline, source=self._route.source))
 
     def addresses(self, url: str, deadline: Deadline) -> list[str]:
         """Return the IP addresses of a URL's host, which the route permits.
@@ -293,26 +330,11 @@ class HttpClient:
             found = self._resolve(_parse_url(url, plain=self._route.plain), deadline)
         return list(dict.fromkeys(address[4][0] for address in found))
 
-    def _resolve(self, server: _Target, deadline: Deadline) -> list[Any]:
-        """Return addresses; nothing interrupts a name lookup, so another thread waits for it."""
-        outcome: list[list[Any] | Exception] = []
-
-        def look_up() -> None:
-            try:
-                outcome.append(self._look_up(server.host, server.port, type=socket.SOCK_STREAM))
-            except (OSError, ValueError) as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=look_up, daemon=True)
-        thread.start()
-        thread.join(deadline.left())
-        if not outcome:
-            raise TimeoutError
-        if isinstance(outcome[0], Exception):
-            raise outcome[0]
-        if self._route.public and not all(is_public(item[4][0]) for item in outcome[0]):
+    def _resolve(self, server: _Target, deadline: Deadline) -> list[Address]:
+        found = resolve(server.host, server.port, deadline, look_up=self._look_up)
+        if self._route.public and not all(is_public(item[4][0]) for item in found):
             raise HttpError("has an address that is not public")
-        return outcome[0]
+        return found
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

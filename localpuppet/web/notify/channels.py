@@ -23,7 +23,16 @@ from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.text import one_line, split_url
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
-from localpuppet.base.http import Deadline, HttpClient, HttpError, HttpRequest, HttpRoute
+from localpuppet.base.http import (
+    Deadline,
+    HttpClient,
+    HttpError,
+    HttpRequest,
+    HttpRoute,
+    LookUp,
+    connect,
+    resolve,
+)
 from localpuppet.base.machine.anchors import tls_context
 from localpuppet.fleet.trust.key_files import read_secret
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType, is_loopback
@@ -51,6 +60,7 @@ class Channel:
 
     settings: ChannelSettings
     root: Path
+    look_up: LookUp = socket.getaddrinfo
 
     def send(self, notice: Notice, *, now: float) -> None:
         """Send a message; it waits for the network, so it needs a thread.
@@ -116,7 +126,7 @@ class Channel:
         """
         with _channel_errors():
             plain = is_loopback(split_url(url, where="").hostname or "")
-            client = HttpClient(HttpRoute(ca=self._ca, plain=plain))
+            client = HttpClient(HttpRoute(ca=self._ca, plain=plain), look_up=self.look_up)
             request = HttpRequest(
                 url=url,
                 method="POST",
@@ -149,6 +159,8 @@ class Channel:
                 server: _WatchedSmtp = _WatchedSmtps(timeout=patience, context=context)
             else:
                 server = _WatchedSmtp(timeout=patience)
+            addresses = resolve(host, int(port), deadline, look_up=self.look_up)
+            server.dial = lambda: connect(addresses, deadline)
             server.watched = lambda line: deadline.watch(stack.enter_context(line))
             stack.callback(server.close)
             server._host = host  # type: ignore[attr-defined]  # the name in TLS
@@ -168,10 +180,12 @@ class Channel:
 class _WatchedSmtp(smtplib.SMTP):
     """A connection that a deadline can interrupt, also in the greeting and in TLS's handshake."""
 
+    dial: Callable[[], socket.socket]
     watched: Callable[[socket.socket], None]
 
-    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        line: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
+    def _get_socket(self, _host: str, _port: int, timeout: float) -> socket.socket:
+        line = self.dial()
+        line.settimeout(timeout)
         # TLS takes the file of this object away, and leaves that of a copy.
         self.watched(line.dup())
         return line

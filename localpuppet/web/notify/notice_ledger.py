@@ -222,22 +222,29 @@ class NoticeLedger:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM outbox WHERE at < ?", (moment,))
 
-    def note(self, channel: str, problem: str, *, now: float, pauses: bool = True) -> None:
+    def is_due(self, channel: str, *, now: float) -> bool:
+        """Return whether a channel may be tried: it did well, or its pause is over."""
+        with self._database.snapshot() as connection:
+            paused = connection.execute(
+                "SELECT 1 FROM channels WHERE channel = ? AND next_at > ? AND next_at <= ?",
+                (channel, now, now + LAST),  # the clock may have been set back
+            ).fetchone()
+        return paused is None
+
+    def note(self, channel: str, problem: str, *, now: float, longest: float = LAST) -> None:
         """Write how an attempt to reach a channel ended; `problem` is empty if it did well.
 
         Args:
-            pauses: Whether a problem delays the next attempt.
+            longest: The longest pause before the next attempt, in seconds; 0 for none.
         """
         with self._database.transaction() as connection:
             row = connection.execute(
                 "SELECT attempts FROM channels WHERE channel = ?", (channel,)
             ).fetchone()
             attempts = 0 if row is None else int(row[0])
-            if problem and not pauses:
-                values = (channel, problem, 1, now)
-            elif problem:
-                pause = min(LAST, FIRST * 2.0 ** min(attempts, 20)) * (1 + self.spread()) / 2
-                values = (channel, problem, attempts + 1, now + pause)
+            if problem:
+                pause = min(longest, FIRST * 2.0 ** min(attempts, 20)) * (1 + self.spread()) / 2
+                values = (channel, problem, attempts + 1 if longest else 1, now + pause)
             elif attempts:
                 values = (channel, "", 0, 0.0)
             else:

@@ -42,7 +42,7 @@ from localpuppet.web.dashboard.run_queries import drifting
 from localpuppet.web.notify import commit_status
 from localpuppet.web.notify.channels import Channel, ChannelError, PartlyTakenError
 from localpuppet.web.notify.incidents import KEPT, Condition, Incident, IncidentKind, decide, freeze
-from localpuppet.web.notify.notice_ledger import ChannelState, NoticeLedger, SentStatus
+from localpuppet.web.notify.notice_ledger import LAST, ChannelState, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
 from localpuppet.web.notify.wording import IncidentText
 
@@ -425,6 +425,8 @@ class Notifier:
         changed = any(max(one.opened_at, one.closed_at or 0) >= now - self.every for one in texts)
         if not changed and 0 <= now - self._stated_at.get(name, -KEPT) < self.again:
             return
+        if not await asyncio.to_thread(self.ledger.is_due, name, now=now):
+            return
         channel, fleet = Channel(route.channel, self.root), self.settings.fleet
         if route.channel.type is ChannelType.HEARTBEAT:
             await self._exchange(channel.beat)
@@ -457,7 +459,9 @@ class Notifier:
             await self._settle(route, next(filter(None, known), ""))
 
     async def _settle(self, route: Route, problem: str, *, pauses: bool = True) -> None:
-        note = partial(self.ledger.note, now=self._now(), pauses=pauses)
+        # Soon enough: Alertmanager ends what is not sent again, and a heartbeat is missed.
+        longest = self.again if route.channel.type.takes_states else LAST
+        note = partial(self.ledger.note, now=self._now(), longest=longest if pauses else 0.0)
         await asyncio.to_thread(note, route.name, problem)
         text = f"channel {route.name} does not take messages: {problem}" if problem else ""
         self._note(f"channel {route.name}", text)

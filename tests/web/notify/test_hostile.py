@@ -21,6 +21,7 @@ from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import CHANNEL
 from localpuppet.web.notify.routing import ChannelSettings, ChannelType
 from tests.rigs.servers import free_port
+from tests.rigs.waiting import PATIENCE
 from tests.web.make import Site
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
@@ -47,6 +48,25 @@ async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
         for _ in range(3):
             await watch.look(after=61.0)
     assert site.fleet.failing[CHANNEL] == {}
+
+
+@pytest.mark.parametrize("kind", [ChannelType.HEARTBEAT, ChannelType.ALERTMANAGER])
+async def test_a_server_that_fails_is_asked_less_often_but_each_minute(
+    site: Site, kind: ChannelType
+) -> None:
+    with Receiver(lambda _: (503, {})) as receiver:
+        file = secret_file(site.directory, "url", receiver.url)
+        watch = Watch(site, {"one": ChannelSettings(type=kind, url_file=file)})
+        run(site, "a", **OUTAGE)
+        await watch.look()
+        await watch.look(after=FOR + 1)
+        asked = [len(receiver.received)]
+        for _ in range(60):
+            await watch.look(after=10.0)
+            asked.append(len(receiver.received))
+    by_minute = [after - before for before, after in zip(asked[:-6:6], asked[6::6], strict=True)]
+    assert min(by_minute) >= 1  # Alertmanager ends what is not sent again
+    assert max(by_minute[3:]) <= 2
 
 
 async def test_a_message_that_was_taken_is_not_repeated_while_the_disk_is_full(
@@ -173,6 +193,21 @@ def test_a_strange_mail_server_is_a_failure_of_that_channel(
         said = refusal(Channel(settings, tmp_path))
     assert problem in said
     assert "PASSWORD" not in said
+
+
+def test_a_name_lookup_of_a_mail_server_ends_with_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "DEADLINE", 0.3)
+    ended = threading.Event()
+
+    def look_up(*_: object, **__: object) -> list[Any]:
+        ended.wait(PATIENCE)
+        return []
+
+    mailbox = a_mailbox(tmp_path, 25)
+    assert refusal(replace(mailbox, look_up=look_up)) == "timed out after 0.3 s"
+    ended.set()
 
 
 async def test_an_error_that_nobody_foresaw_is_shown_and_tried_again(

@@ -38,7 +38,13 @@ from localpuppet.fleet.inventory.query.records import (
     reads_exports,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.inventory.tables import DERIVED, FACT_COUNTS, FACT_OWNERS, PUBLISHED_NAMES, quoted
+from localpuppet.fleet.inventory.tables import (
+    DERIVED,
+    FACT_COUNTS,
+    FACT_OWNERS,
+    PUBLISHED_NAMES,
+    quoted,
+)
 
 # The steps between two checks of the deadline.
 CHECKED_EVERY = 4096
