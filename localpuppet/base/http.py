@@ -284,7 +284,8 @@ class HttpClient:
     def _connect(self, target: _Target, deadline: Deadline, stack: ExitStack) -> "_Wire":
         tls = self._tls if target.secure else None  # refuses its files before anything is sent
         proxy, headers = self._proxy(target)
-        line = self._dial(proxy or target, deadline, stack)
+        addresses = self._resolve(proxy or target, deadline)
+        line = stack.enter_context(connect(addresses, deadline, source=self._route.source))
         if proxy is not None:
             answer = _Wire(line, deadline).ask("CONNECT", target.address, headers, stack)
             if answer.status // 100 != 2:
@@ -314,10 +315,6 @@ class HttpClient:
             basic = base64.b64encode(unquote(user).encode()).decode()
             headers["Proxy-Authorization"] = f"Basic {basic}"
         return _parse_url(f"{scheme or 'http'}://{address}", plain=True), headers
-
-    def _dial(self, server: _Target, deadline: Deadline, stack: ExitStack) -> socket.socket:
-        addresses = self._resolve(server, deadline)
-        return stack.enter_context(connect(addresses, deadline, source=self._route.source))
 
     def addresses(self, url: str, deadline: Deadline) -> list[str]:
         """Return the IP addresses of a URL's host, which the route permits.

@@ -369,8 +369,6 @@ def _record(
     row: node_row.NodeRow, published: Mapping[str, Any] | None, now: datetime
 ) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
-    from localpuppet.base.formats.converter import to_record
-
     return {
         **(published or {"schema": SCHEMA, "node": row.node, "holds": []}),
         "last_run": None if row.last is None else to_record(row.last),
@@ -379,13 +377,11 @@ def _record(
         "late": row.late(now.timestamp()),
         "clock_skew": clock_skew(published or {}, now.timestamp()),
         "release": row.release,
-        "finished_at": _moment(row.finished_at),
+        "finished_at": None
+        if row.finished_at is None
+        else show_time(datetime.fromtimestamp(row.finished_at, UTC)),
         "roles": list(row.roles),
     }
-
-
-def _moment(seconds: float | None) -> str | None:
-    return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
 
 
 AGAIN = 0.5
