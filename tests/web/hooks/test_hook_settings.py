@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret
+from localpuppet.base.machine.flock import Flock
 from localpuppet.web.hooks.hook_settings import HookType, is_signed
 from tests.rigs.node import Node
 
@@ -127,17 +128,31 @@ def test_a_hook_that_cannot_work_is_refused_when_settings_are_read(
 def test_the_server_does_not_start_with_a_hook_that_cannot_work(
     node: Node, settings: dict[str, Any], secret: str, mode: int, problem: str
 ) -> None:
-    one = {key: value for key, value in {**HOOK, **settings}.items() if value is not None}
+    configure(
+        node, {key: value for key, value in {**HOOK, **settings}.items() if value is not None}
+    )
+    node.write("s", secret, mode)
+    done = node.run("web", "--no-dashboard", "--hooks", "127.0.0.1:0")
+    assert (done.code, problem in done.err) == (2, True), done.err
+
+
+def configure(node: Node, hook: dict[str, Any]) -> None:
     shop = {"git": "https://git.example.com/shop.git", **SIGNED}
     text = {
         "node": "a",
         "bus": "sqlite",
         "buses": {"sqlite": {"path": str(node.root / "bus.sqlite")}},
         "sources": {"shop": shop},
-        "hooks": {"shop": one},
+        "hooks": {"shop": hook},
     }
     node.write("localpuppet.yaml", json.dumps(text))
-    node.write("s", secret, mode)
     assert node.run("keys", "init").code == 0
-    done = node.run("web", "--no-dashboard", "--hooks", "127.0.0.1:0")
-    assert (done.code, problem in done.err) == (2, True), done.err
+
+
+def test_a_second_process_with_the_same_state_is_refused(node: Node) -> None:
+    configure(node, HOOK)
+    node.write("s", "x" * 16, 0o600)
+    with Flock.need(node.state / "web" / "hooks.lock", ""):
+        done = node.run("web", "--no-dashboard", "--hooks", "127.0.0.1:0")
+    assert done.code == 75
+    assert "another process serves with --hooks (end it, or omit --hooks)" in done.err
