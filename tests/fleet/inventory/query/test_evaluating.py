@@ -560,7 +560,7 @@ def test_facts_are_counted_without_their_values(where: str) -> None:
     found = Counter((row["name"], row["environment"]) for row in rows)
     assert {(row["name"], row["environment"]): row["count"] for row in counts.rows} == found
     assert {(row["name"], row["environment"]) for row in groups.rows} == found.keys()
-    owners = sorted({row["certname"] for row in rows})
+    owners = sorted({str(row["certname"]) for row in rows})
     assert counts.names == groups.names == owners
     assert answered(f"facts[count()] {{ {where} }}").rows == [{"count": found.total()}]
 
