@@ -83,8 +83,7 @@ def test_input(node: Node, case: dict[str, Any]) -> None:
     assert tree(node.root) == before, "check writes nothing"
     assert spent < limit, "CPU time, which a busy machine does not lengthen"
     if case["expect"] == "reject":
-        refused = node.run("apply")
-        assert refused.code == 2
+        refused = node.run("apply", code=2)
         assert refused.err == results[0].err
         after = tree(node.root)
         (attempt,) = (name for name in after if name.startswith(f"{node.state}/attempts/"))

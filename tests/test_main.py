@@ -49,8 +49,7 @@ def test_a_failure_to_start_a_thread_is_not_reported_as_a_bug(node: Node) -> Non
     limits = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'
     node.settings(bus="sqlite")
     node.inside = ["/bin/sh", "-c", limits]
-    refused = node.run("query", "role=web")
-    assert refused.code == 1
+    refused = node.run("query", "role=web", code=1)
     assert "cannot start a thread: this machine's limit of processes or memory" in refused.err
     assert "bug" not in refused.err
 

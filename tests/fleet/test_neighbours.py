@@ -43,8 +43,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterat
         sources={"web": {"git": web.url}},
     )
     node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert "this node published" not in done.err
     # The process that publishes also writes the history, after the entry.
     node.wait_until(lambda: not node.apart())
@@ -79,28 +78,25 @@ def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
 
 def test_a_reinstalled_node_refuses_an_older_release_without_allow_older(applied: Node) -> None:
     made_anew(applied)
-    refused = applied.run("apply")
-    assert refused.code == 2
+    refused = applied.run("apply", code=2)
     assert "this node published web/tags/r2 as its last release" in refused.err
     assert "web/tags/r1: is older, by tag timestamp, than web/tags/r2" in refused.err
-    assert applied.run("check").code == 2
-    allowed = applied.run("apply", "--allow-older")
-    assert allowed.code == 0, allowed.err
+    applied.run("check", code=2)
+    applied.run("apply", "--allow-older", code=0)
     assert applied.run("apply").code == 0, "its own order counts from now on"
 
 
 def test_an_entry_of_another_key_does_not_count_and_stops_no_run(applied: Node) -> None:
     made_anew(applied, kept=("cache",))
-    done = applied.run("apply")
-    assert done.code == 0, done.err
+    done = applied.run("apply", code=0)
     assert "the release that this node published before is rejected" in done.err
 
 
 def test_with_an_agent_the_check_uses_its_view_of_the_bus(applied: Node) -> None:
     made_anew(applied)
-    assert applied.run("stage").code == 0
+    applied.run("stage", code=0)
     # As an agent would: without an agent, a query brings the view up to date.
-    assert applied.run("nodes", "--role", "web").code == 0
+    applied.run("nodes", "--role", "web", code=0)
     with agent_of(applied):
         checked = applied.run("check")
     assert checked.code == 2
@@ -137,7 +133,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
             notes.append(text)
             if text.startswith("the agent has not read the bus yet"):
                 agent.close()
-                assert applied.run("nodes", "--role", "web").code == 0
+                applied.run("nodes", "--role", "web", code=0)
                 agent.enter_context(agent_of(applied))
 
         said = ReinstalledNode(FleetApp(wiring)).applied("web", note)
@@ -156,8 +152,7 @@ def test_an_unreachable_bus_does_not_stop_the_first_run(node: Node, web: Repo) -
         sources={"web": {"git": web.url}},
     )
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert "the release that this node published before is rejected" in done.err
 
 
@@ -180,9 +175,8 @@ def newcomer(applied: Node, tmp_path: Path, puppet_probe: str) -> Iterator[Node]
     file = made.root / "localpuppet.yaml"
     file.write_text(file.read_text().replace("web01.example.com", "lb01.example.com"))
     made.write("web01.pem", applied.run("keys", "show").out)
-    assert made.run("keys", "init").code == 0
-    pinned = made.run("keys", "trust", "web01.example.com", str(made.root / "web01.pem"))
-    assert pinned.code == 0, pinned.err
+    made.run("keys", "init", code=0)
+    made.run("keys", "trust", "web01.example.com", str(made.root / "web01.pem"), code=0)
     yield made
     made.end()
 
@@ -197,15 +191,13 @@ def test_a_tag_that_is_another_commit_on_other_nodes_is_refused(newcomer: Node, 
     before = web.git("rev-parse", "r2^{commit}")
     move_tag(web, "r2")
     after = web.git("rev-parse", "r2^{commit}")
-    refused = newcomer.run("stage", "web/tags/r2")
-    assert refused.code == 3, refused.err
+    refused = newcomer.run("stage", "web/tags/r2", code=3)
     assert f"r2 is {after[:12]} here, but {before[:12]} on web01.example.com" in refused.err
     assert not (newcomer.root / "modules/web").exists()
     assert newcomer.run("release", "verify", "web/tags/r2").code == 2, "it is not staged"
     assert newcomer.run("stage", "web/tags/r2").code == 3, "the refusal is not forgotten"
-    taken = newcomer.run("stage", "--accept-moved", "web/tags/r2")
-    assert taken.code == 0, taken.err
-    assert newcomer.run("stage", "web/tags/r2").code == 0
+    newcomer.run("stage", "--accept-moved", "web/tags/r2", code=0)
+    newcomer.run("stage", "web/tags/r2", code=0)
 
 
 def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
@@ -217,6 +209,5 @@ def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
 def test_a_damaged_bus_does_not_stop_staging(newcomer: Node, applied: Node) -> None:
     for file in applied.root.parent.glob("bus.sqlite*"):
         file.write_bytes(b"rubbish" * 1000)
-    staged = newcomer.run("stage", "web/tags/r2")
-    assert staged.code == 0, staged.err
+    staged = newcomer.run("stage", "web/tags/r2", code=0)
     assert "warning: web/tags/r2 was not compared with other nodes: " in staged.err

@@ -59,17 +59,17 @@ async def _listing(path: Path, kind: HistoryKind) -> tuple[KeyValueEntry, ...]:
 
 def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     assert not (node.state / "history").exists()  # without a bus no node asks for it
 
     bus = str(node.state / "bus.sqlite")
     node.settings(node=NAME, bus="sqlite", buses={"sqlite": {"path": bus}})
     node.app(MANIFEST)
-    assert node.run("apply").code == 1
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", code=1)
+    node.run("apply", "--noop", code=0)
     node.app("this does not compile")
-    assert node.run("apply").code == 1
-    assert node.run("disable", "-m", CANARY).code == 0
+    node.run("apply", code=1)
+    node.run("disable", "-m", CANARY, code=0)
     assert node.run("apply").code != 0
     assert node.run("apply").code != 0
 
@@ -103,7 +103,7 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
         agent={"run_interval": "2s"},
         socket=str(node.root / "a.sock"),
     )
-    assert node.run("enable").code == 0
+    node.run("enable", code=0)
     agent = node.start("agent")
     node.wait_until(lambda: len(_on_bus(node)) > len(found))
     agent.kill()
@@ -122,7 +122,7 @@ def test_holds_of_users_of_the_node_itself_are_in_its_audit_records(node: Node) 
         ("disable", "-m", "change 42", "--owner", "release-bot"),
         ("enable", "--all-owners"),
     ):
-        assert node.run(*words).code == 0
+        node.run(*words, code=0)
 
     def published() -> list[tuple[str, str, str]]:
         records = _on_bus(node, HistoryKind.AUDIT)

@@ -89,13 +89,13 @@ def manifest(forge: Forge, ntp: str = "v1", dist: str = "r7") -> str:
     )
 
 
-def make(node: Node, *arguments: str, **env: str) -> Done:
+def make(node: Node, *arguments: str, code: int | None = None, **env: str) -> Done:
     """Run `release …` on the machine that makes releases: another state directory."""
     maker = Node(node.root / "maker")
     maker.root.mkdir(exist_ok=True)
     shutil.copy(node.root / "localpuppet.yaml", maker.root)
     share_with(maker, node)
-    return node.run("--root", str(maker.root), "release", *arguments, **env)
+    return node.run("--root", str(maker.root), "release", *arguments, code=code, **env)
 
 
 def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:

@@ -169,9 +169,9 @@ class Member:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(rf"{field}:\s+(\d+) kB", status)[0]) * 1024
 
-    def run(self, *arguments: str, **more: str) -> Done:
+    def run(self, *arguments: str, code: int | None = None, **more: str) -> Done:
         """Run the command line."""
-        return self.node.run(*arguments, **more)
+        return self.node.run(*arguments, code=code, **more)
 
     def holds(self) -> list[str]:
         """Return the reasons of the node's holds."""

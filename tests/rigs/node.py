@@ -164,18 +164,25 @@ class Node:
         self.running.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen[str], text: str | None = None) -> Done:
+    def finish(
+        self, process: subprocess.Popen[str], text: str | None = None, *, code: int | None = None
+    ) -> Done:
+        """Wait for a command; `code` is how it must exit."""
         out, err = process.communicate(text, timeout=PATIENCE)
         self.running.remove(process)
-        return Done(process.returncode, out, err)
+        done = Done(process.returncode, out, err)
+        assert code is None or done.code == code, (
+            f"{process.args!r} exited {done.code}:\n{out}{err}"
+        )
+        return done
 
-    def run(self, *arguments: str, **more: str) -> Done:
+    def run(self, *arguments: str, code: int | None = None, **more: str) -> Done:
         process = self.start(*arguments, stdin=subprocess.DEVNULL, **more)
-        return self.finish(process)
+        return self.finish(process, code=code)
 
-    def feed(self, text: str, *arguments: str) -> Done:
+    def feed(self, text: str, *arguments: str, code: int | None = None) -> Done:
         """Run a command with a text as its standard input."""
-        return self.finish(self.start(*arguments, stdin=subprocess.PIPE), text)
+        return self.finish(self.start(*arguments, stdin=subprocess.PIPE), text, code=code)
 
     def status(self) -> dict[str, Any]:
         run: dict[str, Any] = self.run("status", "--json").json["run"]

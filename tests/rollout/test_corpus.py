@@ -30,8 +30,7 @@ def test_corpus(node: Node, case: dict[str, Any]) -> None:
 def test_a_cycle_for_choria_is_a_plan_with_a_note(node: Node) -> None:
     (case,) = (one for one in CASES if one["id"] == ORDERED)
     path = node.write("environment.json", content(case).decode())
-    done = node.run("rollout", "plan", "--site", str(path))
-    assert done.code == 0
+    done = node.run("rollout", "plan", "--site", str(path), code=0)
     assert re.search(case["message"], done.err)
     assert "dev1.devco.net, dev3.devco.net run more than once" in done.err
     assert done.out.count("\tdev1.devco.net (run 1 of 2)\n") == 1

@@ -99,12 +99,12 @@ def viewer(fleet: Fleet) -> Iterator[Member]:
     reinstall(fleet, members["rebuilt"])
     apply(members["rebuilt"], "changed")
     apply(members["back"], "failed", RELEASES[1])
-    assert members["back"].run("rollback").code == 0
-    assert members["back"].run("apply").code == 0
-    assert members["held"].run("disable", "-m", "migration").code == 0
+    members["back"].run("rollback", code=0)
+    members["back"].run("apply", code=0)
+    members["held"].run("disable", "-m", "migration", code=0)
     for name in ("died", "gone"):
         members[name].stop()
-    assert viewer.run("inventory", "forget", "--yes", members["gone"].name).code == 0
+    viewer.run("inventory", "forget", "--yes", members["gone"].name, code=0)
     yield viewer
     viewer.node.end()
 
@@ -150,8 +150,7 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
     members = {short(member.name): member for member in fleet.members}
 
     def nodes() -> dict[str, Any]:
-        done = viewer.run("nodes", "--json")
-        assert done.code == 0, done.err
+        done = viewer.run("nodes", "--json", code=0)
         listed = done.json["nodes"]
         return {short(row["node"]): row for row in listed}
 

@@ -45,15 +45,14 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     assert "by choria=a.example.com at " in b.run("why").out
 
     bad = a.node.write("bad.yaml", "classes: {app: {port: high}}\n")
-    refused = a.run("assign", b.name, "app/tags/r2", "--values", str(bad))
-    assert refused.code == 1
+    refused = a.run("assign", b.name, "app/tags/r2", "--values", str(bad), code=1)
     assert "classes.app.port: the parameter 'port' of the class app must be Integer" in refused.err
     assert a.run("assign", b.name, "app/tags/r2", "--allow-older").err.endswith(
         "denied by policy line 1 (default): choria=a.example.com older "
         "('localpuppet policy allow a.example.com older' there allows it)\n"
     )
     good = a.node.write("good.yaml", "classes: {app: {port: 81}}\n")
-    assert a.run("assign", b.name, "app/tags/r2", "--values", str(good)).code == 0
+    a.run("assign", b.name, "app/tags/r2", "--values", str(good), code=0)
     b.wait_log("run .* changed", 2)
     request = why(b)
     assert (request["release"], request["node_document"]) == (
@@ -94,8 +93,7 @@ def test_a_node_reports_what_another_release_would_change_without_values(fleet: 
     fleet.start()
     asked = ("rollout", "plan", "--order", "none", "--wait-timeout", "5m")
     both = f"{b.name},{c.name}"
-    done = a.run(*asked, both, "--release", "app/tags/r2", "--json")
-    assert done.code == 1
+    done = a.run(*asked, both, "--release", "app/tags/r2", "--json", code=1)
     first, second = done.json["nodes"]
     assert first == {
         "node": str(b.name),

@@ -90,7 +90,7 @@ def apart(tmp_path: Path, puppet_probe: str) -> Iterator[Apart]:
 
 def test_a_node_that_is_cut_off_rolls_back_and_an_outage_causes_no_rollback(apart: Apart) -> None:
     a, b, server = apart.a, apart.b, apart.fleet.bus.server
-    assert a.run("assign", b.name, "app/tags/r1").code == 0
+    a.run("assign", b.name, "app/tags/r1", code=0)
     b.wait_log("app/tags/r1: confirmed")
     assert not apart.asked.exists()
     apart.is_impatient()
@@ -122,7 +122,7 @@ def test_a_node_that_is_cut_off_rolls_back_and_an_outage_causes_no_rollback(apar
     assert b.holds() == []
 
     # The server hangs from the run on, for longer than a confirmation may take, then dies.
-    assert a.run("assign", b.name, "app/tags/r3").code == 0
+    a.run("assign", b.name, "app/tags/r3", code=0)
     b.wait_log("running for request from")
     wait_until(
         lambda: b.run("status", "--json").json["run"]["release"] == "app/tags/r3", lambda: b.log

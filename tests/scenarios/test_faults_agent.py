@@ -123,8 +123,7 @@ def test_a_second_agent_is_refused_and_the_first_keeps_running(fleet: Fleet) -> 
     for socket in (fleet.sockets / "b", fleet.sockets / "elsewhere"):
         known = json.loads(settings.read_text("utf-8"))
         settings.write_text(json.dumps({**known, "socket": str(socket)}), "utf-8")
-        done = b.run("agent")
-        assert done.code == 75
+        done = b.run("agent", code=75)
         assert "another agent of this node is running" in done.err
     (uuid,) = fleet.send(a, b)
     fleet.accepted(b, uuid)

@@ -148,7 +148,7 @@ def test_on_hold_a_trigger_waits_or_expires(fleet: Fleet) -> None:
     """Also over a kill, which may come between the line of a drop and its record."""
     a, b = fleet.add("a", "b")
     fleet.start()
-    assert b.run("disable", "-m", "database migration").code == 0
+    b.run("disable", "-m", "database migration", code=0)
     short = fleet.send_short(a, b)
     (long,) = fleet.send(a, b, ttl=3600)
     b.wait_log(f"dropped {a.name}/{short}: expired while the node was on hold: .*migration")
@@ -156,7 +156,7 @@ def test_on_hold_a_trigger_waits_or_expires(fleet: Fleet) -> None:
     b.kill()
     b.start()
     b.wait_log(rf"still waiting for a run: a trigger from {a.name} \({long}\)")
-    assert b.run("enable").code == 0
+    b.run("enable", code=0)
     assert causes_of_runs(fleet) == [(f"{a.name}/{long}",)]
 
 

@@ -145,8 +145,7 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
 
     # The boot continues without the service; the line can be pasted, and names no value.
     cloud.stop()
-    done = node.run("apply", "--noop")
-    assert done.code == 0, done.err + done.out
+    done = node.run("apply", "--noop", code=0)
     assert "role web, Linux, , web" in done.out
     line = done.out.splitlines()[0].removeprefix("# ")
     assert line.startswith("LOCALPUPPET_INSTANCE_FACTS=")
@@ -166,8 +165,7 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
 def test_an_unreachable_service_stops_the_run_before_it_begins(node: Node, cloud: Cloud) -> None:
     """ "No role" and "could not ask" are different answers."""
     node.settings(instance_data={"service": "ec2", "cloud_init": False})
-    done = node.run("apply")
-    assert done.code == 69
+    done = node.run("apply", code=69)
     assert "http://169.254.169.254/latest/api/token" in done.err
     assert node.runs() == []
 
@@ -209,8 +207,7 @@ def test_runs_lookups_and_catalogs_have_the_facts_of_cloud_init(node: Node, tmp_
     machine.boot(USER_DATA.encode())
     node.app(SHOWS)
     node.settings(instance_data={"cloud_init": machine.places})
-    done = node.run("apply", "--noop")
-    assert done.code == 0, done.err
+    done = node.run("apply", "--noop", code=0)
     assert "role web, Linux, , web" in done.out
     node.write(
         "modules/app/trunk/hiera.yaml",

@@ -22,8 +22,7 @@ def texts(member: Member) -> list[str]:
 
 def looked_at(operator: Member, web: Member, *words: str) -> dict[str, Any]:
     """Run a rollout with noop; return its report."""
-    looked = operator.run(*words, "--noop", "--json")
-    assert looked.code == 0, looked.out + looked.err
+    looked = operator.run(*words, "--noop", "--json", code=0)
     report: dict[str, Any] = looked.json
     changes = {one["node"]: one["changes"] for one in report["changes"]}
     assert changes[web.name] == [
@@ -68,8 +67,9 @@ def test_only_changes_seen_with_noop_are_made_without_approval(fleet: Fleet) -> 
 
     def approve() -> str:
         rollout = operator.run("rollout", "status", "--json").json["id"]
-        told = db.run("rollout", "approve", rollout, web.name, "--operator", str(operator.name))
-        assert told.code == 0, told.err
+        told = db.run(
+            "rollout", "approve", rollout, web.name, "--operator", str(operator.name), code=0
+        )
         return told.out
 
     web.wait_log("run .* unchanged", 2)
@@ -86,8 +86,7 @@ def test_only_changes_seen_with_noop_are_made_without_approval(fleet: Fleet) -> 
     told = approve()
     assert f"File[{web.root}/g] content" in told
     assert f"File[{web.root}/f]" not in told
-    done = operator.node.finish(process)
-    assert done.code == 0, done.out + done.err
+    done = operator.node.finish(process, code=0)
     assert texts(web) == ["one", "always"]
     ended = done.json
     (difference,) = ended["differences"]

@@ -106,8 +106,7 @@ def test_a_killed_rollout_resumes_and_no_node_runs_twice(shop: Shop) -> None:
     shop.fleet.send_short(shop.operator, shop.webs[0])
     process.send_signal(signal.SIGKILL)
     process.wait()
-    told = shop.operator.run("rollout", "status")
-    assert told.code == 1
+    told = shop.operator.run("rollout", "status", code=1)
     assert "interrupted (" in told.out
     shop.db.open_gate()
     shop.db.wait_log("history .*ended")
@@ -126,8 +125,7 @@ def test_a_killed_rollout_resumes_and_no_node_runs_twice(shop: Shop) -> None:
         web.wait_log("history .*ended")
         web.behave()
     shop.fleet.bus.server.start()
-    resumed = laptop.node.finish(process)
-    assert resumed.code == 0, resumed.err
+    resumed = laptop.node.finish(process, code=0)
     assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"done": 3})
     cannot, again = (resumed.err.find(one) for one in ("cannot reach the bus", "reachable again"))
     assert 0 <= cannot < again, resumed.err
@@ -153,9 +151,9 @@ def stop_is_not_heard_at_first(local: Shop, rollout: str) -> None:
     assert re.search(r"db.example.com may be held until \S+ \S+ UTC: denied by policy", told)
     assert f"the hold expires then; 'localpuppet rollout stop {rollout}' asks again" in told
     local.db.node.write("policies/puppet.policy", POLICY)
-    assert local.operator.run("rollout", "stop", rollout).code == 0
+    local.operator.run("rollout", "stop", rollout, code=0)
     assert local.free()
-    assert local.operator.run("rollout", "stop", rollout).code == 2
+    local.operator.run("rollout", "stop", rollout, code=2)
 
 
 def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
@@ -219,8 +217,7 @@ def test_an_interrupted_rollout_releases_its_nodes_and_resumes(local: Shop) -> N
     process.send_signal(signal.SIGINT)
     assert "no further nodes start" in read_line(process)
     db.open_gate()
-    done = local.operator.node.finish(process)
-    assert done.code == 130
+    done = local.operator.node.finish(process, code=130)
     assert "stopped: by SIGINT (1 done, 2 not reached)" in done.out
     assert local.free()
     assert local.runs() == [1, 0, 0]
@@ -230,8 +227,7 @@ def test_an_interrupted_rollout_releases_its_nodes_and_resumes(local: Shop) -> N
     web1.killed()
     web1.behave()
     web1.start()
-    done = local.operator.node.finish(process)
-    assert done.code == 1
+    done = local.operator.node.finish(process, code=1)
     assert done.json["groups"][1]["runs"][0]["reason"] == "the agent was killed during the run"
     assert [one["result"] for one in done.json["nodes"]] == ["succeeded", "failed", "succeeded"]
     assert local.runs() == [1, 1, 1]

@@ -190,8 +190,7 @@ class SoakFleet:
     def preview(self) -> None:
         """Preview a branch, with an old cache."""
         places = ["--dir", str(self.control.path), "--captures", str(self.control.nodes)]
-        done = self.operator.run("preview", "main...exporter", *places, "--json")
-        assert done.code == 1, done.err
+        done = self.operator.run("preview", "main...exporter", *places, "--json", code=1)
         assert len(done.json["groups"]) == 1
 
     def read(self) -> None:

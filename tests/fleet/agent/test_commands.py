@@ -130,15 +130,13 @@ def call(member: Member, line: object) -> Done:
 
 def test_trigger_with_and_without_waiting(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("trigger", b.name, "--label", "haproxy")
-    assert done.code == 0, done.err
+    done = a.run("trigger", b.name, "--label", "haproxy", code=0)
     assert done.out.startswith(f"sent to {b.name}\nuuid: ")
     b.wait_log("history .*ended")
     done = a.run("trigger", b.name, "--wait")
     assert (done.code, done.out) == (0, f"{b.name}  ended\n"), done.err
     b.behave(exit=3)
-    done = a.run("trigger", b.name, "--wait", "--json")
-    assert done.code == 1
+    done = a.run("trigger", b.name, "--wait", "--json", code=1)
     assert done.json["outcomes"][b.name]["outcome"] == "failed"
     assert done.json["sent"] == [b.name]
 
@@ -161,7 +159,7 @@ def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> N
 
 def test_trigger_of_a_held_node_says_so_and_why_it_was_dropped(two: Sequence[Member]) -> None:
     a, b = two
-    assert b.run("disable", "-m", "migration").code == 0
+    b.run("disable", "-m", "migration", code=0)
     a.wait_nodes({a.name: "idle", b.name: "on hold"})
     for ttl in SHORT_TTLS:
         done = a.run("trigger", b.name, "--ttl", f"{ttl}s", "--wait")
@@ -184,11 +182,9 @@ def test_trigger_that_a_node_refuses_ends_at_once_with_the_reason(fleet: Fleet) 
     allow(b, "policy default deny\n")
     fleet.start()
     # The ttl is longer than any test may take.
-    done = a.run("trigger", b.name, "--ttl", "1h", "--wait", "--json")
-    assert done.code == 1, done.err
+    done = a.run("trigger", b.name, "--ttl", "1h", "--wait", "--json", code=1)
     assert "not allowed to trigger this node" in done.json["outcomes"][b.name]["reason"]
-    done = eve.run("trigger", c.name, "--ttl", "1h", "--wait")
-    assert done.code == 1, done.err
+    done = eve.run("trigger", c.name, "--ttl", "1h", "--wait", code=1)
     assert done.out.startswith(f"{c.name}  dropped: no valid signature: ")
 
 
@@ -196,8 +192,7 @@ def test_trigger_of_an_untrusted_node_warns_that_its_outcome_will_be_rejected(fl
     (a,) = fleet.add("a")
     (eve,) = fleet.add("eve", trusted=False)
     fleet.start()
-    done = a.run("trigger", eve.name, "--wait", "--wait-timeout", "0.2")
-    assert done.code == 75
+    done = a.run("trigger", eve.name, "--wait", "--wait-timeout", "0.2", code=75)
     assert done.err == f"# {eve.name} is not trusted here: its outcome will be rejected\n"
 
 
@@ -260,7 +255,7 @@ def test_nodes(fleet: Fleet) -> None:
     assert [row[0] for row in rows[1:]] == [a.name, b.name, eve.name]
     b.behave()
     b.open_gate()
-    assert b.run("disable", "-m", "migration").code == 0
+    b.run("disable", "-m", "migration", code=0)
     b.wait_log("run .*ended")
     a.wait_nodes({a.name: "idle", b.name: "on hold", eve.name: "not trusted"})
     assert "migration" in a.run("nodes").out
@@ -316,33 +311,30 @@ def test_runonce_waits_for_its_own_run(two: Sequence[Member]) -> None:
 
 def test_requests_to_many(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("status", "--node", b.name, "--node", a.name, "--node", b.name, "--json")
-    assert done.code == 1
+    done = a.run("status", "--node", b.name, "--node", a.name, "--node", b.name, "--json", code=1)
     assert list(done.json["replies"]) == [b.name, a.name]
     assert done.json["replies"][b.name]["result"]["state"] == "idle"
     assert "denied" in done.json["replies"][a.name]["error"], "no policy denies"
     known(a, "absent.example.com")
-    silent = a.run("runonce", "absent.example.com", "--wait-timeout", "0.3")
-    assert silent.code == 69
+    silent = a.run("runonce", "absent.example.com", "--wait-timeout", "0.3", code=69)
     assert "did not answer in time" in silent.err
 
 
 def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("disable", b.name, "-m", "rollout 42", "--for", "1h")
-    assert done.code == 0, done.err
+    a.run("disable", b.name, "-m", "rollout 42", "--for", "1h", code=0)
     (hold,) = b.run("status", "--json").json["holds"]
     assert (hold["owner"], hold["reason"]) == ("choria=a.example.com", "rollout 42")
     a.wait_nodes({a.name: "idle", b.name: "on hold"})
     a.run("trigger", b.name)
     b.wait_log("accepted a trigger")
-    assert b.run("disable", "-m", "another's").code == 0
+    b.run("disable", "-m", "another's", code=0)
     ended = a.run("enable", b.name, "--json")
     assert [one["reason"] for one in ended.json["replies"][b.name]["result"]["ended"]] == [
         "rollout 42"
     ], "only its own"
     assert b.count("started") == 0
-    assert b.run("enable").code == 0
+    b.run("enable", code=0)
     b.wait_log("history .*ended")
 
 

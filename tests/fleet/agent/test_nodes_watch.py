@@ -105,7 +105,7 @@ def test_the_watch_reports_an_outage_once_and_reconnects(
     fleet.bus.server.start()
     watch.until_said("the bus is reachable again")
     assert watch.rows()[shown:] == [], "nothing has changed meanwhile"
-    assert b.run("disable", "-m", "migration").code == 0
+    b.run("disable", "-m", "migration", code=0)
     fleet.send(a, b)
     watch.until_row(b.name, "on", "hold")
     assert len([line for line in watch.err if "the bus is" in line]) == 2

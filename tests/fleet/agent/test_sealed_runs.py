@@ -175,8 +175,7 @@ def test_a_run_says_why_it_does_not_use_a_sealed_value(node: Node, case: str) ->
     (sealing.directory / "data").mkdir()
     (sealing.directory / "data/common.yaml").write_text("db::data: {port: 1}\n")
     sealing.code(code)
-    done = node.run("apply")
-    assert done.code == 1, done.out
+    done = node.run("apply", code=1)
     assert reason in done.out
     assert files_with(node.root, CANARY) == []
 
@@ -193,8 +192,7 @@ def test_a_hierarchy_has_sealed_values_beside_those_of_eyaml(node: Node, tmp_pat
     out = node.root / "out"
     both = "${lookup('db::password').unwrap} ${lookup('db::old')}"
     sealing.code(f"file {{ '{out}': content => \"{both}\" }}")
-    done = node.run("apply")
-    assert done.code == 0, done.out
+    node.run("apply", code=0)
     assert out.read_text() == "canary-sealed hunter2"
 
 
@@ -218,7 +216,6 @@ def test_opened_values_reach_neither_the_bus_nor_the_catalog_for_it(node: Node) 
     sealing.code(
         "$plain = lookup('db::plain')\nexec { '/bin/echo': environment => [\"PW=${plain}\"] }"
     )
-    done = node.run("apply")
-    assert done.code == 0, done.out
+    node.run("apply", code=0)
     assert files_with(node.root, b"[sealed common/db::plain]")[0].startswith("var/catalogs/offered")
     assert files_with(node.root, CANARY) == []

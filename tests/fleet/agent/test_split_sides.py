@@ -94,13 +94,11 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
         return bool(found["last_run"] and found["last_run"]["outcome"] == "changed")
 
     split.node.wait_until(told)
-    done = split.other.run("report", "--node", "a.example.com")
-    assert done.code == 1
+    done = split.other.run("report", "--node", "a.example.com", code=1)
     assert "denied by policy line 1" in done.out + done.err
     done = split.other.run("trigger", "a.example.com")
     split.wait_for(run_side, "not allowed to trigger this node")
-    done = split.other.run("assign", "a.example.com", "app/tags/r2")
-    assert done.code == 1
+    done = split.other.run("assign", "a.example.com", "app/tags/r2", code=1)
     assert "this node does not take releases of app by request (write app: app/" in done.err
 
 
@@ -117,18 +115,18 @@ def test_on_its_first_start_the_agent_trusts_its_new_key(split: Split) -> None:
 
 
 def test_what_was_accepted_survives_a_kill_of_the_run_side(split: Split) -> None:
-    assert split.node.run("disable", "-m", "not now").code == 0
+    split.node.run("disable", "-m", "not now", code=0)
     run_side = split.run_side()
     network_side = split.network_side()
-    assert split.other.run("trigger", "a.example.com").code == 0
+    split.other.run("trigger", "a.example.com", code=0)
     split.wait_for(run_side, "accepted a trigger from b.example.com")
     run_side.end(signal.SIGKILL)
-    assert split.node.run("enable").code == 0
+    split.node.run("enable", code=0)
 
     again = split.run_side()
     split.wait_for(again, " changed")
     # The network side reconnects to it and keeps running.
-    assert split.other.run("trigger", "a.example.com", "--wait").code == 0
+    split.other.run("trigger", "a.example.com", "--wait", code=0)
     assert network_side.process.poll() is None
     assert again.said().count("accepted a trigger") == 1
     assert len(split.node.runs()) == 2
@@ -138,7 +136,7 @@ def test_a_trigger_that_is_sent_while_the_network_side_is_down_leads_to_a_run(sp
     run_side = split.run_side()
     split.network_side().end(signal.SIGKILL)
     split.spooled("0" * 64, b"left behind")
-    assert split.other.run("trigger", "a.example.com").code == 0
+    split.other.run("trigger", "a.example.com", code=0)
     split.network_side()
     split.wait_for(run_side, " changed")
     assert list(split.spool.iterdir()) == []
@@ -155,8 +153,7 @@ def test_a_second_network_side_is_refused_and_removes_no_message(split: Split) -
 
 
 def test_the_network_side_is_not_to_be_root(split: Split) -> None:
-    done = split.node.run("agent", "--side", "network")
-    assert done.code == 2
+    done = split.node.run("agent", "--side", "network", code=2)
     assert "the network side must not run as root" in done.err
 
 
@@ -164,8 +161,7 @@ def test_the_run_side_needs_an_existing_network_user(split: Split) -> None:
     split.node.settings(
         node="a.example.com", **split.bus.settings, agent={"network": {"user": "no-such-user"}}
     )
-    done = split.node.run("agent", "--side", "run")
-    assert done.code == 2
+    done = split.node.run("agent", "--side", "run", code=2)
     assert "the user no-such-user does not exist" in done.err
 
 
@@ -187,7 +183,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
             with early.makefile("rb") as stream:
                 assert json.loads(stream.readline())["node"] == "a.example.com"
         split.network_side()
-        assert split.other.run("trigger", "a.example.com", "--wait").code == 0
+        split.other.run("trigger", "a.example.com", "--wait", code=0)
         assert service.end() == 0
         assert split.run_socket.exists()  # the service manager owns it
 

@@ -324,7 +324,7 @@ def test_a_killed_supervisor_leaves_the_node_to_its_puppet(warm: WarmNode) -> No
     kill(record["supervisor"]["pid"])
     puppet = Path(f"/proc/{record['puppet']['pid']}")
     assert puppet.exists()
-    assert warm.node.run("apply").code == 75
+    warm.node.run("apply", code=75)
     assert warm.node.status()["outcome"] == "interrupted"
     go.touch()
     warm.node.wait_until(lambda: not puppet.exists())
@@ -383,7 +383,7 @@ def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> No
 def test_a_warm_run_has_the_values_of_the_environment_too(node: Node, tmp_path: Path) -> None:
     control = tag_control(node, Forge(tmp_path / "forge"))
     sources = {"control": {"git": f"file://{control}"}}
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
     host = WarmNode(node, warm=True)
     try:
         node.settings(agent={"warm": True}, allow_file_urls=True, sources=sources)

@@ -58,9 +58,7 @@ def secretive(member: Member) -> None:
 
 
 def capture(caller: Member, directory: Path, *words: str, code: int = 0) -> Done:
-    done = caller.run("capture", *words, str(directory))
-    assert done.code == code, done.out + done.err
-    return done
+    return caller.run("capture", *words, str(directory), code=code)
 
 
 def every_file(*directories: Path) -> dict[Path, bytes]:
@@ -92,8 +90,7 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
     a, b = fleet.add("a", "b", puppet=True, inventory=hide, capture={"withhold": ["lic*"]})
     secretive(a)
     fleet.start()  # leader() needs the agent
-    done = a.run("apply")
-    assert done.code == 0, done.out + done.err
+    a.run("apply", code=0)
     a.node.wait_until(lambda: "published the last run" in a.log)
     nodes = tmp_path / "nodes"
     refuse_other_rights(a, b, nodes)
@@ -126,7 +123,7 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
 
     # A stricter setting counts at once; a noop run and a failed one replace no capture.
     before = received[file.path]
-    assert a.run("apply", "--noop").code == 0
+    a.run("apply", "--noop", code=0)
     capture(b, nodes, "--query", "")
     assert every_file(nodes)[file.path] == before
     parsed = NodeCapture.parse(before, node=NodeName(a.name), where="")
@@ -141,16 +138,14 @@ def test_a_node_without_a_bus_writes_its_own_capture(node: Node, tmp_path: Path)
         json.dumps({"rack": "r1", "db_pass": "CANARY", "colour": "CANARY"}),
     )
     nodes = tmp_path / "nodes"
-    refused = node.run("capture", str(nodes))
-    assert refused.code == 1
+    refused = node.run("capture", str(nodes), code=1)
     assert "this node: keeps no capture yet" in refused.err
     assert "'localpuppet apply'" in refused.err
-    assert node.run("apply", "--noop").code == 0
-    assert node.run("capture", str(nodes)).code == 1
+    node.run("apply", "--noop", code=0)
+    node.run("capture", str(nodes), code=1)
     assert not nodes.exists()
-    assert node.run("apply").code == 0
-    done = node.run("capture", str(nodes), "--json")
-    assert done.code == 0, done.err
+    node.run("apply", code=0)
+    done = node.run("capture", str(nodes), "--json", code=0)
     assert done.json["captured"] == ["web01.example.com"]
     (file,) = NodesDirectory(nodes).files()
     assert file.path.stat().st_mode & 0o777 == 0o600

@@ -148,5 +148,5 @@ def test_equal_catalogs_are_not_published_again_and_noop_runs_keep_none(fleet: F
     assert after[0].run != before[0].run
     assert chunks(fleet, a) == published
     a.node.app("notify { 'other': }")
-    assert a.run("apply", "--noop").code == 0
+    a.run("apply", "--noop", code=0)
     assert kept_by(a)[0].run == after[0].run, "a noop run applies no catalog"

@@ -29,8 +29,7 @@ def test_check_names_the_key_of_the_agent_that_is_wrong(
     node.app("notify { 'hello': }")
     for file in ("localpuppet.yaml", "localpuppet-agent.yaml"):
         path = node.write(file, json.dumps({"agent": agent}))
-        done = node.run("check")
-        assert done.code == 2
+        done = node.run("check", code=2)
         assert f"{path}: {problem}" in done.err
         path.unlink()
 
@@ -43,14 +42,13 @@ def test_check_reports_a_function_that_queries_the_bus_only_without_a_bus(
     repo.write({"manifest.yaml": "moduledir: modules\n", "manifests/site.pp": site})
     settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
     node.settings(**settings)
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.commit({}, "r1")
     node.write("input.yaml", "app: control/tags/r1\n")
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
 
     def queries() -> list[str]:
-        done = node.run("check", "--json")
-        assert done.code == 0, done.err
+        done = node.run("check", "--json", code=0)
         return [text for text in done.json["warnings"] if "puppetdb_query" in text]
 
     (warning,) = queries()

@@ -10,9 +10,9 @@ from tests.rigs.terminal import in_terminal
 def alice(node: Node) -> Node:
     """A node that pins its own key as that of alice."""
     node.settings(bus="sqlite", node="web01.example.com")
-    assert node.run("keys", "init").code == 0
+    node.run("keys", "init", code=0)
     public = node.write("alice.pem", node.run("keys", "show").out)
-    assert node.run("keys", "trust", "alice", str(public)).code == 0
+    node.run("keys", "trust", "alice", str(public), code=0)
     return node
 
 
@@ -25,7 +25,7 @@ def test_without_a_terminal_the_command_requires_yes(alice: Node) -> None:
     assert (refused.code, refused.out) == (2, "")
     assert "cannot remove the pinned key of alice without a confirmation: pass --yes" in refused.err
     assert pinned(alice)
-    assert alice.run("keys", "revoke", "alice", "--yes").code == 0
+    alice.run("keys", "revoke", "alice", "--yes", code=0)
     assert not pinned(alice)
 
 
@@ -48,5 +48,5 @@ def test_a_dry_run_shows_what_would_change(alice: Node) -> None:
     assert done.out == (
         "would remove the entry of old.example.com from the inventory of all nodes\n"
     )
-    assert alice.run(*forget).code == 2
+    alice.run(*forget, code=2)
     assert in_terminal(alice, *forget, typed="\n").code == 1

@@ -36,8 +36,7 @@ def lb(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
 
 
 def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Node) -> None:
-    made = web.run("keys", "init")
-    assert made.code == 0, made.err
+    made = web.run("keys", "init", code=0)
     found = re.match(rf"made the key of web01\.example\.com: ({PRINT})\n", made.out)
     assert found
     shown = web.run("keys", "show").out
@@ -82,33 +81,28 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
 def test_a_key_is_replaced_only_with_the_option_replace(web: Node, lb: Node) -> None:
     web.run("keys", "init")
     first = web.run("keys", "show").out
-    refused = web.run("keys", "init")
-    assert refused.code == 2
+    refused = web.run("keys", "init", code=2)
     assert "this node has a key already ('--replace'" in refused.err
     assert web.run("keys", "show").out == first
-    done = web.run("keys", "init", "--replace")
-    assert done.code == 0
+    done = web.run("keys", "init", "--replace", code=0)
     assert "restart the agent" in done.out
     second = web.run("keys", "show").out
     assert second != first
     lb.feed(first, "keys", "trust", "web01.example.com", "-")
-    alarm = lb.feed(second, "keys", "trust", "web01.example.com", "-")
-    assert alarm.code == 3
+    alarm = lb.feed(second, "keys", "trust", "web01.example.com", "-", code=3)
     assert len(re.findall(PRINT, alarm.err)) == 2
     assert "another key of web01.example.com is pinned" in alarm.err
-    replaced = lb.feed(second, "keys", "trust", "web01.example.com", "-", "--replace")
-    assert replaced.code == 0
+    lb.feed(second, "keys", "trust", "web01.example.com", "-", "--replace", code=0)
     assert lb.run("keys", "list").out.split()[-1] == re.findall(PRINT, second)[0]
 
 
 def test_a_given_fingerprint_is_compared_with_the_file(web: Node) -> None:
     made = web.run("keys", "init", "--json").json["fingerprint"]
     public = str(web.write("public.pem", web.run("keys", "show").out))
-    wrong = web.run("keys", "trust", "alice", public, "--fingerprint", made[:-1] + "!")
-    assert wrong.code == 3
+    wrong = web.run("keys", "trust", "alice", public, "--fingerprint", made[:-1] + "!", code=3)
     assert f"its fingerprint is {made}, not" in wrong.err
     assert web.run("keys", "list").out == "no key is pinned\n"
-    assert web.run("keys", "trust", "alice", public, "--fingerprint", made).code == 0
+    web.run("keys", "trust", "alice", public, "--fingerprint", made, code=0)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +134,7 @@ def test_refusals_are_a_single_line_and_change_no_file(
     files = (".pem", ".yaml")
     named = [str(web.root / word) if word.endswith(files) else word for word in arguments]
     before = {path for path in web.root.rglob("*") if "cache" not in path.parts}
-    done = web.run("keys", *named)
-    assert done.code == 2
+    done = web.run("keys", *named, code=2)
     assert len(done.err.splitlines()) == 1
     assert message in done.err
     assert done.err.rstrip("\n").isprintable()
@@ -149,8 +142,7 @@ def test_refusals_are_a_single_line_and_change_no_file(
 
 
 def test_standard_input_without_a_key_is_refused(web: Node) -> None:
-    done = web.feed("", "keys", "trust", "alice", "-")
-    assert done.code == 2
+    done = web.feed("", "keys", "trust", "alice", "-", code=2)
     assert "standard input: is not a public key" in done.err
 
 
@@ -188,8 +180,7 @@ def test_settings_are_refused_with_their_place(
     node: Node, settings: dict[str, Any], message: str
 ) -> None:
     node.settings(**settings)
-    done = node.run("keys", "show")
-    assert done.code == 2
+    done = node.run("keys", "show", code=2)
     assert message in done.err
 
 
@@ -207,8 +198,7 @@ class TestCertificate:
         return node
 
     def test_it_is_shown_and_names_the_node(self, certified: Node) -> None:
-        done = certified.run("keys", "show")
-        assert done.code == 0, done.err
+        done = certified.run("keys", "show", code=0)
         first, second, third = done.out.splitlines()[:3]
         assert re.fullmatch(rf"# web01\.example\.com {PRINT}", first)
         assert re.fullmatch(r"# by CN=Puppet CA: ca\.example\.com, until 20\d\d-.* UTC", second)
@@ -217,17 +207,14 @@ class TestCertificate:
         assert (found["kind"], found["issuer"]) == ("certificate", "CN=Puppet CA: ca.example.com")
 
     def test_a_certificate_cannot_be_pinned_and_excludes_an_own_key(self, certified: Node) -> None:
-        made = certified.run("keys", "init")
-        assert made.code == 2
+        made = certified.run("keys", "init", code=2)
         assert "signs with its certificate" in made.err
-        pinned = certified.run("keys", "trust", "a", str(certified.root / "cert.pem"))
-        assert pinned.code == 2
+        pinned = certified.run("keys", "trust", "a", str(certified.root / "cert.pem"), code=2)
         assert "is a certificate; only keys can be pinned (set identity.ca" in pinned.err
 
     def test_a_key_of_another_certificate_is_refused(self, certified: Node) -> None:
         write(certified.root / "key.pem", pem(Ca().issue("other").key), mode=0o600)
-        done = certified.run("keys", "show")
-        assert done.code == 2
+        done = certified.run("keys", "show", code=2)
         assert "key.pem: is not the key of the certificate" in done.err
 
     def test_a_name_that_is_not_the_certificates_is_refused(self, certified: Node) -> None:
@@ -239,8 +226,7 @@ class TestCertificate:
                 "name": "web02.example.com",
             }
         )
-        done = certified.run("keys", "show")
-        assert done.code == 2
+        done = certified.run("keys", "show", code=2)
         assert "the certificate is web01.example.com's (remove identity.name)" in done.err
 
     def test_revoking_a_pinned_key_warns_that_the_certificate_stays(self, certified: Node) -> None:
@@ -248,8 +234,7 @@ class TestCertificate:
         certified.run("keys", "init")
         public = certified.write("public.pem", certified.run("keys", "show").out)
         certified.run("keys", "trust", "alice", str(public))
-        done = certified.run("keys", "revoke", "alice", "--yes")
-        assert done.code == 0
+        done = certified.run("keys", "revoke", "alice", "--yes", code=0)
         assert "a certificate of alice by" in done.err
         assert "revoke it at the CA" in done.err
 
@@ -279,16 +264,14 @@ def invitation(web: Node, lb: Node) -> tuple[Path, str]:
     """Let a member invite `lb`; return the invitation and its fingerprint."""
     yaml = "node: lb01.example.com\npuppet: {confdir: puppet/conf, vardir: puppet/var}\n"
     lb.write("localpuppet.yaml", yaml)
-    joining = lb.run("join")
-    assert joining.code == 0, joining.err
+    joining = lb.run("join", code=0)
     assert "on a member: localpuppet keys invite lb01.example.com FILE" in joining.err
     lb.write("lb.pem", joining.out)
     short = web.run("keys", "invite", "lb01", str(lb.root / "lb.pem"))
     assert (short.code, "lb01 is a short name" in short.err) == (2, True)
     mine = lb.run("join", str(lb.root / "lb.pem"))
     assert "lb.pem: is no invitation (pass what 'localpuppet keys invite' printed" in mine.err
-    invited = web.run("keys", "invite", "lb01.example.com", str(lb.root / "lb.pem"))
-    assert invited.code == 0, invited.err
+    invited = web.run("keys", "invite", "lb01.example.com", str(lb.root / "lb.pem"), code=0)
     found = re.search(rf"fingerprint of the invitation: ({PRINT})\n", invited.err)
     assert found
     return lb.write("fleet.json", invited.out), found[1]
@@ -297,12 +280,10 @@ def invitation(web: Node, lb: Node) -> tuple[Path, str]:
 def test_a_second_node_joins_and_both_trust_each_other(web: Node, lb: Node, tmp_path: Path) -> None:
     bus = {"sqlite": {"path": str(tmp_path / "bus" / "bus.sqlite")}}
     web.settings(node="web01.example.com", bus="sqlite", buses=bus)
-    assert web.run("keys", "init").code == 0
+    web.run("keys", "init", code=0)
     file, print_of = invitation(web, lb)
-    joined = lb.run("join", str(file), "--fingerprint", print_of)
-    assert joined.code == 0, joined.err
-    again = lb.run("join", str(file), "--fingerprint", print_of)
-    assert again.code == 0, again.err
+    lb.run("join", str(file), "--fingerprint", print_of, code=0)
+    again = lb.run("join", str(file), "--fingerprint", print_of, code=0)
     assert "allows web01.example.com that already" in again.out
     assert (lb.root / "localpuppet.yaml").read_text().count("bus:") == 1
     assert lb.run("policy", "show").out.split("\n")[1].split() == [
@@ -318,7 +299,7 @@ def test_a_second_node_joins_and_both_trust_each_other(web: Node, lb: Node, tmp_
 
 def test_a_wrong_or_changed_invitation_writes_nothing(web: Node, lb: Node) -> None:
     web.settings(node="web01.example.com", **BUS)
-    assert web.run("keys", "init").code == 0
+    web.run("keys", "init", code=0)
     file, print_of = invitation(web, lb)
     settings = (lb.root / "localpuppet.yaml").read_text()
     whole = file.read_text()
@@ -354,13 +335,12 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
     own = {"certificate": "own.pem", "key": "own.key"}
     buses = {"nats": {**shown, **own}, "timeout": 5}
     web.settings(node="web01.example.com", bus="nats", buses=buses)
-    assert web.run("keys", "init").code == 0
+    web.run("keys", "init", code=0)
     web.write("roster.yaml", "# roster\nnodes:\n  web01.example.com: {}\n")
     lb.write("lb.pem", lb.run("join").out)
     arguments = ["keys", "invite", "lb01.example.com", str(lb.root / "lb.pem")]
     roster = ["--roster", str(web.root / "roster.yaml"), "--allow", "trigger"]
-    invited = web.run(*arguments, *roster)
-    assert invited.code == 0, invited.err
+    invited = web.run(*arguments, *roster, code=0)
     shared = json.loads(json.loads(invited.out)["settings"])
     assert shared == {"bus": "nats", "buses": {"nats": shown, "timeout": 5}}
     assert "PRIVATE" not in invited.out
@@ -392,10 +372,9 @@ def test_a_node_that_joined_over_nats_is_asked_and_triggers(
         buses = {"nats": {**shared, **account("web01.example.com")}}
         web.settings(node="web01.example.com", bus="nats", buses=buses)
         web.run("policy", "allow", "lb01.example.com", "trigger")
-        assert web.run("keys", "init").code == 0
+        web.run("keys", "init", code=0)
         file, print_of = invitation(web, lb)
-        joined = lb.run("join", str(file), "--fingerprint", print_of)
-        assert joined.code == 0, joined.err
+        lb.run("join", str(file), "--fingerprint", print_of, code=0)
         if secure:  # the account is this node's: without one, the server refuses it
             # Its refusal may be lost: the server ends the connection at once.
             lb.wait_until(lambda: "certificate" in lb.run("nodes").err)
@@ -414,8 +393,7 @@ def test_a_node_that_joined_over_nats_is_asked_and_triggers(
 
 
 def test_an_action_is_allowed_unless_a_line_before_denies_it(web: Node) -> None:
-    made = web.run("policy", "allow", "alice", "status", "deploy:shop/tags/*")
-    assert made.code == 0, made.err
+    made = web.run("policy", "allow", "alice", "status", "deploy:shop/tags/*", code=0)
     assert "a new policy, which denies all else, also triggers of other nodes" in made.out
     assert "no key of alice is pinned" in made.err
     own = web.run("policy", "allow", "web01.example.com", "status", "--dry-run")

@@ -24,13 +24,11 @@ def asking(node: Node) -> Node:
 
 
 def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
-    none = asking.run("query", "")
-    assert none.code == 0, none.err
+    none = asking.run("query", "", code=0)
     assert none.out == "no node of the inventory matches\n"
-    first = asking.run("apply")
-    assert first.code == 0, first.err
+    first = asking.run("apply", code=0)
     assert "web: []" in first.out, "no node has published yet: the answer is empty"
-    assert asking.run("inventory", "publish").code == 0
+    asking.run("inventory", "publish", code=0)
 
     second = asking.run("apply")
     assert "web: [web01.example.com]" in second.out, second.out
@@ -43,7 +41,7 @@ def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
     assert told in asking.run("report").out
     assert "no node (revision" in asking.run("why", "-1").out
 
-    assert asking.run("inventory", "publish").code == 0
+    asking.run("inventory", "publish", code=0)
     entry = asking.run("inventory", "facts", "web01", "--json").json["entry"]
     assert [one["text"] for one in entry["queries"]] == [query["text"]]
     assert "app" in entry["classes"]
@@ -63,8 +61,8 @@ def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
 
 
 def test_a_query_names_what_no_node_has(asking: Node) -> None:
-    assert asking.run("apply").code == 0
-    assert asking.run("inventory", "publish").code == 0
+    asking.run("apply", code=0)
+    asking.run("inventory", "publish", code=0)
     for query, unknown in (
         ("os.famili=Debian and kernel=Linux", "fact os.famili (did you mean 'os.family'?)"),
         ("not os.famili=Debian", "fact os.famili (did you mean 'os.family'?)"),
@@ -85,18 +83,16 @@ def test_a_query_names_what_no_node_has(asking: Node) -> None:
 
 
 def test_a_query_without_a_bus_fails_the_catalog(asking: Node) -> None:
-    assert asking.run("apply").code == 0
+    asking.run("apply", code=0)
     asking.settings(
         bus="nats",
         node="web01.example.com",
         buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
     )
-    away = asking.run("query", "role=web")
-    assert away.code == 69
+    away = asking.run("query", "role=web", code=69)
     assert away.out == ""
     assert "inventory: cannot answer the query" in away.err
-    failed = asking.run("apply")
-    assert failed.code == 1
+    failed = asking.run("apply", code=1)
     assert "servers_with_role(): could not ask: " in failed.out + failed.err
     assert "the last answer, " in failed.out + failed.err
     (query,) = asking.run("why", "--json").json["queries"]
@@ -111,6 +107,5 @@ def test_usage(node: Node) -> None:
         (("Package[x]",), "resources of type Package are not supported"),
         (("a=1", "--json", "--count"), "exclude each other"),
     ):
-        done = node.run("query", *arguments)
-        assert done.code == 2
+        done = node.run("query", *arguments, code=2)
         assert error in done.err

@@ -67,7 +67,9 @@ class Author:
         self.commit()
         self.git("tag", "-s", "-m", f"release {tag}\n\nLocalpuppet-Source: web", tag)
 
-    def run(self, *words: str, given: str | None = None, mine: bool = False) -> Done:
+    def run(
+        self, *words: str, given: str | None = None, mine: bool = False, code: int | None = None
+    ) -> Done:
         """Run 'sealed …' in the clone.
 
         Args:
@@ -76,7 +78,9 @@ class Author:
         """
         secret = ["--identity", str(self.identity)] if mine else []
         line = ["sealed", *words, "--directory", str(self.clone), *secret]
-        return self.node.run(*line) if given is None else self.node.feed(given, *line)
+        if given is None:
+            return self.node.run(*line, code=code)
+        return self.node.feed(given, *line, code=code)
 
     def forget(self) -> None:
         """Become another person, who has approved nothing."""
@@ -105,10 +109,9 @@ def test_an_operator_makes_a_group_and_others_seal_without_a_secret(author: Auth
         "group role=db: 2 nodes (db01, db02), operators alice, bob\n",
     )
     assert f"+ node db01.example.com {NODES['db01'].recipient}" in made.err
-    assert author.run("set", "db::password", given="other").code == 0
+    author.run("set", "db::password", given="other", code=0)
     author.forget()
-    refused = author.run("set", "db::password", given="other")
-    assert refused.code == 2
+    refused = author.run("set", "db::password", given="other", code=2)
     assert "not in a verified release, and not approved by you:" in refused.err
     author.release("r1")
     changed = author.run("set", "db::password", "--json", given="other")
@@ -192,10 +195,9 @@ def test_a_revocation_gives_a_planted_holder_nothing(author: Author) -> None:
         assert (refused.code, f"--trust {THIEF.recipient}" in refused.err) == (2, True)
     assert opened_by_thief(author) == []
     words = ("revoke", "db01.example.com", "--yes", f"--trust={THIEF.recipient}")
-    assert author.run(*words, mine=True).code == 0
+    author.run(*words, mine=True, code=0)
     assert opened_by_thief(author) == ["role=db.yaml"]
-    again = author.run("revoke", "db02.example.com", "--yes", mine=True)
-    assert again.code == 0, again.err
+    author.run("revoke", "db02.example.com", "--yes", mine=True, code=0)
 
 
 def test_a_planted_holder_gets_into_no_release_unseen(author: Author) -> None:
@@ -234,8 +236,7 @@ def test_a_forged_group_names_no_operator_of_a_new_one(author: Author) -> None:
     author.release("r1")
     plant(author, name="zzz", serial=1, operators={"alice": ALICE, "bob": THIEF})
     words = ("set", "x", "--for", "all", f"--member=web={NODES['db02'].recipient}", "--yes")
-    made = author.run(*words, given="x", mine=True)
-    assert made.code == 0, made.err
+    made = author.run(*words, given="x", mine=True, code=0)
     assert BOB.recipient in made.err
     assert THIEF.recipient not in made.err
 
@@ -291,10 +292,10 @@ def test_tags_that_do_not_verify_hide_no_release(author: Author) -> None:
     author.release("r1")
     for number in range(25):
         author.git("tag", "-a", "-m", "false", f"zz{number}")
-    assert author.run("set", "db::password", given="next").code == 0
+    author.run("set", "db::password", given="next", code=0)
     author.git("tag", "-d", "r1")
     author.forget()
-    assert author.run("set", "db::password", given="next").code == 2
+    author.run("set", "db::password", given="next", code=2)
     checked = author.run("check", "--json")
     assert "unknown: no tag verifies" in "".join(checked.json["warnings"])
 
@@ -339,16 +340,15 @@ def test_members_join_leave_and_change_keys_only_as_a_person_approves(author: Au
     looked = author.run("reseal", more, "--dry-run", mine=True)
     assert "would reseal 1 group" in looked.err
     assert "db02.example.com" not in author.run("list", "--json").out
-    assert author.run("reseal", more, "--yes", mine=True).code == 0
+    author.run("reseal", more, "--yes", mine=True, code=0)
     other = f"--member=db02.example.com={NODES['db03'].recipient}"
     refused = author.run("reseal", other, "--yes", mine=True)
     assert (refused.code, "--replace db02.example.com" in refused.err) == (2, True)
-    replaced = author.run("reseal", other, "--replace=db02.example.com", "--yes", mine=True)
-    assert replaced.code == 0, replaced.err
+    author.run("reseal", other, "--replace=db02.example.com", "--yes", mine=True, code=0)
     twice = f"--member=web01.example.com={NODES['db03'].recipient}"
     assert "have one key" in author.run("reseal", twice, "--yes", mine=True).err
     pool = ("--pool=db02.example.com,web01.example.com", "--replace=db02.example.com")
-    assert author.run("reseal", other, twice, *pool, "--yes", mine=True).code == 0
+    author.run("reseal", other, twice, *pool, "--yes", mine=True, code=0)
     listed = author.run("list", "--json").json["groups"][0]["members"]
     assert listed == ["db01.example.com", "db02.example.com,web01.example.com"]
     stranger = author.node.write("thief.txt", f"{THIEF}\n", 0o600)
@@ -362,7 +362,7 @@ def test_a_stolen_node_is_revoked_and_its_secrets_are_listed(author: Author) -> 
     author.release("r1")
     done = author.run("revoke", "db01.example.com", "--yes", "--json", mine=True)
     assert done.json == {"schema": 1, "groups": ["role=db"], "values": 1}
-    assert author.run("check").code == 0
+    author.run("check", code=0)
     author.commit()
     exposed = author.run("exposed", "--node", "db01.example.com")
     assert exposed.out == "common/db::password  change this secret\n"
@@ -380,8 +380,7 @@ def test_an_editor_works_in_memory_and_leaves_nothing(author: Author) -> None:
         "editor", '#!/bin/sh\necho "$1" >>"$0.log"\ncp "$1" "$1~"\necho edited >"$1"\n', 0o755
     )
     words = ["sealed", "edit", "db::password", f"--directory={author.clone}"]
-    done = author.node.run(*words, f"--identity={author.identity}", EDITOR=str(editor))
-    assert done.code == 0, done.err
+    author.node.run(*words, f"--identity={author.identity}", EDITOR=str(editor), code=0)
     assert author.run("get", "db::password", mine=True).out == "edited"
     file = Path(Path(f"{editor}.log").read_text().strip())
     assert (str(file).startswith("/dev/shm/"), file.parent.exists()) == (True, False)
@@ -411,11 +410,9 @@ def test_an_editor_that_is_ended_leaves_no_file(author: Author, number: int) -> 
 def test_a_release_is_checked_for_its_sealed_values(author: Author) -> None:
     author.make("db01")
     author.commit()
-    checked = author.node.run("release", "check", str(author.clone), "--json")
-    assert checked.code == 0, checked.err
+    checked = author.node.run("release", "check", str(author.clone), "--json", code=0)
     assert "unknown: without an inventory" in "".join(checked.json["warnings"])
-    tagged = author.node.run("release", "tag", str(author.clone), "r1", "--no-push", "--sign")
-    assert tagged.code == 0, tagged.err
+    author.node.run("release", "tag", str(author.clone), "r1", "--no-push", "--sign", code=0)
     author.git("tag", "-d", "r1")
     author.forget()
     asked = author.node.run("release", "tag", str(author.clone), "r1", "--no-push", "--sign")
@@ -437,8 +434,7 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     node.write(
         "input.yaml", '{"app": "app/trunk", "classes": {"app": {}}, "parameters": {"role": "db"}}'
     )
-    applied = node.run("apply")
-    assert applied.code == 0, applied.err
+    node.run("apply", code=0)
     node.wait_until(lambda: "db01" in node.run("nodes", "--query", "role=db").out)
     group = author.make(rule="role=db")
     assert "group role=db: 1 node (db01), operators alice, bob" in group.out, group.err
@@ -446,7 +442,7 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     assert author.run("check").err == ""
     (rotated, kept) = node.run("keys", "init", "--sealing", "--replace", "--json").json["sealing"]
     assert (rotated != kept, [kept]) == (True, made)
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     node.wait_until(lambda: "has changed its key" in author.run("check").err)
     resealed = author.run("reseal", "--yes", mine=True)
     assert f"+ node db01.example.com {rotated}" in resealed.err
@@ -472,7 +468,6 @@ def test_a_compiled_catalog_names_what_is_not_sensitive(author: Author) -> None:
     )
     author.node.write("web.yaml", "app: web/tags/r9\nclasses: [app]\n")
     words = ("release", "check", str(author.clone), "--compile", str(author.node.root / "web.yaml"))
-    done = author.node.run(*words, "--json")
-    assert done.code == 0, done.err
+    done = author.node.run(*words, "--json", code=0)
     assert done.json["catalogs"][0]["plain"] == ["common/db::password", "common/db::plain"]
     assert "web.yaml: common/db::plain is not Sensitive" in author.node.run(*words).err

@@ -49,8 +49,7 @@ def balancer(fleet: Fleet, **settings: object) -> tuple[Member, Member]:
     fleet.start()
     tell(web.root, web.name, "10.0.0.1")
     wait_answer(lb.node, "10.0.0.1")
-    done = lb.run("apply")
-    assert done.code == 0, done.err
+    done = lb.run("apply", code=0)
     assert "members: 10.0.0.1" in done.out
     return lb, web
 
@@ -88,7 +87,7 @@ def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
         lambda: "10.0.0.1" in lb.run("inventory", "exports", "--json").out, lambda: "no export"
     )
     lb.node.app("Server <<| |>>")
-    assert lb.run("apply").code == 0
+    lb.run("apply", code=0)
     offer(web.root, web.name, "10.0.0.2")
     lb.wait_log(rf"accepted a change of {web.name}")
     lb.wait_log("run [0-9TZ.a-f-]+ unchanged")
@@ -123,11 +122,11 @@ def test_an_agent_of_two_sides_reacts(split: Split) -> None:
     side = split.run_side()
     split.network_side()
     tell(split.other.root, "b.example.com", "10.0.0.1")
-    assert split.other.run("inventory", "publish").code == 0
+    split.other.run("inventory", "publish", code=0)
     wait_answer(split.node, "10.0.0.1")
-    assert split.node.run("apply").code == 0
+    split.node.run("apply", code=0)
     tell(split.other.root, "b.example.com", "10.0.0.2")
-    assert split.other.run("inventory", "publish").code == 0
+    split.other.run("inventory", "publish", code=0)
     split.wait_for(side, "accepted a change of b.example.com")
     split.wait_for(side, "changed")
     remembered = json.loads((split.node.state / "agent" / "reactions.json").read_text())
@@ -170,8 +169,7 @@ def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
     told = entry(lb.name, at=time.time(), roles=("haproxy",), kicks=('role="web"',))
     Outbox(lb.root / "var").offer(told, refresh=0)
     wait_known(web.node, "haproxy", lb.name)
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    done = web.run("apply", code=0)
     assert "Kick[balancers]: kicks lb.example.com after this run" in done.out
     lb.wait_log(r"run .* ended")
     web.wait_log(f"kicks {lb.name}")
@@ -191,8 +189,7 @@ def test_without_an_agent_the_publishing_process_sends_kicks(fleet: Fleet) -> No
     fleet.present(lb)
     tell_role(lb.root, lb.name, "haproxy")
     wait_known(web.node, "haproxy", lb.name)
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    web.run("apply", code=0)
     lb.wait_log(f"accepted a trigger from {web.name}")
     wait_until(lambda: not waits(web), lambda: "a kick waits")
     wait_known(lb.node, "web", web.name)

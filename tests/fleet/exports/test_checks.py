@@ -27,13 +27,12 @@ def test_check_reads_the_policy_and_warns_of_lines_that_give_root(node: Node) ->
     refused = node.run("check")
     assert (refused.code, "mine.policy: line 1: a type is a right" in refused.err) == (2, True)
     node.write("policies/mine.policy", "", mode=0o666)
-    assert node.run("check").code == 2
+    node.run("check", code=2)
 
 
 def test_without_a_bus_puppet_runs_without_storeconfigs(node: Node) -> None:
     node.app('@@notify { "x": }')
-    done = node.run("apply", "--noop")
-    assert done.code == 0, done.err
+    done = node.run("apply", "--noop", code=0)
     assert "storeconfigs" not in done.out.splitlines()[0]
     (run,) = node.runs()
     command = json.loads((node.state / "runs" / run / "request.json").read_text())["command"]
@@ -47,7 +46,7 @@ def test_an_unreachable_inventory_is_an_error_and_not_an_empty_list(node: Node) 
     for words in ([], ["--json"], ["--policy"]):
         done = node.run("inventory", "exports", *words)
         assert (done.code, done.out) == (69, ""), done.err
-    assert node.run("inventory", "exports", "--type", "/etc").code == 2
+    node.run("inventory", "exports", "--type", "/etc", code=2)
 
 
 def test_without_a_bus_a_query_of_a_catalog_is_an_error(node: Node) -> None:
@@ -60,11 +59,9 @@ def test_a_run_needs_no_bus_unless_it_collects(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)
     node.app('@@notify { "x": }')
-    done = node.run("apply", "--noop")
-    assert done.code == 0, done.out
+    node.run("apply", "--noop", code=0)
     node.app("Notify <<| |>>")
-    done = node.run("apply", "--noop")
-    assert done.code == 1
+    done = node.run("apply", "--noop", code=1)
     assert "Error: Notify <<| |>>: " in done.out
     record = node.state / "runs" / node.runs()[-1] / "collected.json"
     (asked,) = json.loads(record.read_text())["collectors"]

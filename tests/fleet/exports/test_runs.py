@@ -34,8 +34,7 @@ def exporting(member: Member, code: str) -> None:
 
 
 def applied(member: Member, *options: str, code: int = 0) -> Done:
-    done = member.run("apply", *options)
-    assert done.code == code, done.out + done.err
+    done = member.run("apply", *options, code=code)
     # No agent is running: a separate process brings the entry to the bus.
     member.node.wait_until(Outbox(member.node.state).is_published)
     return done
@@ -48,8 +47,7 @@ def recorded(member: Member, name: str) -> dict[str, Any]:
 
 
 def exports(member: Member, *words: str) -> list[str]:
-    done = member.run("inventory", "exports", *words, "--json")
-    assert done.code == 0, done.err
+    done = member.run("inventory", "exports", *words, "--json", code=0)
     return [f"{one['node'][0]} {one['type']}[{one['title']}]" for one in done.json["exports"]]
 
 
@@ -94,7 +92,7 @@ def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fle
     a.node.app('@@notify { "pasted": }')
     shell(command)
     a.node.app('@@notify { "failed": } exec { "/bin/false": }')
-    assert a.run("apply").code == 1
+    a.run("apply", code=1)
     assert a.run("inventory", "publish").out == "published before: nothing changed\n"
     assert exports(b) == ["a App::Known[host a]"]
 
@@ -138,9 +136,9 @@ def test_a_forgotten_node_exports_nothing_any_more(fleet: Fleet) -> None:
     exporting(a, '@@server { "web": hostname => "a" }')
     applied(a)
     assert exports(b) == ["a Server[web]"]
-    assert a.run("inventory", "forget", str(a.name), "--yes").code == 0
+    a.run("inventory", "forget", str(a.name), "--yes", code=0)
     assert exports(b) == []
-    assert b.run("inventory", "exports", str(a.name)).code == 2
+    b.run("inventory", "exports", str(a.name), code=2)
 
 
 def test_revoking_a_key_removes_the_exports_of_its_node(fleet: Fleet) -> None:
@@ -156,7 +154,7 @@ def test_revoking_a_key_removes_the_exports_of_its_node(fleet: Fleet) -> None:
         """
     )
     assert "to a 10.0.0.1:8080" in applied(b).out
-    assert b.run("keys", "revoke", str(a.name), "--yes").code == 0
+    b.run("keys", "revoke", str(a.name), "--yes", code=0)
     assert exports(b) == []
 
 

@@ -86,8 +86,7 @@ def test_history_shows_the_runs_of_another_node(any_fleet: Fleet) -> None:
     assert ("3 times" in shown.out, refused.run in shown.out) == (True, False)
     trusted = a.root / "trusted"
     (trusted / "gone.example.com.pem").write_bytes((trusted / f"{b.name}.pem").read_bytes())
-    both = a.run("history", b.name, "gone.example.com", "--json")
-    assert both.code == 1
+    both = a.run("history", b.name, "gone.example.com", "--json", code=1)
     (first, second) = both.json["histories"][b.name]
     assert (first["refusal"], second["outcome"]) == ("on_hold", "failed")
     assert "no run of it" in both.json["problems"]["gone.example.com"]

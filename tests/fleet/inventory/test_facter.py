@@ -96,12 +96,10 @@ def published(node: Node) -> dict[str, Any]:
     """The facts of a real run, as another node's query gets them."""
     node.settings(bus="sqlite", node="web01.example.com")
     node.app("")
-    applied = node.run("apply")
-    assert applied.code == 0, applied.err
-    assert node.run("inventory", "publish").code == 0
+    node.run("apply", code=0)
+    node.run("inventory", "publish", code=0)
     names = ",".join([*STRUCTURED, *LEGACY])
-    asked = node.run("query", "", "--show", names, "--json")
-    assert asked.code == 0, asked.err
+    asked = node.run("query", "", "--show", names, "--json", code=0)
     (found,) = asked.json["nodes"]
     facts: dict[str, Any] = found["facts"]
     return facts

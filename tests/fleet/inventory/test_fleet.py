@@ -28,8 +28,7 @@ def tell(root: Path, name: str, *roles: str) -> None:
 def known(node: Node, *roles: str) -> list[str]:
     """Return the nodes of a role, as another node knows them."""
     words = [word for role in roles for word in ("--role", role)]
-    done = node.run("nodes", *words, "--json")
-    assert done.code == 0, done.err
+    done = node.run("nodes", *words, "--json", code=0)
     return [one["node"] for one in done.json["nodes"]]
 
 
@@ -71,7 +70,7 @@ def test_revoking_a_key_removes_its_node(fleet: Fleet) -> None:
     fleet.start()
     tell(b.root, b.name, "web")
     wait_known(a.node, "web", b.name)
-    assert a.run("keys", "revoke", b.name, "--yes").code == 0
+    a.run("keys", "revoke", b.name, "--yes", code=0)
     wait_known(a.node, "web")
     a.wait_log(f"{b.name} is out of the inventory")
 
@@ -93,15 +92,14 @@ def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(
     facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
     said = entry(b.name, at=time.time(), roles=("web",), facts=facts)
     Outbox(b.root / "var").offer(said, refresh=0)
-    assert b.run("inventory", "publish").code == 0
+    b.run("inventory", "publish", code=0)
     for words in (
         ("inventory", "facts", b.name),
         ("inventory", "facts", "--summary", "kernel"),
         ("query", "role=web", "--show", "kernel"),
         ("nodes", "--role", "web"),
     ):
-        done = a.run(*words)
-        assert done.code == 0, done.err
+        done = a.run(*words, code=0)
         assert all(line.isprintable() for line in done.out.splitlines()), words
         assert not any(line.startswith("9  forged") for line in done.out.splitlines()), words
     bolt = yaml.safe_load(a.run("query", "role=web", "--format", "bolt").out)
@@ -129,7 +127,7 @@ def test_a_view_that_is_too_old_answers_no_query(nats_fleet: Fleet) -> None:
 def test_nodes_without_presence_are_unknown_while_the_bus_is_full(nats_fleet: Fleet) -> None:
     a, b = nats_fleet.add("a", "b")
     tell(b.root, b.name, "web")
-    assert b.run("inventory", "publish").code == 0
+    b.run("inventory", "publish", code=0)
     (row,) = a.run("nodes", "--json").json["nodes"]
     assert (row["node"], row["state"]) == (b.name, "unresponsive")
     asyncio.run(_fill(nats_fleet.bus.servers[0].url))
@@ -160,7 +158,7 @@ def test_an_agent_with_two_sides_publishes_and_receives_entries(split: Split) ->
     tell(split.node.root, "a.example.com", "db")
     wait_known(split.other, "db", NodeName("a.example.com"))
     tell(split.other.root, "b.example.com", "web")
-    assert split.other.run("inventory", "publish").code == 0
+    split.other.run("inventory", "publish", code=0)
     wait_known(split.node, "web", NodeName("b.example.com"))
     listed = json.loads(split.node.run("inventory", "facts", "--summary", "role", "--json").out)[
         "values"

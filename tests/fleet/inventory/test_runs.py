@@ -35,7 +35,7 @@ def test_only_a_good_complete_run_publishes_an_entry(node: Node) -> None:
     raw = json.loads((node.root / "input.yaml").read_text())
     node.write("input.yaml", json.dumps({**raw, "parameters": {"role": ["web", "cache"]}}))
     for options in (["--noop"], ["--tags", "nothing"]):
-        assert node.run("apply", *options).code == 0
+        node.run("apply", *options, code=0)
     assert _entry(node) is None
 
     done = node.run("apply")
@@ -62,10 +62,10 @@ def test_only_a_good_complete_run_publishes_an_entry(node: Node) -> None:
     counted = node.run("inventory", "facts", "--summary", "role", "--json").json["values"]
     assert counted == [{"value": "cache", "nodes": 1}, {"value": "web", "nodes": 1}]
 
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     assert _entry(node) == entry  # nothing is news
     node.app('fail("no")')
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     assert _entry(node) == entry
 
 
@@ -125,7 +125,7 @@ def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: 
     node.write("modules/app/trunk/data/common.yaml", "from: common\n")
     fact = "Facter.add(:role) {{ setcode {{ '{}' }} }}\n"
     node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("web"))
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     node.wait_until(Outbox(node.state).is_published)
     node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("db"))
     assert node.run("lookup", "from").out == "common\n"
@@ -133,6 +133,5 @@ def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: 
     over = node.write("over.json", '{"role": "db"}')
     words = ["lookup", "from", "--node", "web01.example.com", "--facts", str(over)]
     assert node.run(*words).out == "common\n"
-    unknown = node.run("lookup", "from", "--node", "web02.example.com")
-    assert unknown.code == 2
+    unknown = node.run("lookup", "from", "--node", "web02.example.com", code=2)
     assert "web02.example.com is not in the inventory" in unknown.err

@@ -101,8 +101,7 @@ def test_a_command_ends_with_its_guard(member: Member) -> None:
     held = member.node.start("lease", "db", "--", "sh", "-c", COMMAND)
     family = started(held)
     os.kill(guard_of(held).pid, signal.SIGKILL)
-    done = member.node.finish(held)
-    assert done.code == 1
+    done = member.node.finish(held, code=1)
     assert "the command's watching process was killed, so the command was killed too" in done.err
     assert len(done.err.splitlines()) == 1
     gone(*family)
@@ -123,7 +122,7 @@ def test_a_process_that_a_command_detaches_keeps_running(member: Member) -> None
     words = ["lease", "db", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3"]
     held = member.node.start(*words)
     (left,) = started(held, 1)
-    assert member.node.finish(held).code == 3
+    member.node.finish(held, code=3)
     assert SystemProcesses().alive(left)
     os.kill(left.pid, signal.SIGKILL)
 
@@ -134,10 +133,10 @@ def test_signals_and_exit_codes_go_through(member: Member) -> None:
     )
     started(held, 1)
     held.send_signal(signal.SIGHUP)
-    assert member.node.finish(held).code == 9
+    member.node.finish(held, code=9)
     killed = member.run("lease", "db", "--", "sh", "-c", "kill -KILL $$")
     assert killed.code == 128 + signal.SIGKILL
-    assert member.run("lease", "db", "--", "sh", "-c", "exit 0").code == 0
+    member.run("lease", "db", "--", "sh", "-c", "exit 0", code=0)
 
 
 def test_a_signal_that_was_ignored_is_ignored_by_the_command(member: Member) -> None:

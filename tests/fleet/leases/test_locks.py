@@ -73,8 +73,7 @@ def test_a_restarted_agent_resumes_the_lock_of_a_running_run(
     b.kill()
     b.start()
     b.wait_log(f"resumed the lock migrate for run {run}")
-    busy = a.run("lease", "migrate", "--", "true")
-    assert busy.code == 75
+    busy = a.run("lease", "migrate", "--", "true", code=75)
     assert f"{b.name} has it" in busy.err
     b.node.app("notify { 'hello': }")  # what the run after this one does
     open_fifo(tmp_path / "gate")
@@ -92,13 +91,13 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     record = b.node.recorded()
     os.kill(record["supervisor"]["pid"], signal.SIGKILL)
     b.wait_log("interrupted: its supervisor died")
-    assert a.run("lease", "migrate", "--", "true").code == 75
+    a.run("lease", "migrate", "--", "true", code=75)
     b.kill()
     b.start()
     b.wait_log(f"resumed the lock migrate for run {record['id']}")
     os.kill(record["puppet"]["pid"], signal.SIGKILL)
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
+    a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true", code=0)
     open_fifo(tmp_path / "gate")
 
 
@@ -176,7 +175,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     run_side.end(signal.SIGKILL)
     again = split.run_side()
     split.wait_for(again, f"resumed the lock migrate for process {puppet.pid}")
-    assert split.other.run("lease", "migrate", "--", "true").code == 75
+    split.other.run("lease", "migrate", "--", "true", code=75)
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert split.other.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
+    split.other.run("lease", "migrate", "--wait-timeout", "5m", "--", "true", code=0)

@@ -35,9 +35,8 @@ def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
     split.node.app(f"file {{ '{file}': content => 'secret' }} exec {{ '/bin/false': }}")
     split.run_side()
     split.network_side()
-    assert split.node.run("apply", "--", "--show_diff").code == 1
-    shown = split.other.run("report", "--node", "a.example.com")
-    assert shown.code == 0, shown.err
+    split.node.run("apply", "--", "--show_diff", code=1)
+    shown = split.other.run("report", "--node", "a.example.com", code=0)
     assert "Failed 1" in shown.out
     assert "Exec[/bin/false]" in shown.out
     assert f"File[{file}]" in shown.out
@@ -58,7 +57,7 @@ def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
     assert json.loads(told.out)["replies"]["a.example.com"]["result"]["report"] is True
 
     split.node.app(split.node.gate_code())
-    assert split.node.run("apply", "--detach").code == 0
+    split.node.run("apply", "--detach", code=0)
     shown = split.other.run("report", "--node", "a.example.com")
     assert "no report of this run: the run is active" in shown.out
     split.node.open_gate()

@@ -32,23 +32,20 @@ def test_settings_of_two_processes_need_a_server(tmp_path: Path, bus: dict[str, 
 
 @pytest.mark.parametrize("side", ["run", "network"])
 def test_neither_side_of_an_agent_starts(node: Node, side: str) -> None:
-    done = node.run("agent", "--side", side)
-    assert done.code == 2
+    done = node.run("agent", "--side", side, code=2)
     assert f"agent --side {side}: {PROBLEM}" in done.err
     assert not (node.state / "agent").exists()
 
 
 def test_check_refuses_two_processes_with_a_sqlite_bus(node: Node) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("check").code == 0
+    node.run("check", code=0)
     socket = node.write("run/localpuppet/run.sock", "")
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert f"{socket}: {PROBLEM}" in done.err
     socket.unlink()
     node.settings(agent=TWO_PROCESSES)
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert f"agent.network: {PROBLEM}" in done.err
 
 
@@ -118,10 +115,9 @@ def test_puppet_gets_the_setting_only_for_kick_always(node: Node) -> None:
 
 
 def test_a_dangling_link_of_the_agents_settings_is_refused(node: Node) -> None:
-    assert node.run("nodes").code == 69  # no bus
+    node.run("nodes", code=69)  # no bus
     (node.root / "localpuppet-agent.yaml").symlink_to("not-there.yaml")
-    done = node.run("nodes")
-    assert done.code == 2, done.err
+    done = node.run("nodes", code=2)
     assert "localpuppet-agent.yaml: is a broken link" in done.err
 
 

@@ -22,7 +22,7 @@ def call(
 
 
 def test_commands_without_additions_show_only_fields_of_the_node_layer(node: Node) -> None:
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     for command in (status_command, why_command, report_command, check_command):
         done = call(node, command, "--json")
         assert done.exception is None, done.output

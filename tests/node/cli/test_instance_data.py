@@ -21,8 +21,7 @@ def machine(node: Node, tmp_path: Path) -> CloudInit:
 
 def test_the_command_shows_names_and_no_values(node: Node, machine: CloudInit) -> None:
     machine.boot(f"role={SECRET}\nkernel={SECRET}\nlong={SECRET * 1000}\n".encode())
-    done = node.run("instance-data")
-    assert done.code == 0, done.err
+    done = node.run("instance-data", code=0)
     assert "Facts      instance_id, role" in done.out
     assert "kernel    Facter or Puppet has facts of that name" in done.out
     assert max(map(len, done.out.splitlines())) <= 60
@@ -45,8 +44,7 @@ def test_the_command_shows_names_and_no_values(node: Node, machine: CloudInit) -
 def test_the_command_reports_user_data_that_is_an_input(node: Node, machine: CloudInit) -> None:
     machine.boot(b"#localpuppet-input\napp: foo/trunk\nclasses: [foo]\n")
     assert "49 bytes, an input" in node.run("instance-data").out
-    done = node.run("check", "userdata:")
-    assert done.code == 0, done.err
+    done = node.run("check", "userdata:", code=0)
     assert "foo/trunk" in done.out
 
 
@@ -72,6 +70,5 @@ def test_the_command_reports_that_a_node_has_no_instance_data(node: Node) -> Non
 def test_unknown_services_and_addresses_are_refused(node: Node, body: object) -> None:
     """The address of a service is not a setting, because localpuppet would query that address."""
     node.settings(instance_data=body)
-    done = node.run("instance-data")
-    assert done.code == 2
+    done = node.run("instance-data", code=2)
     assert "instance_data" in done.err

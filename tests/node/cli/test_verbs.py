@@ -105,8 +105,7 @@ def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
 def test_an_invalid_command_line_gets_one_line_and_exit_code_2(
     node: Node, arguments: list[str], message: str
 ) -> None:
-    done = node.run(*arguments)
-    assert done.code == 2
+    done = node.run(*arguments, code=2)
     assert len(done.err.splitlines()) == 1
     assert message in done.err
     assert "hunter2" not in done.err
@@ -116,11 +115,10 @@ def test_an_invalid_command_line_gets_one_line_and_exit_code_2(
 def test_enc_prints_the_document_and_serves_other_nodes_from_inputs(node: Node) -> None:
     expected: dict[str, object] = {"classes": {"foo": {}, "platform": {}}, "parameters": {}}
     assert node.run("enc").out == json.dumps({**expected, "environment": "production"}) + "\n"
-    assert node.run("enc", "web01.example.net").code == 0
+    node.run("enc", "web01.example.net", code=0)
     node.write("inputs/web01.example.net.yaml", "app: foo/trunk\nclasses: [platform]\n")
     assert json.loads(node.run("enc", "web01.example.net").out)["classes"] == {"platform": {}}
-    missing = node.run("enc", "web02.example.net")
-    assert missing.code == 2
+    missing = node.run("enc", "web02.example.net", code=2)
     assert "inputs/web02.example.net.yaml" in missing.err
 
 
@@ -136,8 +134,7 @@ def test_the_enc_script_prints_the_document_or_fails_with_a_reason(node: Node) -
 
 def test_check_warns_about_mutable_releases(node: Node) -> None:
     node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
-    done = node.run("check")
-    assert done.code == 0
+    done = node.run("check", code=0)
     assert "warning: dist/trunk is mutable" in done.err
     assert "foo/tags/r1 is mutable" not in done.err
     assert done.out.endswith("valid\n")
@@ -162,8 +159,7 @@ def test_check_warns_about_mutable_releases(node: Node) -> None:
 )
 def test_an_error_names_the_invalid_setting(node: Node, settings: str, message: str) -> None:
     node.write("localpuppet.yaml", settings + "\n")
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert message in done.err
     assert "enc" in settings or "localpuppet.yaml" in done.err
 
@@ -173,8 +169,7 @@ def test_a_modulepath_outside_the_modules_is_refused(node: Node, tmp_path: Path)
     outside.mkdir()
     (node.root / "modules/evil").symlink_to(outside)
     node.write("modules/foo/trunk/manifest.yaml", "modulepath: [evil]\n")
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert "points outside" in done.err
     assert "manifest.yaml: modulepath[0]" in done.err
 
@@ -198,8 +193,7 @@ def test_an_error_names_the_invalid_part_of_a_manifest(
 ) -> None:
     (node.root / "modules/same").symlink_to("foo/trunk")
     node.write("modules/foo/trunk/manifest.yaml", manifest + "\n")
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert message in done.err
     assert "manifest.yaml" in done.err
 
@@ -217,7 +211,7 @@ def test_completion_offers_commands(node: Node) -> None:
 
 
 def test_status_and_enable_warn_about_a_hold_that_was_made_with_a_wrong_clock(node: Node) -> None:
-    assert node.run("disable", "-m", "x", "--for", "1h", "--owner", "cron").code == 0
+    node.run("disable", "-m", "x", "--for", "1h", "--owner", "cron", code=0)
     (file,) = (node.state / "holds").glob("*.json")
     raw = json.loads(file.read_text())
     later = {key: f"2099{raw[key][4:]}" for key in ("since", "until")}
@@ -240,7 +234,7 @@ def test_holds_are_lists_with_json(node: Node) -> None:
     assert [row["reason"] for row in holds] == ["first", "second"]
     answer = node.run("enable", "--json").json
     assert (answer["ended"], [row["owner"] for row in answer["holds"]]) == ([], ["a", "b"])
-    assert node.run("enable", "--all-owners", "--owner", "a").code == 2
+    node.run("enable", "--all-owners", "--owner", "a", code=2)
     assert len(node.run("enable", "--all-owners", "--json").json["ended"]) == 2
     assert node.run("enable").out == "there was no hold\n"
 

@@ -24,8 +24,7 @@ def test_an_input_is_fetched_and_its_query_stays_secret(node: Node, tmp_path: Pa
     page = "ok.yaml?token=hunter2"
     with pages(tmp_path) as server:
         server.answers[f"/{page}"] = body(b"app: foo/trunk\nclasses: [foo]\n")
-        stranger = node.run("check", f"{server.url}/{page}")
-        assert stranger.code == 69
+        stranger = node.run("check", f"{server.url}/{page}", code=69)
         assert "certificate verify failed" in stranger.err
         node.settings(https_ca=str(server.ca))
         done = node.run("check", f"{server.url}/{page}")
@@ -60,7 +59,6 @@ def test_an_error_names_the_page_and_the_failure_of_the_server(
     "url", ["https://", "https:///input.yaml", "https://:443/x", "https://?a=b"]
 )
 def test_a_url_without_a_host_is_refused(node: Node, url: str) -> None:
-    done = node.run("apply", url)
-    assert done.code == 2, done.err
+    done = node.run("apply", url, code=2)
     assert "has no host" in done.err
     assert "None" not in done.err

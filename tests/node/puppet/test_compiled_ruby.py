@@ -328,8 +328,7 @@ def test_modules_do_not_see_the_variables_and_their_code_is_not_in_the_pack(
         "end\n",
     )
     node.write("modules/app/trunk/app/lib/puppet_x/app/more.rb", "APP_MORE = 1\n")
-    done = node.run("apply")
-    assert done.code == 0, done.out + done.err
+    done = node.run("apply", code=0)
     node.wait_until(node.has_compiled)
     assert "Class[App]): \n" in done.out + "\n", "the environment is that of the caller"
     assert str(function.parent.parent.parent).encode() not in (node.compiled / "pack").read_bytes()
@@ -351,7 +350,7 @@ def test_commands_that_compile_use_the_pack_and_do_not_change_it(node: Node, com
 def test_a_setting_disables_compiled_ruby(unprepared: Node) -> None:
     unprepared.settings(puppet={"compiled_ruby": False})
     unprepared.app("notify { 'hello': }")
-    assert unprepared.run("apply").code == 0
+    unprepared.run("apply", code=0)
     assert not unprepared.compiled.exists()
 
 
@@ -362,7 +361,7 @@ def test_no_pack_is_written_to_a_nearly_full_disk(unprepared: Node) -> None:
     try:
         unprepared.settings(state="small")
         unprepared.app("notify { 'hello': }")
-        assert unprepared.run("apply").code == 0
+        unprepared.run("apply", code=0)
         assert [path.name for path in (small / "cache" / "ruby").iterdir()] == ["wanted"]
     finally:
         subprocess.run(["umount", "-l", small], check=True)

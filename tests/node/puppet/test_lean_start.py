@@ -59,8 +59,7 @@ def test_processes_that_a_module_starts_do_not_inherit_the_lock(
     node: Node, daemon: Path, start: str
 ) -> None:
     module(node, STARTS[start], daemon)
-    done = node.run("apply")
-    assert done.code == 0, done.err + done.out
+    node.run("apply", code=0)
     assert not [name for name in open_files(int(daemon.read_text())) if "/var/lock" in name]
 
 
@@ -79,15 +78,14 @@ def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     node.open_gate()
     node.wait_until(lambda: not puppet.exists())
     assert open_files(int(daemon.read_text())), "the daemon is alive"
-    assert node.run("status").code == 1
+    node.run("status", code=1)
     node.app("notify { 'healed': }")
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    node.run("apply", code=0)
 
 
 def test_children_of_puppet_do_not_inherit_the_variable(node: Node, tmp_path: Path) -> None:
     node.app(f"exec {{ '/usr/bin/env > {tmp_path}/env': path => '/bin', provider => shell }}")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     assert "LOCALPUPPET_LOCK" not in (tmp_path / "env").read_text()
 
 
@@ -101,8 +99,7 @@ def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> N
     )
     node.settings(puppet={"command": str(wrapper)})
     node.app("notify { 'hello': }")
-    done = node.run("apply")
-    assert done.code == 0, done.err + done.out
+    done = node.run("apply", code=0)
     assert "hello" in done.out
 
 

@@ -34,8 +34,7 @@ def test_a_branch_stays_at_its_locked_commit(shop: Node, forge: Forge) -> None:
     second = apt.commit({"manifests/init.pp": klass("apt", "apt two")})
     assert make(shop, "lock", web, "--json").json["modules"]["apt"]["commit"] == first
     shop.write("input.yaml", "app: web/tags/r1\nclasses: [web, apt]\n")
-    applied = shop.run("apply")
-    assert applied.code == 0, applied.err
+    applied = shop.run("apply", code=0)
     assert "apt one" in applied.out
     found = make(shop, "lock", web, "--outdated")
     assert found.out.splitlines()[1].split() == [
@@ -53,12 +52,12 @@ def test_a_commit_that_is_not_a_tip_is_fetched(shop: Node, forge: Forge) -> None
     web = manifest(forge, "commit", first)
     pin = make(shop, "lock", web, "--json").json["modules"]["apt"]
     assert (pin["commit"], "branch" in pin) == (first, False)
-    assert make(shop, "check", web).code == 0
+    make(shop, "check", web, code=0)
     forge.repo("web").commit({}, "r1")
-    assert shop.run("stage", "web/tags/r1").code == 0
+    shop.run("stage", "web/tags/r1", code=0)
     init = shop.root / "modules/web/tags/r1/apt/manifests/init.pp"
     assert "apt one" in init.read_text()
-    assert shop.run("release", "verify", "--all").code == 0
+    shop.run("release", "verify", "--all", code=0)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,7 @@ def test_a_commit_that_is_not_a_tip_is_fetched(shop: Node, forge: Forge) -> None
 def test_a_missing_or_invalid_branch_or_commit_is_refused(
     shop: Node, forge: Forge, kind: str, ref: str, code: int, what: str
 ) -> None:
-    refused = make(shop, "lock", manifest(forge, kind, ref))
-    assert refused.code == code, refused.err
+    refused = make(shop, "lock", manifest(forge, kind, ref), code=code)
     assert what in refused.err
 
 
@@ -83,8 +81,7 @@ def test_a_branch_without_a_lock_is_refused_on_a_node(shop: Node, forge: Forge) 
     shop.write("modules/x/trunk/manifest.yaml", (forge.path / "web/manifest.yaml").read_text())
     shop.write("modules/x/trunk/apt/manifests/init.pp", klass("apt", "here"))
     shop.write("input.yaml", "app: x/trunk\nclasses: [apt]\n")
-    refused = shop.run("apply")
-    assert refused.code == 2
+    refused = shop.run("apply", code=2)
     assert "is a branch, and there is no manifest.lock" in refused.err
     forge.repo("web").commit({}, "r1")
     assert "there is no manifest.lock" in shop.run("stage", "web/tags/r1").err
@@ -107,7 +104,7 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
     repo.git("checkout", "-q", "-b", "feature/x")
     manifest = "modules:\n  ntp:\n    forge: acme/ntp\n    version: 1.0.0\n"
     repo.write({"manifest.yaml": manifest, "app/manifests/init.pp": klass("app", "first")})
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.commit({})
     node.write("input.yaml", f"app: {APP}\nclasses: [app, ntp]\n")
     return repo
@@ -133,11 +130,9 @@ def test_a_branch_with_any_name_is_not_a_tag(
 
 
 def test_each_stage_fetches_the_current_commit_of_the_branch(node: Node, control: Repo) -> None:
-    staged = node.run("stage")
-    assert staged.code == 0, staged.err
+    staged = node.run("stage", code=0)
     assert staged.out.startswith(f"staged {APP}: commit ")
-    first = node.run("apply")
-    assert first.code == 0, first.err
+    first = node.run("apply", code=0)
     assert "first" in first.out
     assert "ntp 1.0.0" in first.out
     commit = control.commit({"app/manifests/init.pp": klass("app", "second")})
@@ -145,11 +140,10 @@ def test_each_stage_fetches_the_current_commit_of_the_branch(node: Node, control
     assert node.run("stage", "--json").json["commit"] == commit
     assert not (node.state / "applied.json").exists()
     control.path.rename(control.path.with_name("away"))
-    stays = node.run("apply", "--noop")
-    assert stays.code == 0, stays.err
+    stays = node.run("apply", "--noop", code=0)
     assert f"warning: {APP} stays at {commit[:12]}" in stays.err
     assert "second" in stays.out
-    assert node.run("stage").code == 69
+    node.run("stage", code=69)
     kept = node.run("release", "gc", "--json").json
     assert node.run("check").code == 0, kept
 
@@ -158,28 +152,24 @@ def test_if_tags_or_signatures_are_required_a_branch_is_refused(node: Node, cont
     settings = json.loads((node.root / "localpuppet.yaml").read_text())
     node.settings(**{**settings, "immutable_only": True})
     for verb in ("stage", "apply", "check"):
-        refused = node.run(verb)
-        assert refused.code == 2
+        refused = node.run(verb, code=2)
         assert f"{APP}: can change, and 'immutable_only' is set" in refused.err
     signed = {"git": control.url, "require_signed": True, "signers": "keys"}
     node.write("keys", "")
     node.settings(**{**settings, "sources": {"control": signed}})
-    refused = node.run("stage")
-    assert refused.code == 2
+    refused = node.run("stage", code=2)
     assert "a branch has no signature" in refused.err
 
 
 def test_the_error_of_a_missing_branch_names_it(node: Node, control: Repo) -> None:
-    refused = node.run("stage", "control/branches/gone")
-    assert refused.code == 2
+    refused = node.run("stage", "control/branches/gone", code=2)
     assert "the repository has no branch 'gone'" in refused.err
     assert "'localpuppet stage' fetches it" in node.run("check").err
     assert "'contrl' is not a source" in node.run("stage", "contrl/branches/main").err
 
 
 def test_a_lock_with_work_trees_is_not_staged_from_a_branch(node: Node, control: Repo) -> None:
-    assert make(node, "lock", str(control.path), "--path", f"ntp={control.path}").code == 0
+    make(node, "lock", str(control.path), "--path", f"ntp={control.path}", code=0)
     control.commit({})
-    refused = node.run("stage")
-    assert refused.code == 2
+    refused = node.run("stage", code=2)
     assert "paths.ntp: is a work tree" in refused.err

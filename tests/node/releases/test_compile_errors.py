@@ -29,7 +29,7 @@ def broken(site: Node, forge: Forge) -> Node:
             "web/manifests/init.pp": FAILS.format("web", LONG),
         }
     )
-    assert make(site, "lock", str(web.path)).code == 0
+    make(site, "lock", str(web.path), code=0)
     web.commit({}, "r2")
     return site
 
@@ -37,8 +37,7 @@ def broken(site: Node, forge: Forge) -> Node:
 @pytest.mark.parametrize("name", PLACES)
 def test_a_run_shows_an_error_once_with_its_place_in_the_release(broken: Node, name: str) -> None:
     broken.write("input.yaml", f"app: web/tags/r2\nclasses: [{name}]\n")
-    done = broken.run("apply")
-    assert done.code == 1
+    done = broken.run("apply", code=1)
     assert done.out.count(LONG.strip()) == 1
     assert f"(file: {PLACES[name]}" in done.out
     assert done.out.splitlines()[-1].startswith("# failed, ")
@@ -58,8 +57,7 @@ def test_other_commands_also_name_the_place(broken: Node) -> None:
         ["lookup", "key"],
     )
     for words in verbs:
-        refused = broken.run(*words)
-        assert refused.code == 2
+        refused = broken.run(*words, code=2)
         (line,) = [line for line in refused.err.splitlines() if "error: " in line]
         assert f"(file: {PLACES['web']}" in line
         assert ": Error: " not in line

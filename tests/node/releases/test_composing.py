@@ -55,6 +55,5 @@ def test_a_release_with_an_environment_conf_and_no_moduledir_still_applies(node:
     assert [Path(path).name for path in before] == ["trunk"]
     node.write("modules/app/trunk/own.pp", "notify { 'own site manifest': }\n")
     node.write("modules/app/trunk/manifest.yaml", "site_manifest: own.pp\n")
-    applied = node.run("apply")
-    assert applied.code == 0, applied.err
+    applied = node.run("apply", code=0)
     assert "own site manifest" in applied.out

@@ -50,13 +50,11 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
 def test_a_puppetfile_is_imported_locked_and_applied(
     node: Node, forge: Forge, control: Path
 ) -> None:
-    done = make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
-    assert done.code == 0, done.err
+    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"), code=0)
     text = (control / "manifest.yaml").read_text()
     assert text.startswith('moduledir: "modules"\nmodules:\n  # time\n  ntp:\n')
-    assert make(node, "lock", str(control)).code == 0
-    checked = make(node, "check", str(control), "--json")
-    assert checked.code == 0, checked.err
+    make(node, "lock", str(control), code=0)
+    checked = make(node, "check", str(control), "--json", code=0)
     *warnings, other = checked.json["warnings"]
     installed = rf"(OpenVox|Puppet) {re.escape(checked.json['puppet'])}"
     assert re.match(
@@ -74,8 +72,7 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     assert "unchanged since the lock was written" in make(node, "check", str(control)).out
     forge.repo("control").commit({}, "r1")
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp]\n")
-    applied = node.run("apply")
-    assert applied.code == 0, applied.err
+    applied = node.run("apply", code=0)
     for message in (
         "from site-modules",
         "ntp 1.0.0",
@@ -86,7 +83,7 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     (report,) = node.state.glob("runs/*/report.json")
     assert json.loads(report.read_text())["configuration_version"] == "control/tags/r1"
     assert "control/tags/r1/site-modules:" in node.run("check").out.replace(", ", ":")
-    assert node.run("release", "verify", "--all").code == 0
+    node.run("release", "verify", "--all", code=0)
 
 
 def test_paths_outside_the_release_are_reported_and_not_used(
@@ -95,7 +92,7 @@ def test_paths_outside_the_release_are_reported_and_not_used(
     conf = "modulepath = ../other:/etc/puppet/modules:site-modules:gone\nmanifest = /etc/site.pp\n"
     (control / "environment.conf").write_text(conf)
     (control / "manifest.yaml").write_text("moduledir: modules\n")
-    assert make(node, "lock", str(control)).code == 0
+    make(node, "lock", str(control), code=0)
     warnings = make(node, "check", str(control), "--json").json["warnings"]
     assert warnings == [
         "environment.conf: modulepath: '../other' leaves the release",
@@ -117,20 +114,19 @@ def test_modules_of_a_configured_basemodulepath_come_last(
     node.write("base/vendored/manifests/init.pp", klass("vendored", "from the node"))
     node.write("base/profile/manifests/init.pp", klass("profile", "hidden"))
     (control / "manifest.yaml").write_text("moduledir: modules\n")
-    assert make(node, "lock", str(control)).code == 0
+    make(node, "lock", str(control), code=0)
     warnings = make(node, "check", str(control), "--json").json["warnings"]
     assert not any("basemodulepath" in warning for warning in warnings)
     forge.repo("control").commit({}, "r1")
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, vendored]\n")
-    applied = node.run("apply")
-    assert applied.code == 0, applied.err
+    applied = node.run("apply", code=0)
     assert "from the node" in applied.out
     assert "from site-modules" in applied.out
     assert str(node.root / "base") in node.run("why", "--json").json["request"]["modulepath"]
     assert "basemodulepath" not in node.run("check").err
     forge.repo("control").commit({"environment.conf": "modulepath = modules\n"}, "r2")
     node.write("input.yaml", "app: control/tags/r2\n")
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
     assert "basemodulepath: control/tags/r2 does not use it (remove" in node.run("check").err
     node.write("input.yaml", "app: control/tags/r1\nclasses: [vendor]\n")
     assert "the release has no class 'vendor'" in node.run("apply").err
@@ -140,16 +136,15 @@ def test_a_node_applies_a_control_repository_from_a_pack_or_a_package(
     node: Node, forge: Forge, control: Path, bare: Node, scratch: Scratch
 ) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
-    assert make(node, "lock", str(control)).code == 0
+    make(node, "lock", str(control), code=0)
     forge.repo("control").commit({"modules/own/manifests/init.pp": klass("own", "own one")}, "r1")
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp, own]\n")
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
     pack = build(node, "tar", node.root / "out")
     scratch.install(build(node, "deb", node.root / "out"))
     shutil.rmtree(forge.path)
     bare.write("input.yaml", (node.root / "input.yaml").read_text())
-    installed = bare.run("stage")
-    assert installed.code == 0, installed.err
+    bare.run("stage", code=0)
     modulepath = bare.run("check", "--json").json["modulepath"]
     assert [Path(path).name for path in modulepath] == ["site-modules", "modules"]
     names = sorted(path.name for path in Path(modulepath[1]).iterdir())
@@ -157,7 +152,6 @@ def test_a_node_applies_a_control_repository_from_a_pack_or_a_package(
     shutil.rmtree(bare.state)
     shutil.rmtree(bare.root / "modules/control")
     scratch.remove("localpuppet-release-control-r1", "deb")
-    unpacked = bare.run("stage", "--pack", str(pack))
-    assert unpacked.code == 0, unpacked.err
-    assert bare.run("release", "verify", "--all").code == 0
+    bare.run("stage", "--pack", str(pack), code=0)
+    bare.run("release", "verify", "--all", code=0)
     assert sorted(path.name for path in Path(modulepath[1]).iterdir()) == names

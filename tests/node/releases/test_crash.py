@@ -48,8 +48,7 @@ def forget(node: Node) -> None:
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
     with suppress(FileNotFoundError):
         os.utime(node.state / "staged" / "web%tags%r2.json", (0, 0))  # old, so that gc removes it
-    done = node.run("release", "gc")
-    assert done.code == 0, done.err
+    node.run("release", "gc", code=0)
     assert not (node.root / "modules/web/tags/r2").is_symlink()
     (node.state / "tags.json").unlink(missing_ok=True)
 
@@ -84,7 +83,7 @@ def converges(node: Node, message: str) -> None:
 def test_staging_again_succeeds_after_a_kill_at_a_system_call(
     site: Node, forge: Forge, call: str
 ) -> None:
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     release(site, forge, "r2")
     total = count(site, call)
     for number in crash_points(total, KILLED):
@@ -99,7 +98,7 @@ def test_staging_again_succeeds_after_a_kill_of_git_at_a_system_call(
     site: Node, forge: Forge, call: str
 ) -> None:
     """Git and its children are killed at their N-th call, with N up to the number of calls."""
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
     release(site, forge, "r2", ntp="v2")
     traced = site.root / "traced"
@@ -131,15 +130,15 @@ def test_staging_again_succeeds_after_a_kill_of_git_at_a_system_call(
 def test_staging_again_succeeds_after_a_disk_failure_at_a_system_call(
     site: Node, forge: Forge, call: str, error: str
 ) -> None:
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     release(site, forge, "r2")
     total = count(site, call)
     for number in crash_points(total, 1):
         refused = stage(site, "-e", f"inject={call}:error={error}:when={number}")
         assert "Traceback" not in refused.stderr
         assert "bug" not in refused.stderr, f"{call} {number}: {refused.stderr}"
-        assert site.run("release", "verify", "web/tags/r1").code == 0
-        assert site.run("stage", "web/tags/r2").code == 0
-        assert site.run("release", "verify", "--all").code == 0
+        site.run("release", "verify", "web/tags/r1", code=0)
+        site.run("stage", "web/tags/r2", code=0)
+        site.run("release", "verify", "--all", code=0)
         assert rubbish(site) == []
         forget(site)

@@ -13,8 +13,7 @@ def test_different_pins_files_and_resources_are_listed(site: Node, forge: Forge)
     release(site, forge, "r2", ntp="v2")
     arguments = ["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"]
     arguments.append(str(site.root / "input.yaml"))
-    found = site.run(*arguments, "--json")
-    assert found.code == 0, found.err
+    found = site.run(*arguments, "--json", code=0)
     assert list(found.json["dependencies"]["changed"]) == ["module ntp"]
     assert "v1 (" in found.json["dependencies"]["changed"]["module ntp"]
     assert found.json["files"]["added"] == ["web/files/new"]
@@ -37,8 +36,7 @@ def test_a_value_with_line_breaks_is_shown_on_one_line(site: Node, forge: Forge)
         forge.repo("web").write({"web/manifests/init.pp": note})
         forge.repo("web").commit({}, tag)
     arguments = ["release", "diff", "web/tags/r2", "web/tags/r3", "--catalog"]
-    shown = site.run(*arguments, str(site.root / "input.yaml"))
-    assert shown.code == 0, shown.err
+    shown = site.run(*arguments, str(site.root / "input.yaml"), code=0)
     line = r"  ~ Notify[motd]  message: r2\nthen\n → r3\nthen\n"
     assert {line, "  + Notify[r3]", "  - Notify[r2]"} <= set(shown.out.splitlines())
 
@@ -64,7 +62,7 @@ def test_every_file_of_a_release_is_compared(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     control = {name: text.replace("NTP", forge.repo("ntp").url) for name, text in CONTROL.items()}
     web.write({**control, **DATA})
-    assert make(site, "lock", str(web.path)).code == 0
+    make(site, "lock", str(web.path), code=0)
     web.commit({}, "r2")
     web.git("rm", "-q", "hiera.yaml")
     changed = {name: text.replace("1", "3") for name, text in DATA.items() if "same" not in name}
@@ -72,8 +70,7 @@ def test_every_file_of_a_release_is_compared(site: Node, forge: Forge) -> None:
     changed["manifests/site.pp"] = "node default { include web }\n"
     changed["large.txt"] = "b\n" * 200_000
     web.commit({**changed, "data/new.yaml": "c: \x1b[31m3\n"}, "r3")
-    found = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text", "--json")
-    assert found.code == 0, found.err
+    found = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text", "--json", code=0)
     assert found.json["files"]["added"] == ["data/new.yaml"]
     assert found.json["files"]["removed"] == ["hiera.yaml"]
     names = ["data/common.yaml", "large.txt", "logo.png", "manifests/site.pp"]
@@ -123,8 +120,7 @@ def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(
     forge.repo("web").commit(new, "r3")
     site.write("new.yaml", "app: web/tags/r3\nclasses: {web: {port: 81}, extra: null}\n")
     arguments = ["release", "diff", "web/tags/r1", "web/tags/r3", "--catalog"]
-    done = site.run(*arguments, str(site.root / "new.yaml"), "--json")
-    assert done.code == 0, done.err
+    done = site.run(*arguments, str(site.root / "new.yaml"), "--json", code=0)
     assert done.json["resources"]["added"] == [
         "Class[Extra]",
         "Notify[extra]",
@@ -132,7 +128,6 @@ def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(
     ]
     assert "web/tags/r1 has no parameter web::port, class extra: compiled without" in done.err
     site.write("new.yaml", "app: web/tags/r3\nclasses: [web, nowhere]\n")
-    refused = site.run(*arguments, str(site.root / "new.yaml"))
-    assert refused.code == 2
+    refused = site.run(*arguments, str(site.root / "new.yaml"), code=2)
     assert "nowhere" in refused.err
     assert "\\x" not in refused.err

@@ -24,10 +24,8 @@ def by_puppet(control: Path, tmp_path: Path) -> list[str]:
 def test_a_release_uses_its_environment_code_as_puppet_does(
     node: Node, control: Path, by_puppet: list[str]
 ) -> None:
-    checked = make(node, "check", str(control))
-    assert checked.code == 0, checked.err
-    applied = node.run("apply", "--noop")
-    assert applied.code == 0, applied.err
+    make(node, "check", str(control), code=0)
+    applied = node.run("apply", "--noop", code=0)
     assert values(applied.out) == by_puppet
     tried = node.run("try", str(control), "--noop")
     assert values(tried.out) == by_puppet
@@ -37,16 +35,16 @@ def test_a_release_uses_its_environment_code_as_puppet_does(
 def test_the_next_release_has_no_environment_code_of_the_previous_one(
     node: Node, forge: Forge, control: Path
 ) -> None:
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", "--noop", code=0)
     repo = forge.repo("control")
     repo.git("rm", "-qr", "functions", "types", "site-modules", "manifests")
     repo.commit({"site-modules/profile/manifests/init.pp": klass("profile", "r2")}, "r2")
     node.write("input.yaml", "app: control/tags/r2\nclasses: [profile]\n")
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", "--noop", code=0)
     directory = node.state / "environments/production"
     assert [path.name for path in directory.iterdir()] == ["lib"]
     node.app("")
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", "--noop", code=0)
     assert not list(directory.iterdir())
 
 
@@ -56,11 +54,9 @@ def test_code_outside_of_modules_that_puppet_cannot_parse_is_refused(
     repo = forge.repo("control")
     for name in ("functions/plain.pp", "types/port.pp", "manifests/site.pp"):
         repo.commit({name: FILES[name] + "\n{"})
-        refused = make(node, "check", str(control))
-        assert refused.code == 2
+        refused = make(node, "check", str(control), code=2)
         assert f"{control}/{name}: Puppet cannot parse it" in refused.err
         repo.git("tag", "-a", "-m", "bad", f"bad-{Path(name).stem}")
-        staged = node.run("stage", f"control/tags/bad-{Path(name).stem}")
-        assert staged.code == 2
+        staged = node.run("stage", f"control/tags/bad-{Path(name).stem}", code=2)
         assert f"/{name}: Puppet cannot parse it" in staged.err
         repo.commit({name: FILES[name]})

@@ -135,6 +135,5 @@ def test_a_node_refuses_an_old_release_but_keeps_a_staged_one(
     assert "web/tags/r2" not in json.dumps(node.run("release", "list", "--json").json)
     pack = build(node, "tar", tmp_path / "out", "web/tags/r1")
     (node.state / "staged" / "web%tags%r1.json").unlink()
-    refused = node.run("stage", "web/tags/r1", "--pack", str(pack), "--no-parse")
-    assert refused.code == 3
+    refused = node.run("stage", "web/tags/r1", "--pack", str(pack), "--no-parse", code=3)
     assert "limits the age of tags, and a package has no tag timestamp" in refused.err

@@ -23,13 +23,12 @@ def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
     assert sorted(planned["remaining"]) == ["web/tags/r3", "web/tags/r4"]
     listed = site.run("release", "list", "--json").json["releases"]
     assert [row["applied"] for row in listed] == [None, None, "previous", "current"]
-    done = site.run("release", "gc")
-    assert done.code == 0, done.err
+    site.run("release", "gc", code=0)
     assert sorted(path.name for path in (site.root / "modules/web/tags").iterdir()) == ["r3", "r4"]
     assert (site.root / "modules/dist/tags/r7").exists()
-    assert site.run("release", "verify", "--all").code == 0
+    site.run("release", "verify", "--all", code=0)
     assert len(list((site.state / "objects").iterdir())) == 4, "ntp, dist, and two of web"
-    assert site.run("apply").code == 0
+    site.run("apply", code=0)
 
 
 def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
@@ -42,7 +41,7 @@ def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
         release(site, forge, tag)
         web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, f"{tag}b")
         point_at(site, f"{tag}b")
-        assert site.run("apply").code == 1
+        site.run("apply", code=1)
     done = site.run("release", "gc", "--json").json
     assert done["releases"] == ["web/tags/r2b"]
     assert done["remaining"] == ["web/tags/r1", "web/tags/r3b"]
@@ -54,7 +53,7 @@ def test_gc_keeps_the_assigned_release_while_the_input_names_another(
     site: Node, forge: Forge
 ) -> None:
     release(site, forge, "r2")
-    assert site.run("stage", "web/tags/r2", "--no-parse").code == 0
+    site.run("stage", "web/tags/r2", "--no-parse", code=0)
     os.utime(site.state / "staged" / "web%tags%r2.json", (0, 0))
     assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r2"]
     assigned = Assignment(
@@ -70,15 +69,14 @@ def test_gc_keeps_the_assigned_release_while_the_input_names_another(
 def test_gc_keeps_a_release_that_was_staged_ahead_for_some_time(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
         release(site, forge, tag)
-        assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
+        site.run("stage", f"web/tags/{tag}", "--no-parse", code=0)
     os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
     assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
     more_settings(site, gc={"keep_staged": "1s"})
     os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
     assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
     more_settings(site, gc={"keep_staged": "soon"})
-    refused = site.run("release", "gc")
-    assert refused.code == 2
+    refused = site.run("release", "gc", code=2)
     assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
 
 
@@ -96,14 +94,14 @@ def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None
     kept = site.run("release", "gc", "--json").json
     assert "web/tags/slow" in kept["remaining"]
     site.open_gate()
-    assert site.finish(process).code == 0
+    site.finish(process, code=0)
     status = json.loads(site.run("status", "--json").out)
     assert status["run"]["outcome"] == "changed"
 
 
 def test_gc_is_refused_while_a_run_is_prepared(site: Node) -> None:
     """Before the run is recorded, no record names the release, nor does the input of the root."""
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     past = time.time() - 15 * 86400
     os.utime(site.state / "staged" / "web%tags%r1.json", (past, past))
     other = (site.root / "input.yaml").rename(site.root / "other.yaml")
@@ -112,12 +110,11 @@ def test_gc_is_refused_while_a_run_is_prepared(site: Node) -> None:
     more_settings(site, enc=str(enc), timeouts={"enc": 300})
     process = site.start("apply", str(other))
     with (site.root / "fifo").open("w") as answer:
-        refused = site.run("release", "gc")
-        assert refused.code == 75
+        refused = site.run("release", "gc", code=75)
         assert "a run is being prepared" in refused.err
         assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r1"]
         answer.write("classes: {}\n")
-    assert site.finish(process).code == 0
+    site.finish(process, code=0)
     assert site.run("release", "gc", "--json").json["remaining"] == ["web/tags/r1"]
 
 
@@ -135,7 +132,7 @@ def test_gc_removes_old_archives_of_the_forge(node: Node) -> None:
 
 
 def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, forge: Forge) -> None:
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     mirrors = {name: mirror_name(forge.repo(name).url) for name in ("web", "dist", "ntp")}
     assert site.run("release", "gc", "--json").json["mirrors"] == [], (
         "the mirror was fetched recently"
@@ -148,7 +145,7 @@ def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, fo
     assert site.run("release", "gc", "--json").json["mirrors"] == [mirrors["ntp"]]
     remaining = sorted(path.name for path in (site.state / "mirrors").iterdir())
     assert remaining == sorted([mirrors["web"], mirrors["dist"]])
-    assert site.run("release", "verify").code == 0
+    site.run("release", "verify", code=0)
 
 
 def test_gc_keeps_the_release_of_an_active_run_after_its_tag_moved(
@@ -174,17 +171,16 @@ def test_gc_keeps_the_release_of_an_active_run_after_its_tag_moved(
         web.write({"web/manifests/init.pp": klass("web", "moved")})
         web.commit({})
         web.git("tag", "-f", "-a", "-m", "r3", "r3")
-        moved = site.run("stage", "web/tags/r3", "--accept-moved", "--no-parse")
-        assert moved.code == 0, moved.err
+        site.run("stage", "web/tags/r3", "--accept-moved", "--no-parse", code=0)
         collected = site.run("release", "gc", "--json").json
         assert collected["compositions"] == []
         waits_for_puppet.write("go\n")
-    assert site.finish(run).code == 0
+    site.finish(run, code=0)
     assert (site.root / "motd").read_text() == "genuine\n"
     assert (site.root / "own").read_text() == "own\n"
     over = site.run("release", "gc", "--json").json
     assert len(over["compositions"]) == 1, "the composition of the old tag, after the run has ended"
     assert over["trees"]
     assert len(list((site.state / "releases").iterdir())) == 1
-    assert site.run("release", "verify", "--all").code == 0
+    site.run("release", "verify", "--all", code=0)
     assert "Notice: moved" in site.run("apply").out

@@ -117,11 +117,10 @@ def test_a_signers_file_that_others_can_write_is_refused(
     signers = tmp_path / "allowed_signers"
     signed_source(node, tmp_path)
     signers.chmod(0o666)
-    done = node.run("release", "lock", str(node.root / "work"))
-    assert done.code == 2, done.err
+    done = node.run("release", "lock", str(node.root / "work"), code=2)
     assert f"{signers}: is writable by others" in done.err
     signers.chmod(0o644)
-    assert node.run("release", "lock", str(node.root / "work")).code == 0
+    node.run("release", "lock", str(node.root / "work"), code=0)
 
 
 def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None:
@@ -152,8 +151,7 @@ def test_a_tag_object_with_another_name_is_refused(
     subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env=ssh_keys, check=True)
     node.settings(allow_file_urls=True, sources={"up": {"git": f"file://{tmp_path}/up"}})
     node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
-    done = node.run("release", "lock", str(node.root / "work"))
-    assert done.code == 3
+    done = node.run("release", "lock", str(node.root / "work"), code=3)
     assert "says that its name is 'r0'" in done.err
 
 

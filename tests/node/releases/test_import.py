@@ -37,15 +37,13 @@ def test_a_puppetfile_becomes_a_manifest_that_can_be_locked(shop: Node, forge: F
         module(forge, "ntp", ":ref => 'v1.0.0'"),
         "# the newest\n" + module(forge, "apt"),
     )
-    printed = make(shop, "import", str(file))
-    assert printed.code == 0, printed.err
+    printed = make(shop, "import", str(file), code=0)
     assert "names no ref: main is taken" in printed.err
     output = file.parent / "manifest.yaml"
-    assert make(shop, "import", str(file), "-o", str(output)).code == 0
+    make(shop, "import", str(file), "-o", str(output), code=0)
     assert output.read_text() == printed.out
     assert "  # the newest\n  apt:\n" in printed.out
-    locked = make(shop, "lock", str(file.parent), "--json")
-    assert locked.code == 0, locked.err
+    locked = make(shop, "lock", str(file.parent), "--json", code=0)
     pins = locked.json["modules"]
     assert pins["ntp"]["tag"] == "v1.0.0"
     assert pins["apt"]["branch"] == "main"
@@ -63,8 +61,7 @@ def test_entries_that_are_left_are_reported_and_others_are_imported(
         module(forge, "ntp", ":tag => 'v1.0.0'"),
     )
     output = file.parent / "manifest.yaml"
-    done = make(shop, "import", str(file), "-o", str(output), "--json")
-    assert done.code == 1, done.err
+    done = make(shop, "import", str(file), "-o", str(output), "--json", code=1)
     assert list(done.json["modules"]) == ["ntp"]
     left = [(item["module"], item["reason"]) for item in done.json["entries"] if item["reason"]]
     assert [name for name, _ in left] == ["gone", "old", "apt", "ntp"]
@@ -88,8 +85,7 @@ def test_a_dry_run_asks_no_repository_and_writes_no_file(shop: Node, forge: Forg
         "mod 'puppetlabs/stdlib', :latest",
         f"mod 'gone', git: 'file://{forge.path}/gone', ref: '1.2.3'",
     )
-    done = make(shop, "import", "--dry-run", str(file))
-    assert done.code == 0, done.err
+    done = make(shop, "import", "--dry-run", str(file), code=0)
     assert done.out.splitlines()[-1] == "2 of 2 modules taken, 0 left"
     assert not (file.parent / "manifest.yaml").exists()
 
@@ -112,11 +108,9 @@ def test_ruby_code_is_run_only_with_the_option_evaluate(shop: Node, forge: Forge
     file = shop.write(
         "control/Puppetfile", f'{text}  mod n, git: "#{{base}}/#{{n}}", tag: "v1"\nend\n'
     )
-    left = make(shop, "import", "--dry-run", str(file))
-    assert left.code == 1
+    left = make(shop, "import", "--dry-run", str(file), code=1)
     assert "is Ruby code ('--evaluate' runs it)" in left.out
-    done = make(shop, "import", "--dry-run", "--evaluate", "--json", str(file))
-    assert done.code == 0, done.err
+    done = make(shop, "import", "--dry-run", "--evaluate", "--json", str(file), code=0)
     assert list(done.json["modules"]) == ["a", "b"]
 
 
@@ -134,8 +128,7 @@ def test_evaluated_ruby_is_isolated(shop: Node, ruby: str, what: str) -> None:
     import re
 
     file = shop.write("control/Puppetfile", ruby + "\n")
-    refused = make(shop, "import", "--dry-run", "--evaluate", str(file))
-    assert refused.code == 2, refused.err
+    refused = make(shop, "import", "--dry-run", "--evaluate", str(file), code=2)
     assert re.search(what, refused.err), refused.err
     assert refused.err.count("\n") == 1
 

@@ -35,7 +35,7 @@ def sites_with_r3(saved_sites: SavedSites) -> SavedSites:
     forge.repo("web").write({"web/manifests/extra.pp": "class web::extra($anything = 1) { }\n"})
     release(node, forge, "r2")
     forge.repo("web").commit({"web/manifests/init.pp": WEB}, "r3")
-    assert node.run("stage", "web/tags/r3").code == 0
+    node.run("stage", "web/tags/r3", code=0)
     saved_sites.save("interface")
     return saved_sites
 
@@ -56,10 +56,8 @@ def say(node: Node, classes: str, parameters: str = "{}") -> None:
 
 def test_an_input_that_fits_the_interface_is_applied(web: Node) -> None:
     say(web, "{web: {port: 8080, scheme: https, aliases: [a], stage: main}, ntp: , platform: }")
-    checked = web.run("check", "--parse")
-    assert checked.code == 0, checked.err
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    web.run("check", "--parse", code=0)
+    done = web.run("apply", code=0)
     assert "web 8080" in done.out
 
 
@@ -101,8 +99,7 @@ def test_an_input_that_does_not_fit_the_interface_is_refused_before_puppet_start
 ) -> None:
     say(web, classes, "{port: '1'}")
     for verb in ("check", "apply"):
-        refused = web.run(verb)
-        assert refused.code == 2, refused.out
+        refused = web.run(verb, code=2)
         assert refused.err.startswith(f"localpuppet: error: {web.root}/input.yaml: classes")
         assert len(refused.err.splitlines()) == 1
         for text in texts:
@@ -117,11 +114,10 @@ def test_an_input_that_does_not_fit_the_interface_is_refused_before_puppet_start
 def test_classes_and_data_of_the_site_satisfy_the_check(web: Node) -> None:
     web.write("manifests/default.pp", "class mine { notify { 'mine': } }\nnode default { }\n")
     say(web, "{mine: {}, web: {port: 1}}")
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    done = web.run("apply", code=0)
     assert "Notice: mine" in done.out
     say(web, "[web]")
-    assert web.run("check", "--parse").code == 2
+    web.run("check", "--parse", code=2)
     conf = web.root / "puppet/conf"
     config = web.write(
         "puppet/conf/hiera.yaml",
@@ -132,8 +128,7 @@ def test_classes_and_data_of_the_site_satisfy_the_check(web: Node) -> None:
         f"version: 5\nhierarchy:\n  - {{name: x, path: x.yaml, datadir: {conf}/data}}\n"
     )
     web.write("puppet/conf/data/x.yaml", "web::port: 99\n")
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    done = web.run("apply", code=0)
     assert "web 99" in done.out
 
 
@@ -144,9 +139,8 @@ def test_data_in_a_module_or_a_release_may_set_a_parameter(web: Node, forge: For
     }
     forge.repo("web").commit(files, "r4")
     web.write("input.yaml", "app: web/tags/r4\nclasses: [web]\n")
-    assert web.run("stage").code == 0
-    done = web.run("apply")
-    assert done.code == 0, done.err
+    web.run("stage", code=0)
+    done = web.run("apply", code=0)
     assert "web 77" in done.out
 
 
@@ -158,8 +152,7 @@ def test_a_release_that_puppet_cannot_parse_is_not_staged(web: Node, forge: Forg
         "web/plans/p.pp": "plan web::p() { apply('x') { } }",
     }
     forge.repo("web").commit(broken, "r5")
-    refused = web.run("stage", "web/tags/r5")
-    assert refused.code == 2
+    refused = web.run("stage", "web/tags/r5", code=2)
     file = web.root / "modules/web/tags/r5/web/functions/f.pp"
     assert f"error: {file}:1: Puppet cannot parse it: Syntax error" in refused.err
     assert "(and 1 more)" in refused.err
@@ -171,11 +164,11 @@ def test_a_release_that_puppet_cannot_parse_is_not_staged(web: Node, forge: Forg
         "the option allows an inspection"
     )
     assert file.exists()
-    assert web.run("stage", "web/tags/r5").code == 2
+    web.run("stage", "web/tags/r5", code=2)
     web.write("input.yaml", "app: web/tags/r5\nclasses: {web: {port: 1}}\n")
-    assert web.run("apply").code == 2
+    web.run("apply", code=2)
     web.write("input.yaml", "app: web/tags/r3\nclasses: {web: {port: 1}}\n")
-    assert web.run("apply").code == 0
+    web.run("apply", code=0)
 
 
 def test_a_run_reads_the_stored_interface(web: Node) -> None:
@@ -193,19 +186,17 @@ def test_a_run_reads_the_stored_interface(web: Node) -> None:
     assert "must be String" in web.run("apply").err
     kept[0].write_text("{")
     assert web.run("apply").code == 0, "without a stored interface, Puppet checks"
-    assert web.run("stage", "web/tags/r3").code == 0
+    web.run("stage", "web/tags/r3", code=0)
     assert json.loads(kept[0].read_text())["classes"]["web"]["line"] == 2
 
 
 def test_the_interface_of_a_mutable_release_is_read_only_by_check(node: Node) -> None:
     node.app("notify { 'x': }")
     node.write("input.yaml", "app: app/trunk\nclasses: {app: {nope: 1}}\n")
-    refused = node.run("check", "--parse")
-    assert refused.code == 2
+    refused = node.run("check", "--parse", code=2)
     assert "the class app has no parameter 'nope' (there are none; see" in refused.err
     assert not (node.state / "interfaces").exists()
-    failed = node.run("apply")
-    assert failed.code == 1
+    failed = node.run("apply", code=1)
     assert "Puppet" not in failed.err
 
 
@@ -216,11 +207,9 @@ def test_without_puppet_a_warning_names_the_missing_checks(web: Node) -> None:
         puppet={"command": "none"},
     )
     say(web, "[web]")
-    checked = web.run("check", "--parse")
-    assert checked.code == 0
+    checked = web.run("check", "--parse", code=0)
     assert "classes and parameters were not checked" in checked.err
-    staged = web.run("stage")
-    assert staged.code == 0
+    staged = web.run("stage", code=0)
     assert "not parsed" in staged.err
 
 

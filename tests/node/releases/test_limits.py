@@ -115,7 +115,7 @@ def test_a_hostile_tree_is_refused_before_it_is_written_and_blocks_no_other_rele
     assert problem in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     assert list((site.state / "staging").iterdir()) == []
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
 
 
 def deep_tree(top: Path, depth: int) -> None:

@@ -30,14 +30,12 @@ def test_modules_and_sources_are_fetched_from_the_mirror_and_keep_their_url(
     web.write(
         {"manifest.yaml": f"modules:\n  {modules}\n", "web/manifests/init.pp": "class web {}\n"}
     )
-    locked = make(mirrored, "lock", str(web.path))
-    assert locked.code == 0, locked.err
+    make(mirrored, "lock", str(web.path), code=0)
     lock = (web.path / "manifest.lock").read_text()
     assert lock.count(f'url: "{PUBLIC}ntp"') == 2
     assert str(forge.path) not in lock
     web.commit({}, "r1")
-    staged = mirrored.run("stage", "web/tags/r1")
-    assert staged.code == 0, staged.err
+    mirrored.run("stage", "web/tags/r1", code=0)
 
 
 def test_a_puppetfile_keeps_its_urls(mirrored: Node, tmp_path: Path) -> None:
@@ -61,8 +59,7 @@ def test_a_puppetfile_keeps_its_urls(mirrored: Node, tmp_path: Path) -> None:
 )
 def test_an_invalid_rewrite_is_refused(node: Node, rewrite: dict[str, str], message: str) -> None:
     node.settings(rewrite=rewrite)
-    done = node.run("check")
-    assert done.code == 2
+    done = node.run("check", code=2)
     assert "localpuppet.yaml: rewrite: " in done.err
     assert message in done.err
     assert "secret" not in done.err

@@ -26,7 +26,7 @@ def signed(site: Node, forge: Forge, signing: Signing) -> Node:
     sign_tag(forge.repo("dist"), "r7", signing)
     settle(site, forge, signing.ssh_signers("ssh"))
     web = forge.repo("web")
-    assert make(site, "lock", str(web.path), "--accept-moved").code == 0
+    make(site, "lock", str(web.path), "--accept-moved", code=0)
     web.commit({})
     web.git("tag", "-f", "-a", "-m", "r1", "r1")
     return site
@@ -48,7 +48,7 @@ def plant(node: Node, forge: Forge) -> str:
     """Stage a tree with an unsigned release, and name it dist/tags/r7 in the lock of another."""
     rogue = forge.repo("rogue")
     rogue.commit({"manifest.yaml": "modulepath: []\n", **evil()}, "r1")
-    assert node.run("stage", "rogue/tags/r1").code == 0
+    node.run("stage", "rogue/tags/r1", code=0)
     record = json.loads((node.state / "staged/rogue%tags%r1.json").read_text())
     tree: str = record["pin"]["tree_sha256"]
     lock = (forge.repo("web").path / "manifest.lock").read_text()
@@ -69,15 +69,13 @@ def test_a_tree_of_an_unsigned_release_is_not_accepted_as_a_signed_tag(
     """The attack on a node that never staged `dist`, and on one that has verified its tag."""
     link = signed.root / "modules/dist/tags/r7"
     tree = plant(signed, forge)
-    done = signed.run("stage", "rogue/tags/r2")
-    assert done.code == 3, done.out
+    done = signed.run("stage", "rogue/tags/r2", code=3)
     assert f"the lock says {tree[:16]}" in done.err
     assert not link.exists()
-    assert signed.run("stage").code == 0
+    signed.run("stage", code=0)
     genuine = link.readlink()
     shutil.rmtree(forge.path / "dist")
-    again = signed.run("stage", "rogue/tags/r2")
-    assert again.code == 3, again.out
+    again = signed.run("stage", "rogue/tags/r2", code=3)
     assert f"the lock says {tree[:16]}" in again.err
     assert link.readlink() == genuine
     assert "Notice: dist r7" in signed.run("apply").out
@@ -91,12 +89,11 @@ def test_a_collection_with_other_bytes_than_in_a_staged_release_is_refused(
     settings = json.loads((signed.root / "localpuppet.yaml").read_text())
     settings["sources"]["dist"] = source
     signed.write("localpuppet.yaml", json.dumps(settings))
-    assert signed.run("stage").code == 0
+    signed.run("stage", code=0)
     link = signed.root / "modules/dist/tags/r7"
     genuine = link.readlink()
     plant(signed, forge)
-    refused = signed.run("stage", "rogue/tags/r2")
-    assert refused.code == 3
+    refused = signed.run("stage", "rogue/tags/r2", code=3)
     assert "dist/tags/r7: is the tree" in refused.err
     assert "for web/tags/r1, which is staged here" in refused.err
     assert link.readlink() == genuine
@@ -104,10 +101,9 @@ def test_a_collection_with_other_bytes_than_in_a_staged_release_is_refused(
     accepted = signed.run("stage", "rogue/tags/r2", "--accept-moved")
     assert accepted.code == 0, "an operator accepted the change"
     assert link.readlink() != genuine
-    done = signed.run("apply")
-    assert done.code == 0, done.err
+    done = signed.run("apply", code=0)
     assert "Notice: dist r7" in done.out, "a run uses the record of its release"
-    assert signed.run("release", "verify", "--all").code == 0
+    signed.run("release", "verify", "--all", code=0)
 
 
 def test_an_unsigned_tag_is_refused_even_if_the_store_has_its_tree(
@@ -117,22 +113,21 @@ def test_an_unsigned_tag_is_refused_even_if_the_store_has_its_tree(
     sign_tag(forge.repo("dist"), "r7", signing, key="other")
     other = signing.ssh_signers("other")
     settle(signed, forge, other)
-    assert make(signed, "lock", str(forge.repo("web").path), "--accept-moved").code == 0
+    make(signed, "lock", str(forge.repo("web").path), "--accept-moved", code=0)
     forge.repo("web").commit({}, "r2")
-    assert signed.run("stage", "web/tags/r2").code == 0
+    signed.run("stage", "web/tags/r2", code=0)
     settle(signed, forge, signing.ssh_signers("ssh"))
     for verb in (["stage", "web/tags/r2"], ["apply"]):
         signed.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
-        refused = signed.run(*verb)
-        assert refused.code == 3, verb
+        refused = signed.run(*verb, code=3)
         assert "no valid signature by a trusted key" in refused.err
 
 
 def test_commands_refuse_a_release_whose_signer_was_removed(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
-    assert signed.run("stage").code == 0
-    assert signed.run("check").code == 0
+    signed.run("stage", code=0)
+    signed.run("check", code=0)
     settle(signed, forge, signing.ssh_signers("other"))
     for verb in (
         ["check"],
@@ -141,22 +136,21 @@ def test_commands_refuse_a_release_whose_signer_was_removed(
         ["release", "verify", "--quick"],
         ["release", "diff", "web/tags/r1", "web/tags/r1"],
     ):
-        refused = signed.run(*verb)
-        assert refused.code == 3, verb
+        refused = signed.run(*verb, code=3)
         assert "dist" in refused.err, verb
         assert "signature" in refused.err, verb
     assert "'localpuppet stage web/tags/r1' verifies again" in signed.run("check").err
     assert signed.run("stage", "web/tags/r1").code == 3, "it has no other signature"
     settle(signed, forge, signing.ssh_signers("other", "ssh"))
-    assert signed.run("stage").code == 0
-    assert signed.run("check").code == 0
+    signed.run("stage", code=0)
+    signed.run("check", code=0)
 
 
 def test_a_pack_is_refused_for_a_source_that_requires_signatures(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
     """Also if the store has its trees from another release."""
-    assert signed.run("stage").code == 0
+    signed.run("stage", code=0)
     good = build(signed, "tar", signed.root / "out")
     assert signed.run("stage", "--pack", str(good)).code == 0, "git fetched each of its trees"
     victim = Node(signed.root / "victim")
@@ -164,8 +158,7 @@ def test_a_pack_is_refused_for_a_source_that_requires_signatures(
     settle(victim, forge, signing.ssh_signers("ssh"))
     shutil.copytree(signed.state / "objects", victim.state / "objects", symlinks=True)
     shutil.copytree(signed.state / "index", victim.state / "index")
-    refused = victim.run("stage", "web/tags/r1", "--pack", str(good))
-    assert refused.code == 3
+    refused = victim.run("stage", "web/tags/r1", "--pack", str(good), code=3)
     assert "dist requires signed tags, and a package has no signature" in refused.err
 
 
@@ -190,7 +183,7 @@ def test_changes_of_links_during_a_run_do_not_affect_it(site: Node, forge: Forge
             link.unlink()
             link.symlink_to(site.root / "evil")
         waits_for_puppet.write("go\n")
-    assert site.finish(run).code == 0
+    site.finish(run, code=0)
     assert (site.root / "motd").read_text() == "genuine\n"
 
 

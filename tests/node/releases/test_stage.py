@@ -12,8 +12,7 @@ from tests.rigs.node import REPOSITORY, Node, shell
 
 
 def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> None:
-    staged = site.run("stage", "--json")
-    assert staged.code == 0, staged.err
+    site.run("stage", "--json", code=0)
     link = site.root / "modules/web/tags/r1"
     assert link.is_symlink()
     assert sorted(path.name for path in link.iterdir()) == [
@@ -22,8 +21,7 @@ def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> 
         "ntp",
         "web",
     ]
-    done = site.run("apply")
-    assert done.code == 0, done.err
+    done = site.run("apply", code=0)
     first = done.out.splitlines()[0]
     release_directory = link.readlink()
     collection = (site.root / "modules/dist/tags/r7").readlink()
@@ -34,14 +32,14 @@ def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> 
     assert f"--modulepath {release_directory}:{collection}:" in first
     for text in ("web r1", "ntp v1", "dist r7"):
         assert f"Notice: {text}" in done.out
-    assert site.run("release", "verify", "--all").code == 0
+    site.run("release", "verify", "--all", code=0)
     assert "web/tags/r1" in site.run("release", "list").out
 
 
 def test_staged_files_are_not_writable_by_others_with_any_umask(site: Node) -> None:
     before = os.umask(0)
     try:
-        assert site.run("stage").code == 0
+        site.run("stage", code=0)
     finally:
         os.umask(before)
     places = [site.root / "modules", *(site.root / "modules").rglob("*")]
@@ -49,13 +47,13 @@ def test_staged_files_are_not_writable_by_others_with_any_umask(site: Node) -> N
         places += (site.state / store).glob("*/**/*")
     wide = [path for path in places if not path.is_symlink() and path.stat().st_mode & 0o022]
     assert wide == []
-    assert site.run("release", "verify").code == 0
-    assert site.run("check").code == 0
+    site.run("release", "verify", code=0)
+    site.run("check", code=0)
 
 
 @pytest.mark.parametrize("way", ["modules", "modules/web", "modules/web/tags"])
 def test_a_release_below_a_directory_that_others_can_write_is_refused(site: Node, way: str) -> None:
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     (site.root / way).chmod(0o777)
     for words in (["release", "verify"], ["check"], ["apply"]):
         done = site.run(*words)
@@ -69,7 +67,7 @@ def test_stored_files_are_read_only_and_equal_those_in_git(site: Node, forge: Fo
     web.write({"files/run.sh": "#!/bin/sh\n"})
     (web.path / "files/run.sh").chmod(0o4755)
     web.commit({}, "r2")
-    assert site.run("stage", "web/tags/r2").code == 0
+    site.run("stage", "web/tags/r2", code=0)
     files = site.root / "modules/web/tags/r2/files"
     assert (files / "a.txt").read_bytes() == b"$Id$\nx\n"
     assert (files / "run.sh").stat().st_mode & 0o7777 == 0o555
@@ -84,7 +82,7 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
     (ntp.path / "alias.pp").symlink_to("manifests/init.pp")
     ntp.commit({"name with space": "y"}, "v2")
     release(site, forge, "r2", ntp="v2")
-    assert site.run("stage", "web/tags/r2").code == 0
+    site.run("stage", "web/tags/r2", code=0)
     recipe = (REPOSITORY / "docs/reference/tree-digest.md").read_text().partition("```sh\n")[2]
     tree = (site.root / "modules/web/tags/r2/ntp").resolve()
     printed = shell(f"cd {tree}\n{recipe.partition('```')[0]}")
@@ -93,13 +91,12 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
 
 
 def test_a_run_reports_repairs(site: Node) -> None:
-    assert site.run("apply").code == 0
+    site.run("apply", code=0)
     assert site.status()["repaired"] == ""
     victim = site.root / "modules/web/tags/r1/web/manifests/init.pp"
     victim.chmod(0o644)
     victim.write_text(klass("web", "edited"))
-    done = site.run("apply")
-    assert done.code == 0, done.err
+    done = site.run("apply", code=0)
     assert "Notice: web r1" in done.out
     changed = "was changed (names, sizes, times or modes)"
     assert "warning: web/tags/r1 was repaired: web/tags/r1" in done.err
@@ -135,31 +132,28 @@ def crowd(node: Node, forge: Forge) -> Node:
     ]
     web = forge.repo("web")
     web.write({"manifest.yaml": "\n".join(["modules:", *lines]) + "\n"})
-    locked = make(node, "lock", str(web.path))
-    assert locked.code == 0, locked.err
+    make(node, "lock", str(web.path), code=0)
     web.commit({}, "r1")
     return node
 
 
 def test_all_modules_are_staged_and_equal_ones_are_stored_once(crowd: Node) -> None:
-    staged = crowd.run("stage", "web/tags/r1", "--json")
-    assert staged.code == 0, staged.err
+    staged = crowd.run("stage", "web/tags/r1", "--json", code=0)
     assert len(staged.json["modules"]) == COUNT
     assert len(list((crowd.state / "objects").iterdir())) == 3, (
         "the equal module, the last one, and the release"
     )
     assert not list((crowd.state / "staging").iterdir())
     assert not list((crowd.state / "mirrors").glob(".*"))
-    assert crowd.run("release", "verify", "web/tags/r1", "--quick").code == 0
-    assert crowd.run("release", "verify", "web/tags/r1").code == 0
+    crowd.run("release", "verify", "web/tags/r1", "--quick", code=0)
+    crowd.run("release", "verify", "web/tags/r1", code=0)
 
 
 def test_one_moved_tag_among_many_prevents_staging(crowd: Node, forge: Forge) -> None:
     last = forge.repo(f"m{COUNT - 1}")
     last.commit({"manifests/init.pp": klass("m", "evil")})
     last.git("tag", "-f", "-a", "-m", "v2", "v2")
-    alarm = crowd.run("stage", "web/tags/r1")
-    assert alarm.code == 3
+    alarm = crowd.run("stage", "web/tags/r1", code=3)
     assert f"modules.m{COUNT - 1}: the tag v2 has moved" in alarm.err
     assert not list((crowd.state / "objects").iterdir())
     assert not list((crowd.state / "staging").iterdir())

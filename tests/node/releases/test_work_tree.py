@@ -30,7 +30,7 @@ def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
             "manifests/site.pp": "notify { 'own site manifest': }\n",
         }
     )
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.write({"site-modules/profile/manifests/init.pp": klass("profile", "not committed")})
     node.write("input.yaml", NODE_INPUT)
     return repo.path
@@ -38,8 +38,7 @@ def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
 
 def test_uncommitted_code_is_applied_and_not_recorded_as_a_release(node: Node, tree: Path) -> None:
     before = sorted(path for path in tree.rglob("*") if ".git" not in path.parts)
-    done = node.run("try", str(tree))
-    assert done.code == 0, done.err
+    done = node.run("try", str(tree), code=0)
     for text in ("not committed", "ntp 1.0.0", "own site manifest"):
         assert text in done.out
     assert sorted(path for path in tree.rglob("*") if ".git" not in path.parts) == before
@@ -68,13 +67,12 @@ def test_a_rollback_skips_a_work_tree_and_is_not_ended_by_one(
     node.settings(**{**settings, "sources": {"shop": {"git": repo.url}}})
     for tag in ("r1", "r2"):
         node.write("input.yaml", f"app: shop/tags/{tag}\nclasses: [shop]\n")
-        assert node.run("apply").code == 0
+        node.run("apply", code=0)
     node.write("other.yaml", NODE_INPUT)
-    tried = node.run("try", str(tree), "--input", str(node.root / "other.yaml"))
-    assert tried.code == 0, tried.err
+    node.run("try", str(tree), "--input", str(node.root / "other.yaml"), code=0)
     assert "rolled back from shop/tags/r2 to shop/tags/r1" in node.run("rollback").out
     rollback = (node.state / "rollback.json").read_text()
-    assert node.run("try", str(tree), "--input", str(node.root / "other.yaml")).code == 0
+    node.run("try", str(tree), "--input", str(node.root / "other.yaml"), code=0)
     assert (node.state / "rollback.json").read_text() == rollback
 
 
@@ -83,11 +81,9 @@ def test_with_immutable_only_a_work_tree_is_applied_only_in_noop_mode(
 ) -> None:
     settings = json.loads((node.root / "localpuppet.yaml").read_text())
     node.settings(**{**settings, "immutable_only": True})
-    refused = node.run("try", str(tree))
-    assert refused.code == 2
+    refused = node.run("try", str(tree), code=2)
     assert "a work tree can change, and 'immutable_only' is set" in refused.err
-    shown = node.run("try", str(tree), "--noop")
-    assert shown.code == 0, shown.err
+    shown = node.run("try", str(tree), "--noop", code=0)
     assert "compiling runs functions and facts of this work tree" in shown.err
     assert node.status()["noop"] is True
     assert "refused" in node.run("history").out
@@ -95,8 +91,7 @@ def test_with_immutable_only_a_work_tree_is_applied_only_in_noop_mode(
 
 def test_without_an_input_the_site_manifest_is_applied(node: Node, tree: Path) -> None:
     (node.root / "input.yaml").unlink()
-    done = node.run("try", str(tree), "--noop")
-    assert done.code == 0, done.err
+    done = node.run("try", str(tree), "--noop", code=0)
     assert "no class and no parameter is given" in done.err
     assert "own site manifest" in done.out
 
@@ -104,15 +99,12 @@ def test_without_an_input_the_site_manifest_is_applied(node: Node, tree: Path) -
 def test_a_module_of_another_work_tree_is_applied(node: Node, forge: Forge, tree: Path) -> None:
     door = forge.repo("ntp")
     door.write({"manifests/init.pp": klass("ntp", "from next door")})
-    locked = make(node, "lock", str(tree), "--path", f"ntp={door.path}")
-    assert locked.code == 0, locked.err
-    done = node.run("try", str(tree), "--noop")
-    assert done.code == 0, done.err
+    make(node, "lock", str(tree), "--path", f"ntp={door.path}", code=0)
+    done = node.run("try", str(tree), "--noop", code=0)
     assert "from next door" in done.out
-    checked = make(node, "check", str(tree))
-    assert checked.code == 2
+    checked = make(node, "check", str(tree), code=2)
     assert "paths.ntp: is a work tree of the machine that locked it" in checked.err
-    assert make(node, "lock", str(tree)).code == 0
+    make(node, "lock", str(tree), code=0)
     assert "paths" not in (tree / "manifest.lock").read_text()
 
 
@@ -141,19 +133,17 @@ def test_trunk_is_applied_with_the_modules_of_its_lock(node: Node, tree: Path) -
     (node.root / "modules" / "control").mkdir()
     tree.rename(node.root / "modules" / "control" / "trunk")
     node.write("input.yaml", NODE_INPUT.replace("foo/trunk", "control/trunk"))
-    refused = node.run("check")
-    assert refused.code == 2
+    refused = node.run("check", code=2)
     assert "modules.ntp: is not on this node ('localpuppet stage' fetches it)" in refused.err
     staged = node.run("stage")
     assert staged.out == "staged 1 module of the lock of control/trunk, which is used as it is\n"
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert "ntp 1.0.0" in done.out
     assert "not committed" in done.out
 
 
 def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: Path) -> None:
-    assert node.run("try", str(tree), "--noop").code == 0
+    node.run("try", str(tree), "--noop", code=0)
     (links,) = (node.state / "links").iterdir()
     assert len(links.name) == 16, "the path is in messages of Puppet"
     assert node.run("release", "gc", "--json").json["trees"] == []
@@ -178,9 +168,8 @@ def test_hiera_reads_the_same_data_in_a_locked_module_in_each_form_of_a_release(
             "manifests/site.pp": "notify { lookup('message', default_value => 'no data'): }\n",
         }
     )
-    assert make(node, "lock", str(tree)).code == 0
-    checked = make(node, "check", str(tree))
-    assert checked.code == 0, checked.err
+    make(node, "lock", str(tree), code=0)
+    checked = make(node, "check", str(tree), code=0)
     assert "hiera.yaml" not in checked.err
     repo.commit({}, "r1")
     settings = json.loads((node.root / "localpuppet.yaml").read_text())

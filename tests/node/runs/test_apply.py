@@ -14,8 +14,7 @@ ESCAPES = "\x1b[31mRED\x1b]0;pwn\x07"
 
 
 def test_the_sample_is_applied_and_recorded(node: Node) -> None:
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     first, *_ = done.out.splitlines()
     modules = f"{node.root}/modules"
     assert first.startswith(f"# LOCALPUPPET_ROOT={node.root} /usr/bin/puppet apply ")
@@ -62,8 +61,7 @@ def test_the_node_name_is_the_certname_of_puppet(node: Node) -> None:
         "manifests/default.pp",
         f"node '{name}' {{ notify {{ \"{names}\": }} }}\nnode default {{ fail('another node') }}\n",
     )
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert f"Notice: {name} {name}\n" in done.out
     line = done.out.splitlines()[0]
     assert f" --certname {name} " in line
@@ -97,8 +95,7 @@ def test_values_reach_puppet_unchanged_and_the_terminal_escaped(node: Node) -> N
             "\\ud83d\\ude00", "😀"
         ),
     )
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert target.read_text() == text
     assert "\x1b" not in done.out
     assert "\\x1b[31mRED" in done.out
@@ -111,11 +108,11 @@ def test_values_reach_puppet_unchanged_and_the_terminal_escaped(node: Node) -> N
 def test_status_shows_what_is_applied_behind_noop_runs(node: Node) -> None:
     node.app("notify { 'hello': }")
     assert node.run("status", "--json").json["applied"] is None
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     real = node.status()["id"]
     node.app("fail('not yet')")
     for command in (["apply", "--noop"], ["try", str(node.root / "modules/app/trunk"), "--noop"]):
-        assert node.run(*command).code == 1
+        node.run(*command, code=1)
         shown = node.run("status")
         assert shown.code == 0, "the exit code is that of the last real run"
         assert "State  failed" in re.sub(" +", "  ", shown.out)
@@ -123,17 +120,16 @@ def test_status_shows_what_is_applied_behind_noop_runs(node: Node) -> None:
         assert "Failing" not in shown.out
         assert node.run("status", "--json").json["applied"]["id"] == real
         assert node.run("status", "-1").code == (1 if command[0] == "try" else 0)
-    assert node.run("apply").code == 1
-    assert node.run("apply", "--noop").code == 1
-    assert node.run("status").code == 1
+    node.run("apply", code=1)
+    node.run("apply", "--noop", code=1)
+    node.run("status", code=1)
     assert node.run("status", "-1", "--json").json["applied"] is None
 
 
 def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> None:
     target = node.root / "result"
     node.app(f"file {{ '{target}': content => 'x' }}")
-    done = node.run("apply", "--noop", "--detailed-exitcodes")
-    assert done.code == 0
+    done = node.run("apply", "--noop", "--detailed-exitcodes", code=0)
     assert not target.exists()
     status = node.status()
     assert (status["outcome"], status["noop"], status["noop_pending"]) == ("unchanged", True, True)
@@ -148,10 +144,10 @@ def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> N
 def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:
     target = node.root / "result"
     node.app(f"file {{ '{target}': content => 'x' }}")
-    assert node.run("apply", "--detailed-exitcodes").code == 2
+    node.run("apply", "--detailed-exitcodes", code=2)
     node.app(f"file {{ '{target}': content => 'y' }} exec {{ '/bin/false': }}")
-    assert node.run("apply", "--detailed-exitcodes").code == 6
-    assert node.run("apply", "--detailed-exitcodes").code == 4
+    node.run("apply", "--detailed-exitcodes", code=6)
+    node.run("apply", "--detailed-exitcodes", code=4)
     assert node.status()["failure_cause"] == {
         "error": "… returned 1 instead of one of [0]",
         "resource": "Exec[/bin/false]",
@@ -171,8 +167,8 @@ def test_an_input_can_be_a_named_file_or_standard_input(node: Node, tmp_path: Pa
     node.app("notify { 'hello': }")
     other = node.write("other.yaml", (node.root / "input.yaml").read_text())
     node.write("input.yaml", "app: none/trunk\n")
-    assert node.run("check", str(other)).code == 0
-    assert node.run("check").code == 2
+    node.run("check", str(other), code=0)
+    node.run("check", code=2)
     environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
     piped = shell(f"cat {other} | {environment} {sys.executable} -m localpuppet check -")
     assert "standard input" in piped
@@ -185,13 +181,11 @@ def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) 
     assert started.code == 0
     assert node.recorded()["state"] in ("queued", "running")
     assert node.status()["id"] == run
-    busy = node.run("apply")
-    assert busy.code == 75
+    busy = node.run("apply", code=75)
     assert run in busy.err
     waiting = node.start("status", "--wait", run, "--json")
     node.open_gate()
-    waited = node.finish(waiting)
-    assert waited.code == 0
+    waited = node.finish(waiting, code=0)
     assert waited.json["run"]["outcome"] == "changed"
     assert "executed successfully" in node.run("logs", run).out
 
@@ -199,8 +193,7 @@ def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) 
 def test_a_detached_run_is_cancelled_and_a_finished_one_is_not(node: Node) -> None:
     node.app(node.gate_code())
     run = node.run("apply", "--detach").out.strip()
-    cancelled = node.run("cancel")
-    assert cancelled.code == 0, cancelled.err
+    cancelled = node.run("cancel", code=0)
     assert f"cancelling {run}: see 'localpuppet status --wait'" in cancelled.out
     assert node.run("status", "--wait", "--json").json["run"]["outcome"] == "cancelled"
     again = node.run("cancel", run)
@@ -231,8 +224,7 @@ def test_an_environment_of_the_input_does_not_restart_the_run(node: Node) -> Non
     node.app('notify { "in ${environment}": }')
     text = json.loads((node.root / "input.yaml").read_text())
     node.write("input.yaml", json.dumps({**text, "environment": "canary"}))
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert "Notice: in canary" in done.out
     assert "restarting" not in done.out
 
@@ -245,8 +237,7 @@ def test_programs_that_puppet_starts_get_environment_and_umask_of_the_caller(nod
     own = {"RUBYOPT": "-W0", "RUBY_GC_HEAP_GROWTH_FACTOR": "1.5", "LC_ALL": "C"}
     # Of localpuppet's own unit; OpenVox 9 would take it for its own and change its owner.
     unit = {"RUNTIME_DIRECTORY": str(node.root / "unit")}
-    done = node.run("apply", PYTHONUTF8="1", **own, **unit)
-    assert done.code == 0, done.err
+    done = node.run("apply", PYTHONUTF8="1", **own, **unit, code=0)
     assert "Notice: größer" in done.out, "Puppet uses UTF-8 with any locale"
     lines = dict(line.partition("=")[::2] for line in (node.root / "env").read_text().splitlines())
     assert {name: lines.get(name) for name in own} == own
@@ -261,8 +252,7 @@ def test_ctrl_c_ends_puppet_and_is_recorded(node: Node) -> None:
         process = node.start("apply")
         puppet = node.wait_running()["puppet"]["pid"]
         process.send_signal(number)
-        done = node.finish(process)
-        assert done.code == code
+        node.finish(process, code=code)
         status = node.status()
         assert status["outcome"] == "cancelled"
         assert not Path(f"/proc/{puppet}").exists()
@@ -274,7 +264,7 @@ def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
     assert "(noop) (only --tags web,db)" in node.run("status").out
     assert "# unchanged, noop, only --tags web,db, " in done.out
     assert "only --tags web,db; " in node.run("history").out
-    assert node.run("apply", "--", "--skip_tags=web").code == 0
+    node.run("apply", "--", "--skip_tags=web", code=0)
     status = node.status()
     assert (status["partial"], status["part"]) == (True, "--skip_tags=web")
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
@@ -283,7 +273,7 @@ def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
 def test_a_run_of_localpuppet_holds_puppets_run_lock(node: Node) -> None:
     lock = node.root / "puppet/var/state/agent_catalog_run.lock"
     node.app(f"exec {{ '/bin/cp {lock} {node.root}/seen': }}")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     status = node.status()
     assert (node.root / "seen").read_text() == str(status["puppet"]["pid"])
     assert not lock.exists()
@@ -295,8 +285,7 @@ def test_a_run_with_tags_in_puppet_conf_is_partial_until_the_command_line_replac
     node.app("notify { 'a': tag => 'web' } notify { 'b': } notify { 'c': tag => 'old' }")
     conf = "[agent]\ntags = nothing\n[user]\ntags = web, old\n[main]\ntags = b\nskip_tags = old\n"
     node.write("puppet/conf/puppet.conf", conf)
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert "message: defined 'message' as 'a'" in done.out
     assert "as 'b'" not in done.out
     assert "as 'c'" not in done.out
@@ -319,8 +308,7 @@ def test_a_run_uses_the_tags_that_its_record_names(node: Node) -> None:
     enc = f"#!/bin/sh\nprintf '[main]\\ntags = nothing\\n' > {conf}\necho 'classes: {{}}'\n"
     node.settings(enc=str(node.write("asked", enc, 0o755)))
     node.app("notify { 'a': }")
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    done = node.run("apply", code=0)
     assert conf.exists()
     assert "as 'a'" in done.out
     assert not node.status()["partial"]
@@ -334,8 +322,7 @@ def test_puppet_conf_decides_neither_the_catalog_nor_when_a_run_begins(node: Nod
         "catalog_terminus = yaml\ncode = \"notify{'x':}\"\n"
     )
     node.write("puppet/conf/puppet.conf", conf)
-    done = node.run("apply", "--timeout", "120")
-    assert done.code == 0, done.err
+    done = node.run("apply", "--timeout", "120", code=0)
     assert "as 'of the release'" in done.out
     assert not (node.root / "puppet/var/client_data/catalog").exists()
 
@@ -362,7 +349,7 @@ def test_a_failure_around_the_catalog_is_told_from_one_after_it(
 ) -> None:
     node.app(code)
     node.write("puppet/conf/puppet.conf", f"[main]\n{setting} = /bin/false\n")
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     status = node.status()
     assert words in status["reason"]
     assert cause in status["reason"]

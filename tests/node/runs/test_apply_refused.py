@@ -8,9 +8,8 @@ from tests.rigs.node import Node, make_node, shell
 
 def test_a_hold_prevents_runs_of_localpuppet_and_of_a_puppet_agent(node: Node) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice").code == 0
-    held = node.run("apply")
-    assert held.code == 75
+    node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice", code=0)
+    held = node.run("apply", code=75)
     assert "db migration" in held.err
     assert "alice" in held.err
     assert node.runs() == []
@@ -20,12 +19,11 @@ def test_a_hold_prevents_runs_of_localpuppet_and_of_a_puppet_agent(node: Node) -
     )
     assert "db migration" in agent
     assert "held by alice" in node.run("status").out
-    others = node.run("enable")
-    assert others.code == 0
+    others = node.run("enable", code=0)
     assert "still on hold: db migration (held by alice" in others.out
-    assert node.run("apply").code == 75
+    node.run("apply", code=75)
     assert "ended: db migration" in node.run("enable", "--owner", "alice").out
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
 
 
 def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet_directories(
@@ -39,12 +37,11 @@ def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet_directorie
     other.settings(puppet=puppet)
     run = node.start("apply")
     with fifo.open("w"):
-        refused = other.run("apply")
-        assert refused.code == 75
+        refused = other.run("apply", code=75)
         assert "a run of another localpuppet root (pid " in refused.err
         assert f"recorded in {node.state}/runs/{node.recorded()['id']})" in refused.err
-    assert node.finish(run).code == 0
-    assert other.run("apply").code == 0
+    node.finish(run, code=0)
+    other.run("apply", code=0)
 
 
 def test_check_names_the_process_whose_run_lock_blocks_runs(node: Node) -> None:
@@ -59,7 +56,7 @@ def test_check_names_the_process_whose_run_lock_blocks_runs(node: Node) -> None:
             assert f"warning: {blocked}" in node.run("check").err
             lock.write_text(str(tail.pid))
             assert "using this node" not in node.run("check").err
-            assert node.run("apply").code == 0
+            node.run("apply", code=0)
         finally:
             ruby.kill()
             tail.kill()
@@ -69,23 +66,21 @@ def test_a_disabled_puppet_agent_prevents_runs(node: Node) -> None:
     node.app("notify { 'hello': }")
     directories = f"--confdir {node.root}/puppet/conf --vardir {node.root}/puppet/var"
     shell(f"puppet agent --disable 'by the agent' {directories}")
-    held = node.run("apply")
-    assert held.code == 75
+    held = node.run("apply", code=75)
     assert "by the agent" in held.err
     assert "still on hold: by the agent" in node.run("enable").out
     assert "ended: by the agent" in node.run("enable", "--all-owners").out
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
 
 
 def test_a_noop_run_with_despite_hold_runs_during_a_hold(node: Node) -> None:
     node.app(f"file {{ '{node.root}/made': content => 'x' }}")
     node.run("disable", "-m", "db migration")
-    assert node.run("apply", "--noop").code == 75
-    despite = node.run("apply", "--noop", "--despite-hold")
-    assert despite.code == 0, despite.err
+    node.run("apply", "--noop", code=75)
+    despite = node.run("apply", "--noop", "--despite-hold", code=0)
     assert "1 would change" in despite.out
     assert "on hold, and this run changes nothing: db migration" in despite.err
-    assert node.run("apply", "--despite-hold").code == 2
+    node.run("apply", "--despite-hold", code=2)
     assert not (node.root / "made").exists()
 
 

@@ -22,12 +22,11 @@ def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
         (node.root / "go").unlink(missing_ok=True)
         shell(f"{command} {reader}")
         run = node.wait_running()["id"]
-        busy = node.run("apply", "--detach")
-        assert busy.code == 75
+        busy = node.run("apply", "--detach", code=75)
         assert run in busy.err
         waiting = node.start("status", "--wait", run)
         node.open_gate()
-        assert node.finish(waiting).code == 0
+        node.finish(waiting, code=0)
     assert len(node.runs()) == 2
 
 
@@ -71,10 +70,9 @@ def test_damaged_old_records_do_not_affect_a_run(node: Node) -> None:
         (run / "status.json").write_text(json.dumps({**valid, **change}))
     for name in ("20201399T000000.000000Z-abcd", "99991231T235959.999999Z-ffff"):
         (runs / name).mkdir()
-    done = node.run("apply")
-    assert done.code == 0, done.err
+    node.run("apply", code=0)
     for verb in ("status", "history", "why", "logs"):
-        assert node.run(verb).code == 0
+        node.run(verb, code=0)
 
 
 def test_a_flood_of_output_does_not_defeat_the_timeout(node: Node) -> None:
@@ -84,8 +82,7 @@ def test_a_flood_of_output_does_not_defeat_the_timeout(node: Node) -> None:
         "    line = 'x' * 80 + 10.chr\n    loop { STDOUT.syswrite(line * 800) }\n  end\nend\n",
     )
     node.app("app::flood()")
-    done = node.run("apply", "--timeout", "6", "--json")
-    assert done.code == 1
+    done = node.run("apply", "--timeout", "6", "--json", code=1)
     assert done.json["outcome"] == "timed_out"
     log = node.state / "runs" / done.json["id"] / "log"
     assert log.stat().st_size < 70 * 1024 * 1024
@@ -99,9 +96,9 @@ def test_a_link_in_puppets_directory_is_not_followed(node: Node) -> None:
         (statedir / f".agent_disabled.lock.{number}").symlink_to(victim)
     (statedir / "agent_catalog_run.lock").symlink_to(victim)
     node.app("notify { 'hello': }")
-    assert node.run("disable", "-m", "x").code == 0
-    assert node.run("enable").code == 0
-    assert node.run("apply").code == 0
+    node.run("disable", "-m", "x", code=0)
+    node.run("enable", code=0)
+    node.run("apply", code=0)
     assert victim.read_text() == "precious"
     assert victim.stat().st_mode & 0o777 == 0o600
 
@@ -109,8 +106,7 @@ def test_a_link_in_puppets_directory_is_not_followed(node: Node) -> None:
 def test_puppet_conf_does_not_falsify_the_record(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.write("puppet/conf/puppet.conf", f"[main]\nreport = false\nlogdest = {node.root}/x.log\n")
-    done = node.run("apply")
-    assert done.code == 0
+    done = node.run("apply", code=0)
     assert "Notice: hello" in done.out
     node.write("puppet/conf/puppet.conf", "[main]\nnoop = true\n")
     done = node.run("apply", "--json")
@@ -121,17 +117,17 @@ def test_puppet_conf_does_not_falsify_the_record(node: Node) -> None:
 def test_a_noop_or_partial_run_does_not_count_as_last_success(node: Node) -> None:
     node.app("notify { 'hello': }")
     for arguments in (["--noop"], ["--", "--tags", "nothing"]):
-        assert node.run("apply", *arguments).code == 0
+        node.run("apply", *arguments, code=0)
         text = (node.state / "metrics.prom").read_text()
         assert "last_success" not in text
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     assert "last_success" in (node.state / "metrics.prom").read_text()
 
 
 def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.settings(enc="/nonexistent/enc")
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     status = node.status()
     assert (status["outcome"], status["puppet_started"]) == ("failed", False)
     assert "/nonexistent/enc" in status["reason"]
@@ -140,7 +136,7 @@ def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> No
     broken = node.write("not-a-program", "rubbish", 0o755)
     for command in ("/nonexistent/puppet", str(broken)):
         node.settings(puppet={"command": command})
-        assert node.run("apply").code == 1
+        node.run("apply", code=1)
         assert command in node.status()["reason"]
     node.settings()
     heals(node)
@@ -153,7 +149,7 @@ def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> N
     process = node.start("apply")
     node.wait_until((node.root / "asked").exists)
     process.terminate()
-    assert node.finish(process).code == 1
+    node.finish(process, code=1)
     status = node.status()
     assert (status["outcome"], status["puppet_started"]) == ("cancelled", False)
     node.wait_until(lambda: not processes_with("1063.0625"))  # killed, it ends a moment later
@@ -171,8 +167,7 @@ def test_a_tag_that_is_a_link_to_trunk_is_refused(node: Node) -> None:
     (node.root / "modules/foo/tags/r9").symlink_to("../trunk")
     node.write("input.yaml", "app: foo/tags/r9\n")
     node.settings(immutable_only=True)
-    refused = node.run("check")
-    assert refused.code == 2
+    refused = node.run("check", code=2)
     assert "is a link to foo/trunk" in refused.err
 
 
@@ -182,8 +177,7 @@ def test_files_that_others_can_write_are_not_run_as_root(node: Node) -> None:
         path = node.root / name
         mode = path.stat().st_mode
         path.chmod(0o777)
-        refused = node.run("apply")
-        assert refused.code == 2
+        refused = node.run("apply", code=2)
         assert f"{name}: is writable by others" in refused.err
         path.chmod(mode)
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)

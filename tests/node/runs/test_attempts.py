@@ -137,11 +137,9 @@ def test_every_error_has_a_kind_of_refusal() -> None:
 def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.write("other.yaml", "app: app/tags/r9\n")
-    refused = node.run("apply", str(node.root / "other.yaml"), "--noop")
-    assert refused.code == 2
+    node.run("apply", str(node.root / "other.yaml"), "--noop", code=2)
     assert node.runs() == []
-    before = node.run("status")
-    assert before.code == 0
+    before = node.run("status", code=0)
     assert "refused (noop)" in before.out
     attempt = node.run("status", "--json").json["attempt"]
     assert (attempt["release"], attempt["refusal"], attempt["noop"]) == (
@@ -152,14 +150,14 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     metrics = node.state / "metrics.prom"
     label = 'localpuppet_last_attempt_refused{release="app/tags/r9",refusal="invalid_input"}'
     assert f"{label} 1\n" in metrics.read_text()
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", "--noop", code=0)
     assert f"{label} 1\n" in metrics.read_text(), "a noop run does not change the metric"
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     assert node.run("status", "--json").json["attempt"] is None, "a run is newer"
     assert f"{label} 0\n" in metrics.read_text()
     assert "localpuppet_last_attempt_timestamp_seconds" in metrics.read_text()
     node.run("disable", "-m", "x")
-    assert node.run("apply").code == 75
+    node.run("apply", code=75)
     assert 'refusal="on_hold"' in metrics.read_text()
     listed = node.run("history")
     assert [" refused" in line for line in listed.out.splitlines()] == [
@@ -180,13 +178,13 @@ def test_a_refused_apply_writes_only_the_files_of_the_reference(node: Node) -> N
     node.app("notify { 'hello': }")
     node.write("missing.yaml", "app: app/tags/r9\n")
     before = written(node)
-    assert node.run("apply", str(node.root / "missing.yaml")).code == 2
+    node.run("apply", str(node.root / "missing.yaml"), code=2)
     always = {"var/kept.lock", "var/metrics.prom"}
     assert _without_attempts(written(node) - before) == always
     assert len(list((node.state / "attempts").iterdir())) == 1
-    assert node.run("disable", "-m", "x").code == 0
+    node.run("disable", "-m", "x", code=0)
     before = written(node)
-    assert node.run("apply").code == 75
+    node.run("apply", code=75)
     assert _without_attempts(written(node) - before) == {"var/lock"}
     assert (node.state / "lock").read_bytes() == b""
     assert not (node.root / "node.yaml").exists()
@@ -201,7 +199,7 @@ def test_a_failed_run_is_not_an_attempt_and_its_reason_names_the_first_failure(n
         "exec { 'late': command => '/bin/false', require => Exec['early'] }\n"
         "exec { 'early': command => '/bin/false' }"
     )
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     reason = node.status()["reason"]
     assert reason.startswith("1 resource failed: Exec[early] (app/manifests/init.pp:3): ")
     assert "returned 1 instead of" in reason

@@ -30,8 +30,7 @@ SLEEP = "exec { '/bin/sleep 60': }"
 def heals(node: Node) -> None:
     """Assert that the next run succeeds."""
     node.app("notify { 'healed': }")
-    done = node.run("apply")
-    assert done.code == 0, done.err + done.out
+    node.run("apply", code=0)
     assert node.status()["outcome"] == "changed"
 
 
@@ -58,8 +57,7 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node
     assert status["outcome"] == "interrupted"
     assert not gone(puppet)
     assert f"Puppet (pid {puppet}) still runs" in node.run("status").out
-    busy = node.run("apply")
-    assert busy.code == 75
+    busy = node.run("apply", code=75)
     assert record["id"] in busy.err
     node.open_gate()
     node.wait_until(lambda: gone(puppet))
@@ -72,7 +70,7 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node
 
 def test_a_daemon_that_puppet_started_does_not_keep_the_node_locked(node: Node) -> None:
     node.app("$x = generate('/bin/sh', '-c', 'sleep 30 >/dev/null 2>&1 & echo $!')\nnotify { $x: }")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     heals(node)
 
 
@@ -84,8 +82,7 @@ def test_a_killed_puppet_is_a_failed_run(node: Node) -> None:
     children = Path(f"/proc/{puppet}/task/{puppet}/children")
     sleeping = node.wait_until(lambda: children.read_text().split())
     os.kill(puppet, signal.SIGKILL)
-    done = node.finish(process)
-    assert done.code == 1
+    node.finish(process, code=1)
     status = node.status()
     assert (status["outcome"], status["signal"], status["exit_code"]) == ("failed", 9, None)
     assert "signal 9" in status["reason"]
@@ -135,8 +132,7 @@ def small_disk(node: Node) -> Iterator[Path]:
 def test_on_a_full_disk_a_run_is_refused_before_puppet_starts(node: Node, small_disk: Path) -> None:
     node.app("notify { 'hello': }")
     (small_disk / "ballast").write_bytes(b"\0" * 18 * 1024 * 1024)
-    done = node.run("apply")
-    assert done.code == 1
+    done = node.run("apply", code=1)
     assert "MiB" in done.err
     assert "Puppet was not started" in done.err
     assert "Notice" not in done.out
@@ -149,7 +145,7 @@ def test_a_refusal_that_does_not_fit_on_a_full_disk_is_in_the_system_log(
     node: Node, small_disk: Path
 ) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("apply", "--noop").code == 0
+    node.run("apply", "--noop", code=0)
     with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
         while True:
             ballast.write(b"\0" * 4096)
@@ -194,10 +190,9 @@ def test_with_a_read_only_state_directory_a_run_is_refused_before_puppet_starts(
     node: Node, small_disk: Path
 ) -> None:
     node.app("notify { 'hello': }")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    done = node.run("apply")
-    assert done.code == 1
+    done = node.run("apply", code=1)
     assert "read-only" in done.err.lower()
     assert "Notice" not in done.out
     assert node.run("status").code == 0, "existing records are readable"

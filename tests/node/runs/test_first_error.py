@@ -137,7 +137,7 @@ SAMPLE = (
 def test_the_first_error_is_the_cause(strict: Node, name: str) -> None:
     code, error, words = CAUSES[name]
     strict.app(code)
-    assert strict.run("apply").code == 1
+    strict.run("apply", code=1)
     status = strict.status()
     assert error in status["reason"]
     assert status["failure_cause"]["error"] == words
@@ -146,7 +146,7 @@ def test_the_first_error_is_the_cause(strict: Node, name: str) -> None:
 
 def test_each_view_of_a_failed_run_shows_its_error(node: Node) -> None:
     node.app("include no_such")
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     for verb in ("status", "history", "report", "why"):
         assert "Could not find class ::no_such" in node.run(verb).out, verb
 
@@ -155,17 +155,16 @@ def test_a_class_that_only_the_enc_names_is_named(node: Node) -> None:
     node.app("notice('x')")
     given = {"app": "app/trunk", "classes": {"no_such::thing": {}, "app": None}}
     node.write("input.yaml", json.dumps(given))
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     error = node.status()["failure_cause"]["error"]
     assert error == "Could not find class no_such::thing for …"
 
 
 def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) -> None:
     node.app("err('the same')\n" * 3 + "fail('on purpose')")
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     status = node.status()
-    report = node.run("report")
-    assert report.code == 1
+    report = node.run("report", code=1)
     assert "no report of this run: Puppet wrote none" in report.out
     assert "(×3)" in report.out
     assert report.out.count("on purpose") == 2  # in the reason and in Puppet's line
@@ -173,5 +172,5 @@ def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) 
     assert cure in node.run("status").out
     assert "in a row" not in node.run("status").out
     assert cure in node.run("history").out
-    assert node.run("apply").code == 1
+    node.run("apply", code=1)
     assert ", 2 runs in a row" in node.run("status").out

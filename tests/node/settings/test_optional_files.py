@@ -27,10 +27,9 @@ def dangle(path: Path) -> None:
 @pytest.mark.parametrize("verb", ["check", "apply"])
 def test_a_dangling_link_is_not_a_missing_file(node: Node, name: str, verb: str) -> None:
     node.app("")
-    assert node.run("check").code == 0
+    node.run("check", code=0)
     dangle(node.root / name)
-    done = node.run(verb)
-    assert done.code == 2, done.err
+    done = node.run(verb, code=2)
     assert f"{node.root / name}: is a broken link" in done.err
     assert len(done.err.splitlines()) == 1
     assert not node.runs()
@@ -40,16 +39,14 @@ def test_a_dangling_link_is_not_a_missing_file(node: Node, name: str, verb: str)
 def test_a_fifo_is_not_an_optional_file(node: Node, verb: str) -> None:
     node.app("")
     os.mkfifo(node.root / "modules/app/trunk/hiera.yaml")
-    done = node.run(verb)
-    assert done.code == 2, done.err
+    done = node.run(verb, code=2)
     assert "modules/app/trunk/hiera.yaml: is not a regular file" in done.err
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])
 def test_the_error_of_a_missing_app_names_the_input(node: Node, verb: str) -> None:
     node.write("input.yaml", "app: gone/trunk\n")
-    done = node.run(verb)
-    assert done.code == 2
+    done = node.run(verb, code=2)
     assert f"error: {node.root}/input.yaml: gone/trunk: does not exist" in done.err
 
 
@@ -58,15 +55,14 @@ def test_the_error_of_a_missing_input_names_the_command_that_writes_it(
     node: Node, verb: str
 ) -> None:
     (node.root / "input.yaml").unlink(missing_ok=True)
-    done = node.run(verb)
-    assert done.code == 2
+    done = node.run(verb, code=2)
     cure = "'localpuppet init' writes the input of a node"
     assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
 
 
 def test_commands_show_a_record_with_an_invalid_timestamp(node: Node) -> None:
     node.app("")
-    assert node.run("apply").code == 0
+    node.run("apply", code=0)
     request = node.state / "runs" / node.runs()[0] / "request.json"
     text = request.read_text()
     timestamp = text[text.index('"requested_at"') :].split('"')[3]

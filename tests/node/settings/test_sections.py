@@ -46,6 +46,5 @@ def test_the_command_line_checks_the_sections_of_all_layers(
     node: Node, section: dict[str, object], problem: str
 ) -> None:
     node.settings(**section)
-    done = node.run("status")
-    assert done.code == 2
+    done = node.run("status", code=2)
     assert problem in done.err

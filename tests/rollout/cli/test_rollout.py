@@ -89,15 +89,14 @@ def written(machine: Node) -> None:
 def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
     assert node.run("rollout", "list").out == "this machine has no rollout\n"
-    assert node.run("rollout", "status").code == 2
+    node.run("rollout", "status", code=2)
     written(node)
     listed = node.run("rollout", "list")
     assert listed.out.splitlines()[1] == (
         "20261122T110000Z-0123  stopped  -        choria=alice  2026-11-20 14:00:00 UTC  "
         "1 done, 1 failed, 1 not reached, 1 skipped"
     )
-    watched = node.run("rollout", "status", "--watch")
-    assert watched.code == 1
+    watched = node.run("rollout", "status", "--watch", code=1)
     assert watched.out == (
         "rollout 20261122T110000Z-0123: test, 4 nodes, 4 runs in 2 groups\n"
         "n03.example.com  skipped: on hold: work\n"
@@ -114,8 +113,7 @@ def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
     assert "\nn02.example.com  unresponsive: did not tell\\x1b[2J\n" in status
     damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
     damaged.write_bytes(b"x" * 5000)
-    listed = node.run("rollout", "list")
-    assert listed.code == 0
+    listed = node.run("rollout", "list", code=0)
     assert [line.split()[1] for line in listed.out.splitlines()[1:]] == ["damaged", "stopped"]
     assert f"{damaged}: is damaged" in listed.err
     assert [one["state"] for one in node.run("rollout", "list", "--json").json["rollouts"]] == [
@@ -145,8 +143,7 @@ def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
     )
     assert found["still_held"] == {"n02.example.com": "did not answer"}
     assert found["held_until"] == {"n02.example.com": "2026-11-20T14:11:30.000000Z"}
-    refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
-    assert refused.code == 2
+    refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"), code=2)
     assert (
         "is a rollout of choria=alice, not of choria=web01.example.com (take it over: --operator"
         in refused.err

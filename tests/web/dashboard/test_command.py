@@ -124,7 +124,7 @@ def test_the_dashboard_remembers_the_fleet_over_a_kill_and_an_outage(
     fleet, a, b = two
     page = Page(a)
     page.until(a="idle", b="idle")
-    assert b.run("disable", "-m", "migration <b>").code == 0
+    b.run("disable", "-m", "migration <b>", code=0)
     page.until(a="idle", b="on hold")
     assert "migration &lt;b&gt;" in page.get("/")
     file = a.node.state / "web" / "fleet.sqlite"

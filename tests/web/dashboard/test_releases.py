@@ -371,6 +371,5 @@ def test_commits_and_authors_link_to_the_forge(two: Site) -> None:
 def test_the_url_of_a_commit_is_one_of_the_web_with_its_place(node: Node, form: str) -> None:
     source = {"git": "https://git.example.com/web.git", "commit_url_format": form}
     node.settings(sources={"web": source})
-    result = node.run("status")
-    assert result.code == 2
+    result = node.run("status", code=2)
     assert "commit_url_format" in result.err

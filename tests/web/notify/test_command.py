@@ -21,13 +21,12 @@ def test_a_test_message_reaches_its_channel(node: Node) -> None:
         secret_file(node.root, "chat-url", f"{receiver.url}/SECRET")
         assert "took a test message" in node.run("notify", "test", "chat").out
         assert "this is a test message" in receiver.received[0].json["text"]
-    done = node.run("notify", "test", "chat")
-    assert done.code == 69
+    done = node.run("notify", "test", "chat", code=69)
     assert "SECRET" not in done.out + done.err
     listed = json.loads(node.run("notify", "test", "--list", "--json").out)
     assert [(row["query"], row["waiting"]) for row in listed["channels"]] == [("role=db", 0)]
     assert "slack" in node.run("notify", "test", "--list").out
-    assert node.run("notify", "test", "chta").code == 2
+    node.run("notify", "test", "chta", code=2)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,7 @@ def test_a_test_message_reaches_its_channel(node: Node) -> None:
 def test_a_channel_that_cannot_work_is_refused(node: Node, channel: str, problem: str) -> None:
     text = f"{SOURCES}notify:\n  channels:\n    one: {channel}\n"
     (node.root / "localpuppet.yaml").write_text(text)
-    done = node.run("notify", "test", "--list")
-    assert done.code == 2
+    done = node.run("notify", "test", "--list", code=2)
     assert problem in done.err
 
 
@@ -77,7 +75,7 @@ def test_without_a_dashboard_a_signal_ends_the_process_in_order(node: Node) -> N
         process = node.start("web", "--notify", "--no-dashboard")
         wait_until(lambda: bool(receiver.received), str)
         process.terminate()
-        assert node.finish(process).code == 0
+        node.finish(process, code=0)
 
 
 def test_a_test_status_goes_to_the_newest_verified_release_only(node: Node) -> None:
@@ -95,14 +93,13 @@ def test_a_test_status_goes_to_the_newest_verified_release_only(node: Node) -> N
         secret_file(node.root, "token", "TOKEN")
         (node.root / "signers").write_text("alice ssh-ed25519 AAAA\n")
         (node.root / "localpuppet.yaml").write_text(SOURCES + settings)
-        none = node.run("notify", "test", "ci")
-        assert none.code == 69
+        none = node.run("notify", "test", "ci", code=69)
         assert "no verified release of web is staged" in none.err
         for tag in ("r9", "r10"):
             StagedRecords(node.state).write(staged(f"web/tags/{tag}", "d"))
         done = node.run("notify", "test", "ci")
         (node.root / "localpuppet.yaml").write_text(signed + settings)
-        assert node.run("notify", "test", "ci").code == 69  # no tag is verified
+        node.run("notify", "test", "ci", code=69)  # no tag is verified
     assert "a test status localpuppet/fleet/test for web/tags/r10, commit bbbb" in done.out
     (one,) = forge.received
     assert one.path == f"/repos/ops/web/statuses/{'b' * 40}"

@@ -159,8 +159,7 @@ def test_a_wrong_option_or_setting_is_an_error_at_the_start(
     node: Node, options: list[str], settings: dict[str, Any], error: str
 ) -> None:
     node.settings(**settings)
-    done = node.run("web", *options)
-    assert done.code == 2
+    done = node.run("web", *options, code=2)
     assert error in done.err
 
 
@@ -198,7 +197,7 @@ def test_the_api_is_served_beside_the_dashboard(node: Node) -> None:
     assert connection.getresponse().status == 200
     connection.close()
     process.send_signal(signal.SIGTERM)
-    assert node.finish(process).code == 0
+    node.finish(process, code=0)
 
 
 def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> None:

@@ -113,10 +113,10 @@ def test_a_failed_compilation_is_failed_with_its_log_and_a_kill_loses_nothing(
     api = Api(a)
     try:
         b.node.app("notify { 'one': }")
-        assert b.run("apply").code == 0
+        b.run("apply", code=0)
         assert newest(api, b.name, "changed")["status"] == "changed"
         b.node.app(TWICE)
-        assert b.run("apply").code == 1
+        b.run("apply", code=1)
         report = newest(api, b.name, "Duplicate declaration")
         assert report["status"] == "failed"
         code, text = api.ask(f"reports/{report['hash']}/logs")

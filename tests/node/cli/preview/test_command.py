@@ -59,9 +59,11 @@ def node(node: Node, cache: Path) -> Node:
     return node
 
 
-def preview(node: Node, control: ControlRepository, *arguments: str) -> Done:
+def preview(
+    node: Node, control: ControlRepository, *arguments: str, code: int | None = None
+) -> Done:
     places = ["--dir", str(control.path), "--captures", str(control.nodes)]
-    return node.run("preview", *arguments, *places)
+    return node.run("preview", *arguments, *places, code=code)
 
 
 def statistics(done: Done) -> tuple[int, int]:
@@ -90,8 +92,8 @@ def test_a_branch_is_compared_with_main(
         "main...exporter",
         "--json",
         *("--markdown", str(files[0]), "--html", str(files[1])),
+        code=1,
     )
-    assert done.code == 1, done.err
     result = done.json
     assert (result["schema"], result["nodes"], result["unaffected"]) == (1, 3, 0)
     (failure,) = result["failures"]
@@ -138,7 +140,7 @@ def releases(node: Node, control: ControlRepository) -> str:
         control.git("tag", "-a", "-m", tag, tag)
     more_settings(node, sources={"site": {"git": f"file://{control.path}"}}, allow_file_urls=True)
     for tag in ("r1", "r2"):
-        assert node.run("stage", "--no-parse", f"site/tags/{tag}").code == 0
+        node.run("stage", "--no-parse", f"site/tags/{tag}", code=0)
     return "site/tags/r1..site/tags/r2"
 
 
@@ -146,8 +148,7 @@ def test_staged_releases_are_compared_for_named_nodes_without_a_clone(
     node: Node, control: ControlRepository, releases: str, tmp_path: Path
 ) -> None:
     places = "--staged", "--captures", str(control.nodes), "--dir", str(tmp_path)
-    done = node.run("preview", releases, *places, "--node", "web02.example.com", "--json")
-    assert done.code == 0, done.err
+    done = node.run("preview", releases, *places, "--node", "web02.example.com", "--json", code=0)
     assert (done.json["nodes"], done.json["head"]["name"]) == (1, "site/tags/r2")
     (group,) = done.json["groups"]
     assert group["nodes"] == ["web02.example.com"]
@@ -163,7 +164,7 @@ def test_staged_releases_are_compared_for_named_nodes_without_a_clone(
     assert statistics(back)[0] == 3, "what untrusted code compiled is no base"
     missing = node.run("preview", releases, *places, "--node", "x1.example.com")
     assert (missing.code, "capture --node x1.example.com" in missing.err) == (2, True)
-    assert node.run("preview", "site/tags/r1", *places).code == 2
+    node.run("preview", "site/tags/r1", *places, code=2)
     unknown = node.run("preview", "site/tags/r1..site/tags/r9", *places)
     assert "'localpuppet stage site/tags/r9'" in unknown.err
 
@@ -172,20 +173,14 @@ def test_uncommitted_changes_are_compared_with_the_last_commit(
     node: Node, control: ControlRepository
 ) -> None:
     control.git("checkout", "-q", "main")
-    unchanged = preview(node, control, "--exit-code")
-    assert unchanged.code == 0, unchanged.err
+    unchanged = preview(node, control, "--exit-code", code=0)
     assert unchanged.out.startswith("3 nodes: 3 unaffected\nHEAD (")
     control.write({"data/common.yaml": "web::port: 80\nbackup::hour: 4\n"})
-    done = preview(node, control, "--exit-code", "--json")
-    assert done.code == 4, done.err
+    done = preview(node, control, "--exit-code", "--json", code=4)
     assert [group["nodes"] for group in done.json["groups"]] == [["db01.example.com"]]
     assert statistics(done) == (1, 5), "localpuppet compiles only nodes that look up the key"
-    ignored = preview(
-        node, control, "--exit-code", "--ignore", "File::content", "--ignore", "Class"
-    )
-    assert ignored.code == 0, ignored.out
-    forbidden = preview(node, control, "--fail-on", "changed:File[/etc/backup*]")
-    assert forbidden.code == 1
+    preview(node, control, "--exit-code", "--ignore", "File::content", "--ignore", "Class", code=0)
+    forbidden = preview(node, control, "--fail-on", "changed:File[/etc/backup*]", code=1)
     assert "Forbidden by --fail-on:\n  changed:File[/etc/backup*]: File[/etc/backup.conf]" in (
         forbidden.out
     )
@@ -226,8 +221,7 @@ def test_code_that_lies_about_its_reads_changes_no_other_preview(
 def test_a_custom_fact_is_a_blind_spot(node: Node, control: ControlRepository) -> None:
     control.git("checkout", "-q", "main")
     control.write({"modules/web/lib/facter/x.rb": "Facter.add(:x) { setcode { 1 } }\n"})
-    done = preview(node, control, "--exit-code")
-    assert done.code == 5, done.err
+    done = preview(node, control, "--exit-code", code=5)
     assert "  modules/web/lib/facter/x.rb: a custom fact changed\n    db01.example.com," in done.out
 
 
@@ -258,7 +252,7 @@ def test_data_in_a_locked_module_is_that_of_a_release(
         locked = f"modules:\n  hieradata: {{git: '{data.url}', tag: {tag}}}\n"
         hiera = MAIN["hiera.yaml"].replace("datadir: data", "datadir: modules/hieradata/data")
         control.write({"manifest.yaml": MAIN["manifest.yaml"] + locked, "hiera.yaml": hiera})
-        assert make(node, "lock", str(control.path)).code == 0
+        make(node, "lock", str(control.path), code=0)
         control.commit({"data/common.yaml": "web::port: 1\n"}, tag)
     done = preview(node, control, "HEAD~1..HEAD", "--json")
     assert done.json["impure"] == []
@@ -297,7 +291,7 @@ def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
         subprocess.run(["git", *who, *words], cwd=module, check=True)
     pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
     control.write({"manifest.yaml": pin})
-    assert node.run("release", "lock", str(control.path)).code == 0
+    node.run("release", "lock", str(control.path), code=0)
     control.git("add", "-A")
     control.git("commit", "-q", "-m", "a module")
     places = ["--dir", str(control.path), "--captures", str(control.nodes), "--shard"]
@@ -320,7 +314,7 @@ def with_module_of_the_job(control: ControlRepository, node: Node, top: Path) ->
     pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
     shows = "class role::web { file { '/x': content => file('extra/token') } }\n"
     control.write({"manifest.yaml": pin, "modules/role/manifests/web.pp": shows})
-    assert node.run("release", "lock", str(control.path)).code == 0
+    node.run("release", "lock", str(control.path), code=0)
     lock = control.path / "manifest.lock"
     lock.write_text(f'{lock.read_text()}paths:\n  extra: "{job}"\n')
 
@@ -330,8 +324,7 @@ def test_a_commit_or_an_untrusted_work_tree_names_no_directory_of_the_job(
 ) -> None:
     control.git("checkout", "-q", "main")
     with_module_of_the_job(control, node, tmp_path)
-    done = preview(node, control, "main")
-    assert done.code == 2, done.out
+    done = preview(node, control, "main", code=2)
     assert "manifest.lock: paths.extra: is a work tree of the machine that locked it (" in done.err
     done = preview(node, control, "main", "--trusted", "--json")  # the user's own
     assert (done.code, "SECRET-OF-THE-JOB" in done.out) == (0, True), done.err
@@ -354,8 +347,7 @@ def test_the_umask_of_the_caller_does_not_count(
         assert done.code == 1, done.err  # db01 fails to compile with the branch
         assert (done.json["changed"], len(done.json["failures"])) == (2, 1)
         (control.path / "untracked").write_text("")
-    done = preview(node, control, "main", "--json")
-    assert done.code == 1, done.err
+    preview(node, control, "main", "--json", code=1)
 
 
 def compilers(scratch: Path) -> list[str]:
@@ -390,7 +382,7 @@ def test_a_preview_that_a_signal_ends_leaves_nothing(
     assert "Traceback" not in done.err
     if number == "KILL":
         assert list(scratch.glob("compile-*"))
-        assert preview(node, control, "main..exporter").code == 1
+        preview(node, control, "main..exporter", code=1)
     assert not list(scratch.glob("compile-*"))
     assert not [
         path for path in (node.state / "preview/releases").iterdir() if path.name.startswith(".")
@@ -404,8 +396,7 @@ def test_a_cache_that_cannot_be_written_is_named(
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o500)
     node.inside = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
-    done = preview(node, control, "main..main", "--cache", str(cache))
-    assert done.code == 1, done.out
+    done = preview(node, control, "main..main", "--cache", str(cache), code=1)
     assert f"{cache}: the cache is not writable (" in done.err
 
 
@@ -425,8 +416,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 def test_an_invalid_command_line_gets_a_message_of_one_line(
     node: Node, control: ControlRepository, arguments: list[str], message: str
 ) -> None:
-    done = preview(node, control, *arguments)
-    assert done.code == 2, done.out
+    done = preview(node, control, *arguments, code=2)
     assert message in done.err
     assert done.err.count("\n") == 1
 
@@ -438,16 +428,14 @@ def test_an_error_names_files_of_the_revision_and_none_of_its_copy(
     control.commit({"manifest.yaml": MAIN["manifest.yaml"] + modules}, "a module")
     problem = "there is no manifest.lock, and the manifest has modules"
     for revisions, name in (("main..exporter", "exporter"), ("main", "work tree")):
-        done = preview(node, control, revisions)
-        assert done.code == 2, done.out
+        done = preview(node, control, revisions, code=2)
         cure = "run 'localpuppet release lock .'"
         assert done.err.endswith(f"localpuppet: error: {name}: {problem} ({cure})\n")
 
 
 def test_a_cache_among_the_captures_is_refused(node: Node, control: ControlRepository) -> None:
     for cache in (control.nodes, control.nodes / "cache"):
-        done = preview(node, control, "main..main", "--cache", str(cache))
-        assert done.code == 2, done.out
+        done = preview(node, control, "main..main", "--cache", str(cache), code=2)
         assert "is in the directory of the captures" in done.err
         assert "pass another directory with '--cache'" in done.err
     assert not (control.nodes / "cache").exists()
@@ -456,8 +444,7 @@ def test_a_cache_among_the_captures_is_refused(node: Node, control: ControlRepos
 def test_failures_as_before_can_be_forgiven(node: Node, control: ControlRepository) -> None:
     (control.nodes / "db01.example.com.yaml").write_text("facts: {}\nclasses: [missing]\n")
     for words, code in ((["--fail-on", "new-failure"], 0), ([], 1)):
-        done = preview(node, control, "main..main", *words)
-        assert done.code == code, done.err
+        done = preview(node, control, "main..main", *words, code=code)
         assert "1 node fails to compile as before:" in done.out
 
 

@@ -49,9 +49,16 @@ def commit(control: ControlRepository, branch: str, pins: dict[str, dict[str, st
     control.commit(files, branch)
 
 
-def preview(node: Node, control: ControlRepository, revisions: str, *more: str, **env: str) -> Done:
+def preview(
+    node: Node,
+    control: ControlRepository,
+    revisions: str,
+    *more: str,
+    code: int | None = None,
+    **env: str,
+) -> Done:
     places = ["--dir", str(control.path), "--captures", str(control.nodes)]
-    return node.run("preview", revisions, *places, *more, **env)
+    return node.run("preview", revisions, *places, *more, code=code, **env)
 
 
 def locked(
@@ -60,8 +67,7 @@ def locked(
     """Return the pins of a tag of repositories that this job may read."""
     modules = {name: {"git": url, "tag": tag} for name, url in urls.items()}
     control.write({"manifest.yaml": json.dumps({"modules": modules})})
-    done = node.run("release", "lock", str(control.path), "--json")
-    assert done.code == 0, done.err
+    node.run("release", "lock", str(control.path), "--json", code=0)
     lock = yaml.safe_load((control.path / "manifest.lock").read_text())
     control.git("reset", "-q", "--hard")
     control.git("clean", "-qfd")
@@ -98,7 +104,7 @@ def test_a_private_module_in_mirror_and_store_stays_closed(
         assert ("(name its repository in 'sources' of localpuppet.yaml, or" in done.err) == (
             code == 2
         )
-    assert preview(node, control, "base..private", "--trusted").code == 0
+    preview(node, control, "base..private", "--trusted", code=0)
     node.settings(
         allow_file_urls=True, sources={"private": {"git": private.url}, "known": {"git": known.url}}
     )
@@ -113,13 +119,12 @@ def test_the_cure_for_a_module_of_a_directory_of_archives_names_no_host(
     node.settings(forge={"url": archives.write(tmp_path / "archives")})
     modules = {"ntp": {"forge": "acme/ntp", "version": "1.0.0"}}
     control.write({"manifest.yaml": json.dumps({"moduledir": "modules", "modules": modules})})
-    assert node.run("release", "lock", str(control.path)).code == 0
+    node.run("release", "lock", str(control.path), code=0)
     control.commit({}, "ntp")
-    done = preview(node, control, "HEAD~1..HEAD")
-    assert done.code == 2, done.out
+    done = preview(node, control, "HEAD~1..HEAD", code=2)
     assert "HEAD: manifest.lock: modules.ntp: only this revision names this code" in done.err
     assert "(pass '--trusted' for code" in done.err
-    assert preview(node, control, "HEAD~1..HEAD", "--trusted").code == 0
+    preview(node, control, "HEAD~1..HEAD", "--trusted", code=0)
 
 
 def test_a_new_public_module_is_fetched_as_everybody_can(
@@ -154,8 +159,7 @@ def test_a_new_public_module_is_fetched_as_everybody_can(
         ("file", {"url": f"{extra.url}/"}, 2, ""),
     ):
         commit(control, name, {"extra": {**pin, **changed}})
-        done = preview(node, control, f"main..{name}", **server.env)
-        assert done.code == code, (name, done.err, done.out)
+        preview(node, control, f"main..{name}", code=code, **server.env)
         requests = [line.split(" ") for line in server.take_requests()]
         assert [path for _, path, _ in requests[:1]] == [asked] * bool(asked), name
         assert {address for address, _, _ in requests} <= {ADDRESS6, f"::ffff:{ADDRESS}"}, name

@@ -15,15 +15,13 @@ def lock(node: Node, forge: Forge, files: Mapping[str, str]) -> None:
     """Write files into the working copy of `web`, and lock it."""
     web = forge.repo("web")
     web.write(files)
-    done = node.run("release", "lock", str(web.path))
-    assert done.code == 0, done.err
+    node.run("release", "lock", str(web.path), code=0)
 
 
 def test_a_good_release_passes(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     before = web.git("status", "--porcelain", "--ignored")
-    done = site.run("release", "check", str(web.path))
-    assert done.code == 0, done.err
+    done = site.run("release", "check", str(web.path), code=0)
     assert "agrees with the manifest: 2 pinned" in done.out
     assert "reads 3 modules, 3 classes" in done.out
     value = site.run("release", "check", str(web.path), "--json").json
@@ -55,12 +53,11 @@ def test_an_unprivileged_user_makes_releases_with_a_cache_in_their_home(
     web, home = str(public / "ntp"), str(public / "home")
     (public / "ntp/manifest.yaml").write_text("moduledir: modules\n")
     for verb in ("lock", "check"):
-        done = user.run("release", verb, web, HOME=home)
-        assert done.code == 0, done.err
+        user.run("release", verb, web, HOME=home, code=0)
     assert (public / "home/.cache/localpuppet/stage.lock").exists()
     assert not list((public / "root/var").iterdir())
     cache = str(public / "home/elsewhere")
-    assert user.run("release", "check", web, HOME=home, XDG_CACHE_HOME=cache).code == 0
+    user.run("release", "check", web, HOME=home, XDG_CACHE_HOME=cache, code=0)
     assert (public / "home/elsewhere/localpuppet/stage.lock").exists()
     refused = user.run("stage", "web/tags/r1", HOME=home)
     assert "run as root" in refused.err
@@ -69,21 +66,18 @@ def test_an_unprivileged_user_makes_releases_with_a_cache_in_their_home(
 def test_a_release_needs_a_manifest_and_a_matching_lock(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     (web.path / "manifest.lock").rename(web.path / "aside")
-    refused = site.run("release", "check", str(web.path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(web.path), code=2)
     assert f"there is no manifest.lock (run 'localpuppet release lock {web.path}'" in refused.err
     (web.path / "aside").rename(web.path / "manifest.lock")
     forge.repo("ntp").commit({}, "v2")
     web.write({"manifest.yaml": manifest(forge, ntp="v2")})
-    refused = site.run("release", "check", str(web.path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(web.path), code=2)
     assert "modules.ntp: manifest and lock disagree" in refused.err
     web.write({"manifest.yaml": "modulepath: [dist/trunk]\n"})
-    refused = site.run("release", "check", str(web.path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(web.path), code=2)
     assert "manifest.yaml: modulepath[0]: dist/trunk is mutable" in refused.err
     (web.path / "manifest.yaml").unlink()
-    assert site.run("release", "check", str(web.path)).code == 2
+    site.run("release", "check", str(web.path), code=2)
 
 
 def test_a_moved_tag_is_an_alarm_and_an_unreachable_host_is_unavailable(
@@ -92,11 +86,10 @@ def test_a_moved_tag_is_an_alarm_and_an_unreachable_host_is_unavailable(
     web, ntp = forge.repo("web"), forge.repo("ntp")
     ntp.commit({"manifests/init.pp": klass("ntp", "evil")})
     ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
-    alarm = site.run("release", "check", str(web.path))
-    assert alarm.code == 3
+    alarm = site.run("release", "check", str(web.path), code=3)
     assert "manifest.lock: modules.ntp: the tag v1 has moved" in alarm.err
     shutil.rmtree(ntp.path)
-    assert site.run("release", "check", str(web.path)).code == 69
+    site.run("release", "check", str(web.path), code=69)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +109,7 @@ def test_dependencies_of_dependencies_must_be_tags(
         sources={name: {"git": forge.repo(name).url} for name in ("web", "dist", "deep")},
     )
     lock(site, forge, {"manifest.yaml": manifest(forge, dist="r8")})
-    refused = site.run("release", "check", str(forge.repo("web").path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(forge.repo("web").path), code=2)
     assert problem in refused.err
     assert "web → dist/tags/r8 → deep/tags/d1: manifest.yaml" in refused.err
 
@@ -127,8 +119,7 @@ def test_circular_dependencies_are_accepted(site: Node, forge: Forge) -> None:
     back = f"modules: {{ntp: {{git: '{ntp.url}', tag: v1}}}}\n"
     forge.repo("dist").commit({"manifest.yaml": back + "modulepath: [web/tags/r1]\n"}, "r8")
     lock(site, forge, {"manifest.yaml": manifest(forge, dist="r8")})
-    done = site.run("release", "check", str(forge.repo("web").path), "--json")
-    assert done.code == 0, done.err
+    done = site.run("release", "check", str(forge.repo("web").path), "--json", code=0)
     assert done.json["dependencies"] == [
         "web → ntp",
         "web → dist/tags/r8",
@@ -154,8 +145,7 @@ def test_code_and_data_that_puppet_would_refuse_are_refused(
 ) -> None:
     web = forge.repo("web")
     web.write(files)
-    refused = site.run("release", "check", str(web.path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(web.path), code=2)
     assert problem in refused.err
     assert len(refused.err.splitlines()) == 1
 
@@ -168,23 +158,21 @@ def test_enc_yaml_may_leave_parameters_to_inputs(site: Node, forge: Forge) -> No
             "enc.yaml": "classes: {web: {port: '%{port}', name_of: null}}\n",
         }
     )
-    done = site.run("release", "check", str(web.path))
-    assert done.code == 0, done.err
+    site.run("release", "check", str(web.path), code=0)
 
 
 def test_a_damaged_tree_is_fetched_again(site: Node, forge: Forge) -> None:
     web = str(forge.repo("web").path)
-    assert site.run("release", "check", web).code == 0
+    site.run("release", "check", web, code=0)
     victim = next(site.state.glob("objects/*/platform/manifests/init.pp"))
     victim.chmod(0o644)
     victim.write_text("class {")
-    assert site.run("release", "check", web).code == 0
+    site.run("release", "check", web, code=0)
     assert "dist r7" in victim.read_text()
 
 
 def test_a_broken_dependency_is_named(site: Node, forge: Forge) -> None:
     forge.repo("dist").commit({"platform/manifests/bad.pp": "class x {\n)"}, "r8")
     release(site, forge, "r2", dist="r8")
-    refused = site.run("release", "check", str(forge.repo("web").path))
-    assert refused.code == 2
+    refused = site.run("release", "check", str(forge.repo("web").path), code=2)
     assert "dist/tags/r8/platform/manifests/bad.pp:2: Puppet cannot parse it" in refused.err

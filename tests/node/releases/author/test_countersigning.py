@@ -69,18 +69,16 @@ def test_a_second_person_signs_the_tag_of_the_first(
     node: Node, web: Repo, origin: Repo, signing: Signing
 ) -> None:
     two(node, origin, signing)
-    refused = node.run("stage", "web/tags/r2")
-    assert refused.code == 3
+    refused = node.run("stage", "web/tags/r2", code=3)
     assert "web/tags/r2: web requires 2 signatures" in refused.err
     assert "is signed by alice@example.net: 1 more must sign" in refused.err
     config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
-    signed = node.run("release", "sign", str(web.path), "r2", "--json", **config)
-    assert signed.code == 0, signed.err
+    signed = node.run("release", "sign", str(web.path), "r2", "--json", **config, code=0)
     assert signed.json["source"] == "web"
     assert signed.json["ref"] in origin.git("for-each-ref", "--format=%(refname)")
-    assert node.run("stage", "web/tags/r2").code == 0
+    node.run("stage", "web/tags/r2", code=0)
     node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
-    assert node.run("check").code == 0
+    node.run("check", code=0)
     pack = build(node, "tar", node.root / "out")
     two(node, origin, signing, 3)
     assert node.run("check").code == 3, (
@@ -96,15 +94,14 @@ def test_without_push_the_signature_stays_in_the_clone(
     node: Node, web: Repo, origin: Repo, signing: Signing
 ) -> None:
     config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
-    done = node.run("release", "sign", str(web.path), "r2", "--no-push", **config)
-    assert done.code == 0, done.err
+    done = node.run("release", "sign", str(web.path), "r2", "--no-push", **config, code=0)
     commit = web.git("rev-parse", "HEAD")
     assert f"signed r2 of web at {commit[:12]}, not pushed" in done.out
     assert "signatures" not in origin.git("for-each-ref")
     push = done.out.splitlines()[-1].split()
     web.git(*push[1:])
     two(node, origin, signing)
-    assert node.run("stage", "web/tags/r2").code == 0
+    node.run("stage", "web/tags/r2", code=0)
 
 
 @pytest.fixture

@@ -30,8 +30,7 @@ def test_one_error_names_every_unreachable_repository(site: Node, forge: Forge) 
     web = forge.repo("web")
     (web.path / "manifest.lock").unlink()
     web.write({"manifest.yaml": "\n".join(["modules:", *lines]) + "\n"})
-    done = make(site, "lock", str(web.path))
-    assert done.code == 69
+    done = make(site, "lock", str(web.path), code=69)
     assert done.err.count("\n") == 1
     assert done.err.startswith(f"localpuppet: error: {web.path}/manifest.yaml: ")
     named = [name for name in modules if f"file://{forge.path / name}: " in done.err]

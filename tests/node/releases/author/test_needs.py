@@ -28,7 +28,7 @@ def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, fo
     repo.write(files)
     settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
     node.settings(**settings)
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.commit({}, "r1")
 
     def lines(release: str) -> list[str]:
@@ -53,13 +53,12 @@ def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, fo
     ]
     assert matching(checked, str(repo.path)) == [text for text in checked if " (" in text][-4:]
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile]\n")
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
     known = node.run("check", "--json").json["warnings"]
     assert matching(known, f"{node.root}/modules/control/tags/r1") == known
     node.write("base/macdslocal_core/lib/puppet/type/computer.rb", "")
     node.settings(**settings, basemodulepath=["base"])
-    done = node.run("check", "--json")
-    assert done.code == 0, done.err
+    done = node.run("check", "--json", code=0)
     assert [text for text in done.json["warnings"] if "the type" in text] == []
 
 
@@ -106,7 +105,7 @@ def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
     )
     settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
     node.settings(**settings)
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.commit({}, "r1")
 
     def missing(warnings: list[str], release: str) -> list[str]:
@@ -133,7 +132,7 @@ def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
     backend = f"hiera.yaml function vault_key {cure}"
     assert sorted(missing(checked, str(repo.path))) == sorted([*expected, backend])
     node.write("input.yaml", "app: control/tags/r1\n")
-    assert node.run("stage").code == 0
+    node.run("stage", code=0)
     done = node.run("check", "--json")
     release = f"{node.root}/modules/control/tags/r1"
     assert sorted(missing(done.json["warnings"], release)) == sorted(expected)

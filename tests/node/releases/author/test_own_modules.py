@@ -30,7 +30,7 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
             ".gitignore": "/modules/*\n!/modules/own\n/.r10k\n*.local\n",
         }
     )
-    assert make(node, "lock", str(repo.path)).code == 0
+    make(node, "lock", str(repo.path), code=0)
     repo.commit({})
     repo.git("config", "user.name", "Release")
     repo.git("config", "user.email", "release@example.net")
@@ -46,36 +46,30 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
 
 
 def test_modules_of_r10k_are_left_out_with_a_warning(node: Node, control: Repo) -> None:
-    checked = make(node, "check", str(control.path), "--json")
-    assert checked.code == 0, checked.err
+    checked = make(node, "check", str(control.path), "--json", code=0)
     assert checked.json["classes"] == ["ntp", "own", "profile"]
     warning = "modules/left, modules/ntp: left out, as git ignores it: no node has it"
     assert warning in checked.json["warnings"]
-    tagged = make(node, "tag", str(control.path), "r1", "--no-push")
-    assert tagged.code == 0, tagged.err
+    make(node, "tag", str(control.path), "r1", "--no-push", code=0)
     control.write({".gitignore": "/modules/left\n"})
-    refused = make(node, "check", str(control.path))
-    assert refused.code == 2
+    refused = make(node, "check", str(control.path), code=2)
     assert "the release has a directory 'modules/ntp', and its manifest a module" in refused.err
     assert "let git ignore what r10k installs" in refused.err
 
 
 def test_an_ignored_file_that_puppet_would_read_prevents_a_tag(node: Node, control: Repo) -> None:
     control.write({"site-modules/profile/lib/facter/seen.local": ""})
-    checked = make(node, "check", str(control.path))
-    assert checked.code == 0, checked.err
+    checked = make(node, "check", str(control.path), code=0)
     warning = "site-modules/profile/lib/facter/seen.local: git ignores it: Puppet reads it here"
     assert warning in checked.err
-    refused = make(node, "tag", str(control.path), "r1", "--no-push")
-    assert refused.code == 2
+    refused = make(node, "tag", str(control.path), "r1", "--no-push", code=2)
     assert "git ignores site-modules/profile/lib/facter/seen.local, which Puppet" in refused.err
 
 
 def test_try_warns_about_modules_that_no_release_has(node: Node, control: Repo) -> None:
     control.write({"modules/left/manifests/init.pp": klass("left", "in this clone only")})
     node.write("input.yaml", "app: foo/trunk\nclasses: [left, ntp]\n")
-    tried = node.run("try", str(control.path), "--noop")
-    assert tried.code == 0, tried.err
+    tried = node.run("try", str(control.path), "--noop", code=0)
     assert "in this clone only" in tried.out
     assert "ntp 1.0.0" in tried.out
     (warning,) = [line for line in tried.err.splitlines() if "in no release" in line]

@@ -61,8 +61,7 @@ NTP = "ntp: {forge: acme/ntp, version: latest}"
 
 
 def lock(site: Node, forge: Forge, *options: str) -> dict[str, dict[str, str]]:
-    done = make(site, "lock", str(forge.repo("web").path), "--json", *options)
-    assert done.code == 0, done.err
+    done = make(site, "lock", str(forge.repo("web").path), "--json", *options, code=0)
     pins: dict[str, dict[str, str]] = done.json["modules"]
     return pins
 
@@ -76,12 +75,11 @@ def test_modules_of_the_forge_are_locked_staged_and_applied(
     assert pins["stdlib"]["archive_sha256"] == hashlib.sha256(modules.files[STDLIB]).hexdigest()
     forge.repo("web").commit({}, "r1")
     site.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, stdlib]\n")
-    applied = site.run("apply")
-    assert applied.code == 0, applied.err
+    applied = site.run("apply", code=0)
     assert "stdlib 9.4.1" in applied.out
     assert "ntp 1.0.0" in applied.out
     modules.asked.clear()
-    assert site.run("stage").code == 0
+    site.run("stage", code=0)
     assert modules.asked == []
 
 
@@ -103,7 +101,7 @@ def test_a_locked_module_stays_until_an_update(
     assert moved.out.splitlines()[1].split() == ["stdlib", "9.4.1", "->", "9.9.0"]
     assert lock(site, forge)["ntp"] == first["ntp"]
     assert lock(site, forge, "--update")["ntp"]["version"] == "2.0.0"
-    assert make(site, "lock", web, "nope", "--update").code == 2
+    make(site, "lock", web, "nope", "--update", code=2)
 
 
 def test_a_version_with_other_bytes_is_an_alarm(
@@ -113,14 +111,12 @@ def test_a_version_with_other_bytes_is_an_alarm(
     first = lock(site, forge)
     modules.publish("acme/ntp", "1.0.0", text=" again")
     web = str(forge.repo("web").path)
-    alarm = make(site, "lock", web)
-    assert alarm.code == 3
+    alarm = make(site, "lock", web, code=3)
     assert "acme/ntp 1.0.0" in alarm.err
     assert "different bytes" in alarm.err
-    assert make(site, "check", web).code == 3
+    make(site, "check", web, code=3)
     forge.repo("web").commit({}, "r1")
-    staged = site.run("stage", "web/tags/r1")
-    assert staged.code == 3, staged.err
+    site.run("stage", "web/tags/r1", code=3)
     assert not (site.root / "modules/web").exists()
     assert lock(site, forge, "--accept-moved")["ntp"] != first["ntp"]
 
@@ -153,8 +149,7 @@ def test_an_invalid_archive_is_refused(
 ) -> None:
     modules.files["acme-ntp-1.0.0.tar.gz"] = release
     manifest(forge, NTP)
-    refused = make(site, "lock", str(forge.repo("web").path))
-    assert refused.code == 3, refused.err
+    refused = make(site, "lock", str(forge.repo("web").path), code=3)
     assert what in refused.err
     assert refused.err.count("\n") == 1
     assert refused.err.endswith(")\n"), "the message has a cure"
@@ -165,7 +160,7 @@ def test_an_archive_that_differs_from_the_digest_of_the_api_is_an_alarm(
 ) -> None:
     modules.lies["acme-ntp-1.0.0.tar.gz"] = "a" * 64
     manifest(forge, NTP)
-    assert make(site, "lock", str(forge.repo("web").path)).code == 3
+    make(site, "lock", str(forge.repo("web").path), code=3)
 
 
 def test_without_sha256_in_the_api_the_lock_pins_the_downloaded_bytes(
@@ -186,7 +181,7 @@ def test_a_directory_of_archives_is_a_forge(
     assert pins["stdlib"]["version"] == "9.4.1"
     modules.publish("acme/ntp", "1.0.0", text=" again")
     modules.write(tmp_path / "mirror")
-    assert make(node, "lock", str(forge.repo("web").path)).code == 3
+    make(node, "lock", str(forge.repo("web").path), code=3)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +202,14 @@ def test_an_unknown_module_or_version_in_a_manifest_is_refused(
     site: Node, forge: Forge, line: str, what: str
 ) -> None:
     manifest(forge, line)
-    refused = make(site, "lock", str(forge.repo("web").path))
-    assert refused.code == 2, refused.err
+    refused = make(site, "lock", str(forge.repo("web").path), code=2)
     assert what in refused.err
 
 
 def test_a_forge_that_does_not_answer_is_unavailable(node: Node, forge: Forge) -> None:
     settings(node, forge, {"url": "https://127.0.0.1:9"}, timeouts={"https": 5})
     manifest(forge, NTP)
-    refused = make(node, "lock", str(forge.repo("web").path))
-    assert refused.code == 69
+    refused = make(node, "lock", str(forge.repo("web").path), code=69)
     assert "cannot be downloaded" in refused.err
 
 
@@ -235,8 +228,7 @@ def test_with_tags_only_modules_of_the_forge_are_refused(site: Node, forge: Forg
 @pytest.mark.parametrize("url", ["http://forge.example.com", "https://a:b@forge.example.com", "x"])
 def test_an_invalid_url_of_a_forge_is_refused(node: Node, forge: Forge, url: str) -> None:
     settings(node, forge, {"url": url})
-    refused = node.run("release", "list")
-    assert refused.code == 2
+    refused = node.run("release", "list", code=2)
     assert "forge.url" in refused.err
     assert "a:b" not in refused.err
 

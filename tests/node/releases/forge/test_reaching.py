@@ -51,13 +51,11 @@ def test_modules_are_downloaded_through_the_proxy_with_the_token(
     with serve_proxy(proxy) as place:
         reached = {"url": BEHIND, "ca": str(tmp_path / "ca.pem"), "proxy": place}
         node.settings(forge=reached)
-        refused = make(node, "lock", str(web.path))
-        assert refused.code == 69
+        refused = make(node, "lock", str(web.path), code=69)
         assert "the forge answered 401 ('forge: {token_file: FILE}' in" in refused.err
         assert modules.paths("files") == []
         node.settings(forge={**reached, "token_file": str(node.root / "token")})
-        locked = make(node, "lock", str(web.path), "--json")
-        assert locked.code == 0, locked.err
+        locked = make(node, "lock", str(web.path), "--json", code=0)
         assert locked.json["modules"]["ntp"]["version"] == "1.0.0"
     assert set(proxy.places) == {"localhost:1"}
     assert "s3cret" not in str(proxy.heard)

@@ -208,13 +208,11 @@ def test_an_error_names_the_invalid_setting_of_a_source(node: Node) -> None:
         ({"ssh_key": 1}, "sources.a.ssh_key"),
     ):
         node.settings(sources={"a": {"git": git, **body}})
-        refused = node.run("status")
-        assert refused.code == 2
+        refused = node.run("status", code=2)
         assert problem in refused.err
     node.write("keys/git", "glpat-s3cret\n", mode=0o600)
     node.settings(sources={"a": {"git": git, "credentials": {"file": "keys/git"}}})
-    refused = node.run("stage", "a/tags/r1")
-    assert refused.code == 2
+    refused = node.run("stage", "a/tags/r1", code=2)
     assert "keys/git: is not a file of credentials" in refused.err
     assert "s3cret" not in refused.err
 

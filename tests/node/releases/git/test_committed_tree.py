@@ -57,7 +57,7 @@ def test_check_and_tag_refuse_the_same_trees_as_stage(
 def test_a_directory_without_git_is_read_completely(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     (web.path / ".git").rename(web.path.parent / "aside")
-    assert site.run("release", "check", str(web.path)).code == 0
+    site.run("release", "check", str(web.path), code=0)
     absolute_link(web)
     assert "an absolute symlink" in refused(site.run("release", "check", str(web.path)))
 
@@ -68,17 +68,16 @@ def test_the_tree_has_tracked_files_and_no_ignored_ones(site: Node, forge: Forge
     for name in ("cache", "kept"):
         (web.path / name).symlink_to("/etc")
     web.git("add", "-f", "kept")
-    checked = site.run("release", "check", str(web.path))
-    assert checked.code == 3
+    checked = site.run("release", "check", str(web.path), code=3)
     assert "'kept'" in checked.err
     web.git("rm", "-q", "--cached", "kept")
-    assert site.run("release", "check", str(web.path)).code == 0
+    site.run("release", "check", str(web.path), code=0)
 
 
 def test_a_split_index_is_read(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.git("update-index", "--split-index")
-    assert site.run("release", "check", str(web.path)).code == 0
+    site.run("release", "check", str(web.path), code=0)
 
 
 def test_the_configuration_of_the_repository_runs_no_program(
@@ -91,7 +90,7 @@ def test_the_configuration_of_the_repository_runs_no_program(
     before = (web.path / ".git/index").read_bytes()
     assert "filter=evil" in site.run("release", "check", str(web.path)).err
     web.write({".gitattributes": "* -filter\n"})
-    assert site.run("release", "check", str(web.path)).code == 0
+    site.run("release", "check", str(web.path), code=0)
     assert not (tmp_path / "ran").exists()
     assert (web.path / ".git/index").read_bytes() == before
 
@@ -101,12 +100,11 @@ def test_an_untracked_clone_is_named_with_the_way_out_and_a_committed_one_is_a_s
 ) -> None:
     web = forge.repo("web")
     web.git("clone", "-q", "../ntp", "vendored")
-    checked = site.run("release", "check", str(web.path))
-    assert checked.code == 2
+    checked = site.run("release", "check", str(web.path), code=2)
     assert f"{web.path}/vendored: is a clone of another repository" in checked.err
     assert "let .gitignore name it" in checked.err
     web.write({".gitignore": "/vendored\n"})
-    assert site.run("release", "check", str(web.path)).code == 0
+    site.run("release", "check", str(web.path), code=0)
     web.write({".gitignore": ""})
     web.commit({})
     assert "a submodule" in refused(site.run("release", "check", str(web.path)))
@@ -135,12 +133,10 @@ def test_a_file_that_git_converts_is_refused_by_name_wherever_the_attribute_is(
     file.write_text(f"{attribute}\n")
     if place == "home/named":
         (home / ".gitconfig").write_text(f"[core]\n\tattributesFile = {file}\n")
-    done = site.run("release", "check", str(web.path), HOME=str(home))
-    assert done.code == 2
+    done = site.run("release", "check", str(web.path), HOME=str(home), code=2)
     assert f"{web.path}/web/files/big.bin: git's attribute {named} converts" in done.err
     assert "git add --renormalize" in done.err
-    tagged = site.run("release", "tag", str(web.path), "r2", "--no-push", HOME=str(home))
-    assert tagged.code == 2
+    site.run("release", "tag", str(web.path), "r2", "--no-push", HOME=str(home), code=2)
     assert "r2" not in web.git("tag")
 
 
@@ -148,8 +144,7 @@ def test_attributes_that_convert_nothing_are_accepted(site: Node, forge: Forge) 
     web = forge.repo("web")
     attributes = "* text=auto\n*.pp text eol=lf -filter\n*.png binary\nx export-subst\n"
     web.commit({"web/files/big.bin": "contents\n", ".gitattributes": attributes})
-    done = site.run("release", "check", str(web.path))
-    assert done.code == 0, done.err
+    site.run("release", "check", str(web.path), code=0)
 
 
 def test_a_tag_of_a_tag_names_the_commit_as_the_way_out(site: Node, forge: Forge) -> None:
@@ -157,7 +152,6 @@ def test_a_tag_of_a_tag_names_the_commit_as_the_way_out(site: Node, forge: Forge
     commit = ntp.git("rev-parse", "HEAD").strip()
     ntp.git("tag", "-a", "-m", "outer", "outer", "v1")
     web.write({"manifest.yaml": manifest(forge, ntp="outer")})
-    refused_lock = site.run("release", "lock", str(web.path))
-    assert refused_lock.code == 2
+    refused_lock = site.run("release", "lock", str(web.path), code=2)
     assert "tag outer: points at another tag" in refused_lock.err
     assert f"name its commit ('commit: {commit}')" in refused_lock.err

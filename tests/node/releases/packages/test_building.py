@@ -124,8 +124,8 @@ def test_a_version_and_a_directory_are_checked(site: Node, tmp_path: Path) -> No
     assert package.name == "localpuppet-release-web-r1_7~rc1_all.deb"
     assert run("dpkg-deb", "-f", package, "Version").strip() == "7~rc1"
     for wrong in ("", "r1", "1:2", "1-2", "1\nDepends: evil", "1%(id)"):
-        done = site.run("release", "package", "--format", "tar", "--version", wrong)
-        assert done.code == 2, done.err
-    done = site.run("release", "package", "--format", "tar", "-o", str(tmp_path / "nowhere"))
-    assert done.code == 2
+        done = site.run("release", "package", "--format", "tar", "--version", wrong, code=2)
+    done = site.run(
+        "release", "package", "--format", "tar", "-o", str(tmp_path / "nowhere"), code=2
+    )
     assert "is not a directory" in done.err

@@ -20,10 +20,9 @@ def test_a_node_with_only_the_package_stages_it(
     scratch.install(build(site, form, site.root / "out"))
     shutil.rmtree(forge.path)
     path = without_git(bare)
-    staged = bare.run("stage", PATH=path)
-    assert staged.code == 0, staged.err
-    assert bare.run("check", PATH=path).code == 0
-    assert bare.run("release", "verify", "--all", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
+    bare.run("check", PATH=path, code=0)
+    bare.run("release", "verify", "--all", PATH=path, code=0)
     (top,) = scratch.packages.iterdir()
     staged_file = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
     packaged_file = next(top.glob("releases/*/web/manifests/init.pp")).resolve()
@@ -54,10 +53,9 @@ def test_apply_installs_the_package_and_then_runs_puppet(
 ) -> None:
     package = build(site, form, site.root / "out")
     path = wrapped(bare, scratch)
-    done = bare.run("apply", "--install", str(package), "--noop", PATH=path)
-    assert done.code == 0, done.err
+    done = bare.run("apply", "--install", str(package), "--noop", PATH=path, code=0)
     assert "web r1" in done.out
-    assert bare.run("disable", "-m", "not now", PATH=path).code == 0
+    bare.run("disable", "-m", "not now", PATH=path, code=0)
     again = bare.run("apply", "--install", str(package), "--noop", PATH=path)
     assert again.code == 75, "a second installation is accepted, but the hold prevents the run"
 
@@ -90,9 +88,13 @@ def test_a_package_is_checked_before_it_is_installed(
         assert done.code == 2, (name, done.err)
         assert problem in done.err
     release_of_another = bare.run(
-        "apply", "--install", str(good), str(bare.write("i.yaml", "app: web/tags/r2\n")), PATH=path
+        "apply",
+        "--install",
+        str(good),
+        str(bare.write("i.yaml", "app: web/tags/r2\n")),
+        PATH=path,
+        code=2,
     )
-    assert release_of_another.code == 2
     assert "has no package or pack of it" in release_of_another.err
 
 
@@ -104,24 +106,21 @@ def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: 
     victim = next(top.glob("releases/*/ntp/manifests/init.pp")).resolve()
     victim.chmod(0o644)
     victim.write_text(klass("ntp", "evil"))
-    done = bare.run("stage", PATH=path)
-    assert done.code == 3
+    done = bare.run("stage", PATH=path, code=3)
     assert "module ntp: has the digest" in done.err
     assert not (bare.root / "modules/web").exists()
     record = top / "release.json"
     text = record.read_text()
     record.chmod(0o644)
     record.write_text(text.replace('"time": 1', '"time": 2'))
-    done = bare.run("stage", PATH=path)
-    assert done.code == 3
+    done = bare.run("stage", PATH=path, code=3)
     assert "its digest differs from its directory's name" in done.err
     scratch.install(package)
-    assert bare.run("stage", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
     shutil.rmtree(top / "objects")
     assert bare.run("stage", "--refresh", PATH=path).code == 0, "all files are staged already"
     shutil.rmtree(bare.state / "objects")
-    done = bare.run("stage", PATH=path)
-    assert done.code == 3
+    done = bare.run("stage", PATH=path, code=3)
     assert "does not hold the tree" in done.err
 
 
@@ -131,15 +130,15 @@ def test_a_changed_file_with_a_hard_link_to_the_package_is_detected(
     package = build(site, "deb", site.root / "out")
     path = without_git(bare)
     scratch.install(package)
-    assert bare.run("stage", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
     victim = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
     victim.chmod(0o644)
     victim.write_text(klass("web", "evil"))
-    assert bare.run("release", "verify", PATH=path).code == 3
+    bare.run("release", "verify", PATH=path, code=3)
     assert bare.run("stage", PATH=path).code == 3, "the package has the same change"
     scratch.install(package)
-    assert bare.run("stage", PATH=path).code == 0
-    assert bare.run("release", "verify", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
+    bare.run("release", "verify", PATH=path, code=0)
 
 
 def test_a_state_on_another_file_system_gets_copies(
@@ -148,8 +147,8 @@ def test_a_state_on_another_file_system_gets_copies(
     scratch.install(build(site, "deb", site.root / "out"))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as state:
         bare.settings(allow_file_urls=True, packages=[str(scratch.packages)], state=state)
-        assert bare.run("stage", PATH=without_git(bare)).code == 0
-        assert bare.run("release", "verify", "--all").code == 0
+        bare.run("stage", PATH=without_git(bare), code=0)
+        bare.run("release", "verify", "--all", code=0)
         file = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
         assert file.is_relative_to(state)
         assert file.stat().st_nlink == 1
@@ -160,8 +159,7 @@ def test_a_package_can_be_made_from_a_package(site: Node, bare: Node, scratch: S
     scratch.install(build(site, "deb", site.root / "out"))
     out = bare.root / "out"
     out.mkdir()
-    done = bare.run("release", "package", "--format=tar", f"-o{out}", PATH=without_git(bare))
-    assert done.code == 0, done.err
+    bare.run("release", "package", "--format=tar", f"-o{out}", PATH=without_git(bare), code=0)
     assert (out / pack.name).read_bytes() == pack.read_bytes()
 
 
@@ -170,20 +168,19 @@ def test_another_package_of_the_same_tag_is_an_alarm(
 ) -> None:
     path = without_git(bare)
     scratch.install(build(site, "deb", site.root / "out"))
-    assert bare.run("stage", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
     web = forge.repo("web")
     web.commit({"web/manifests/init.pp": klass("web", "evil")})
     web.git("tag", "-f", "-a", "-m", "r1", "r1")
-    assert site.run("stage", "--accept-moved").code == 0
+    site.run("stage", "--accept-moved", code=0)
     scratch.install(build(site, "deb", site.root / "out"))
     assert len(list(scratch.packages.iterdir())) == 1
     assert bare.run("stage", PATH=path).code == 0, (
         "a staged release is not compared with the package"
     )
-    alarm = bare.run("stage", "--refresh", PATH=path)
-    assert alarm.code == 3
+    alarm = bare.run("stage", "--refresh", PATH=path, code=3)
     assert "is another r1" in alarm.err
-    assert bare.run("stage", "--accept-moved", PATH=path).code == 0
+    bare.run("stage", "--accept-moved", PATH=path, code=0)
 
 
 def test_with_tags_only_a_pack_with_a_commit_is_refused(
@@ -193,20 +190,19 @@ def test_with_tags_only_a_pack_with_a_commit_is_refused(
     commit = ntp.git("rev-parse", "HEAD")
     module = f"{{git: '{ntp.url}', commit: {commit}}}"
     web.write({"manifest.yaml": f"modules:\n  ntp: {module}\n"})
-    assert make(site, "lock", str(web.path)).code == 0
+    make(site, "lock", str(web.path), code=0)
     web.commit({}, "r2")
     pack = build(site, "tar", site.root / "out", "web/tags/r2")
     path = without_git(bare)
     bare.settings(allow_file_urls=True, tags_only=True)
-    refused = bare.run("stage", "web/tags/r2", "--pack", str(pack), "--no-parse", PATH=path)
-    assert refused.code == 2, refused.out
+    refused = bare.run("stage", "web/tags/r2", "--pack", str(pack), "--no-parse", PATH=path, code=2)
     assert "modules.ntp: is not a tag of a repository, and localpuppet.yaml says tags_only" in (
         refused.err
     )
     assert not (bare.root / "modules/web/tags/r2").exists()
     assert list((bare.state / "objects").iterdir()) == []
     bare.settings(allow_file_urls=True)
-    assert bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path).code == 0
+    bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path, code=0)
 
 
 def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) -> None:
@@ -214,13 +210,11 @@ def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) 
     pack = build(site, "tar", site.root / "out")
     shutil.rmtree(forge.path)
     path = without_git(bare)
-    done = bare.run("stage", "--pack", str(pack), PATH=path)
-    assert done.code == 0, done.err
-    assert bare.run("release", "verify", "--all", PATH=path).code == 0
+    bare.run("stage", "--pack", str(pack), PATH=path, code=0)
+    bare.run("release", "verify", "--all", PATH=path, code=0)
     assert list((bare.state / "staging").iterdir()) == []
-    assert bare.run("stage", "--pack", str(pack), PATH=path).code == 0
-    other = bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path)
-    assert other.code == 2
+    bare.run("stage", "--pack", str(pack), PATH=path, code=0)
+    other = bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path, code=2)
     assert "is a pack of 'web/tags/r1', not of web/tags/r2" in other.err
     # tar can unpack it into a directory of packages.
     unpacked = bare.root / "unpacked"
@@ -230,7 +224,7 @@ def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) 
     run("sha256sum", "-c", "--quiet", "SHA256SUMS", cwd=top)
     bare.settings(allow_file_urls=True, packages=["unpacked"])
     shutil.rmtree(bare.state / "objects")
-    assert bare.run("stage", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
     shutil.rmtree(bare.state / "objects")
 
 
@@ -241,14 +235,12 @@ def test_a_directory_of_packs_is_a_source(site: Node, forge: Forge, bare: Node) 
     path = without_git(bare)
     bare.settings(allow_file_urls=True, packages=["packs"])
     (bare.root / "packs" / "localpuppet-release-web-r1-rc1-0a1b2c3d-1.tar.gz").write_bytes(b"")
-    assert bare.run("stage", PATH=path).code == 0
-    assert bare.run("release", "verify", "--all", PATH=path).code == 0
+    bare.run("stage", PATH=path, code=0)
+    bare.run("release", "verify", "--all", PATH=path, code=0)
     assert "web r1" in bare.run("apply", PATH=path).out
-    none = bare.run("stage", "web/tags/r9", PATH=path)
-    assert none.code == 2
+    none = bare.run("stage", "web/tags/r9", PATH=path, code=2)
     assert "has no package or pack of it" in none.err
     shutil.copy(pack, pack.with_name(pack.name.replace("-1.tar", "-2.tar")))
     assert bare.run("stage", PATH=path).code == 0, "a verified release is not searched again"
-    two = bare.run("stage", "--refresh", PATH=path)
-    assert two.code == 3
+    two = bare.run("stage", "--refresh", PATH=path, code=3)
     assert "are both packs of web/tags/r1" in two.err

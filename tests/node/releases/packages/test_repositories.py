@@ -72,12 +72,11 @@ def test_apt_installs_the_package_of_the_release_once(
     assert not scratch.packages.exists()
 
     repository.offer(build(site, "deb", site.root / "out"))
-    done = bare.run("apply", "--noop", PATH=path)
-    assert done.code == 0, done.err
+    done = bare.run("apply", "--noop", PATH=path, code=0)
     assert "web r1" in done.out
     assert len([*scratch.packages.iterdir()]) == 1
     asked = repository.asked.read_text()
-    assert bare.run("stage", "--no-parse", PATH=path).code == 0
+    bare.run("stage", "--no-parse", PATH=path, code=0)
     assert repository.asked.read_text() == asked, "an installed package is not requested again"
 
 
@@ -89,8 +88,7 @@ def test_a_configured_command_gets_the_package_name_as_its_last_argument(
     script = bare.write("bin/get", f"#!/bin/sh\ntest $# = 1 && {install}\n", 0o755)
     settings = json.loads((bare.root / "localpuppet.yaml").read_text())
     bare.settings(**settings, install_packages=[str(script)])
-    done = bare.run("stage", "--no-parse", PATH=without_git(bare))
-    assert done.code == 0, done.err
+    bare.run("stage", "--no-parse", PATH=without_git(bare), code=0)
 
 
 @pytest.mark.parametrize("name", ["localpuppet-release-web-r.", "localpuppet-release-web-r1+"])

@@ -212,7 +212,7 @@ class SmallSite:
         wait_until(self._all_have_run, lambda: self.alice.does("nodes"))
         self.alice.does("disable", str(self.member("mon01").name), "-m", "the disk is replaced")
         for words in (("disable", "-m", "checked by hand"), ("enable",)):
-            assert self.member("db01").node.run(*words).code == 0
+            self.member("db01").node.run(*words, code=0)
         self._lose(self.member("mon01"))
         self._age(self.member("bak01"))
         online = ",".join(names[:4])
