@@ -15,6 +15,7 @@ from localpuppet.fleet.agent.rollout_steps import FRESH
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.requests.request import Arguments, NodeReply
 from localpuppet.fleet.requests.request_client import NodeAnswer, RequestClient
+from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 from localpuppet.rollout.checking import CheckRunner, Probing
 from localpuppet.rollout.checkpoints import (
@@ -555,6 +556,16 @@ class Site:
 
     def denied(self, name: SignerName) -> str:
         return "" if name in self.may else "denied by policy line 1"
+
+    def forge(self, who: Person, what: RolloutCheckpoint) -> None:
+        """Overwrite the checkpoint with one that this person signed."""
+        self.store.write(KEY, who.signer.sign(what.to_payload(), MessageKind.CHECKPOINT), None)
+
+    async def published(self, who: Person | None = None) -> PublishedCheckpoint:
+        """Return the checkpoint that a person reads, by default Alice."""
+        found = await self.heads_of(who or self.alice).read(ID)
+        assert found is not None
+        return found
 
     def begin(self, *events: Event) -> None:
         """Have a journal here that a killed process left."""

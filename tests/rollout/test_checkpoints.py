@@ -90,8 +90,7 @@ async def test_a_checkpoint_must_be_signed_by_its_caller(site: Site) -> None:
         with pytest.raises(IntegrityError, match=what):
             await site.heads.read(ID)
     other = RolloutCheckpoint(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
-    token = site.alice.signer.sign(other.to_payload(), MessageKind.CHECKPOINT)
-    site.store.write(KEY, token, None)
+    site.forge(site.alice, other)
     with pytest.raises(IntegrityError, match="is the checkpoint of rollout 20261122T110000Z-ffff"):
         await site.heads.read(ID)
 
@@ -195,11 +194,6 @@ async def test_without_rights_on_the_bus_only_its_own_machine_resumes_a_rollout(
         await site.take_up(site.here)
 
 
-async def shown(site: Site) -> RolloutCheckpoint | None:
-    found = await site.heads.read(ID)
-    return None if found is None else found.head
-
-
 def keeper(site: Site, current: Any, revision: int | None = None) -> CheckpointKeeper:
     return CheckpointKeeper(
         site.heads, ID, current=current, revision=revision, note=site.notes.append
@@ -237,25 +231,23 @@ async def test_a_checkpoint_follows_its_journal_over_outages(site: Site) -> None
     await asyncio.sleep(60)
     site.kv.problem = None
     await asyncio.sleep(60)
-    assert await shown(site) == head(STARTED)
+    assert (await site.published()).head == head(STARTED)
     # The reply was lost: the key has another revision than the keeper knows.
-    site.store.write(KEY, site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT), None)
+    site.forge(site.alice, head())
     ours.changed()
     await asyncio.sleep(60)
-    assert await shown(site) == head(STARTED)
+    assert (await site.published()).head == head(STARTED)
     keeping.cancel()
 
 
 async def test_an_overtaken_controller_learns_of_it_and_ends(site: Site) -> None:
     ours = keeper(site, head)
     await ours.write()
-    found = await site.heads.read(ID)
-    assert found is not None
-    await site.heads.write(head(epoch=2), found.revision)
+    await site.heads.write(head(epoch=2), (await site.published()).revision)
     ours.changed()
     with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
         await ours.run()
-    assert await shown(site) == head(epoch=2)
+    assert (await site.published()).head == head(epoch=2)
 
 
 def test_a_controller_without_the_right_to_write_checkpoints_warns_once(site: Site) -> None:
@@ -313,20 +305,15 @@ async def test_another_person_takes_a_rollout_over_and_its_caller_resumes_it_lat
         await site.take_up(elsewhere)
     site.may = {"bob"}
     assert (await site.take_up(site.here)).epoch == 3
-    found = await site.heads.read(ID)
-    assert found is not None
-    assert found.signer == "alice"
+    assert (await site.published()).signer == "alice"
 
 
 async def test_of_two_people_who_take_a_rollout_over_only_the_first_succeeds(site: Site) -> None:
     await site.heads.write(head(STARTED), None)
-    bobs, carols = site.heads_of(site.bob), site.heads_of(site.carol)
-    first, second = await bobs.read(ID), await carols.read(ID)
-    assert first is not None
-    assert second is not None
-    await bobs.write(head(STARTED, epoch=2), first.revision)
+    first, second = await site.published(site.bob), await site.published(site.carol)
+    await site.heads_of(site.bob).write(head(STARTED, epoch=2), first.revision)
     with pytest.raises(BusyError, match="another process controls"):
-        await carols.write(head(STARTED, epoch=2), second.revision)
+        await site.heads_of(site.carol).write(head(STARTED, epoch=2), second.revision)
 
 
 async def test_a_takeover_that_nodes_refuse_changes_nothing(site: Site) -> None:
@@ -335,7 +322,7 @@ async def test_a_takeover_that_nodes_refuse_changes_nothing(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="cannot be taken over, and nothing was changed"):
         await site.take_up(site.there, ID, site.bob)
     assert not site.there.ids()
-    assert await shown(site) == head(STARTED)
+    assert (await site.published()).head == head(STARTED)
 
 
 async def test_a_person_without_the_right_to_write_checkpoints_takes_nothing_over(
@@ -354,8 +341,7 @@ async def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows
     assert not await ours.is_ours(), "the bus has no checkpoint yet"
     await ours.write()
     assert await ours.is_ours()
-    found = await site.heads_of(site.bob).read(ID)
-    assert found is not None
+    found = await site.published(site.bob)
     await site.heads_of(site.bob).write(head(epoch=2), found.revision)
     ours.changed()
     await ours.run()
@@ -472,7 +458,7 @@ async def test_a_large_epoch_of_a_takeover_does_not_stop_the_caller_from_resumin
     site.begin(STARTED)
     site.may = {"bob"}
     written = head(RolloutResumed(epoch=2**70), epoch=2**70)
-    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT), None)
+    site.forge(site.bob, written)
     assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
 
 

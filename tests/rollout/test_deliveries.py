@@ -1,6 +1,6 @@
 """Replies of nodes that stage, apply, confirm and leave a release, and what a rollout concludes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +10,13 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.request import Arguments
-from localpuppet.fleet.requests.request_client import TOO_OLD, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.request_client import TOO_OLD, NodeAnswer
 from localpuppet.rollout import deliveries
 from localpuppet.rollout.deliveries import PATIENT, PAUSES, Deliveries, NodeRunAnswer
 from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.rollout_options import Delivery
 from tests.doubles.simulated_loop import run_simulated
+from tests.rollout import make
 from tests.rollout.make import ID, began, node, replied, run_ended
 
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"), classes={"shop": {"port": 81}})
@@ -24,22 +25,14 @@ APPLY, BACK = NodeRun(1, node(1)), NodeRun(2, node(1))
 OURS: dict[str, Json] = {"assignment": {"serial": 5, "rollout": ID}}
 
 
-class Client(RequestClient):
+class Client(make.Client):
     """Nodes that give the answers that a test sets: to `status`, and to each action."""
 
-    @property
-    def caller(self) -> str:
-        return "choria=alice"
-
     def __init__(self, status: Any, *deploys: NodeAnswer) -> None:
+        super().__init__(None)
         self.status = status if callable(status) else lambda *_: status
         self.deploys = list(deploys)
-        self.asked: list[tuple[NodeName, Deploy]] = []
-
-    async def ask_all(
-        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
-    ) -> dict[str, NodeAnswer]:
-        return {name: await self.ask(name, action, args, patience=patience) for name in names}
+        self.deployed: list[tuple[NodeName, Deploy]] = []
 
     async def ask(
         self, node: NodeName, action: str, args: Arguments, *, patience: float
@@ -48,7 +41,7 @@ class Client(RequestClient):
             found: NodeAnswer = self.status(node, args)
             return found
         assert isinstance(args, Deploy)
-        self.asked.append((node, args))
+        self.deployed.append((node, args))
         if not self.deploys:
             raise UnavailableError("away", where="bus")
         return self.deploys.pop(0)
@@ -87,8 +80,8 @@ def test_staging_is_repeated_until_nodes_have_the_release() -> None:
     staged = run_simulated(work)
     assert staged.problems == {node(3): "did not answer"}
     assert list(staged.serials) == [node(1)]
-    assert [args.action for _, args in client.asked] == [DeployAction.STAGE] * 2
-    assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
+    assert [args.action for _, args in client.deployed] == [DeployAction.STAGE] * 2
+    assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.deployed} == {
         (2, 2)
     }
     refused = run_simulated(deliveries_of(client).stage([node(2)], epoch=2))
@@ -112,7 +105,7 @@ def test_an_unreachable_node_or_bus_is_retried_and_then_reported() -> None:
     assert run_simulated(deliveries_of(client).stage([node(1)], epoch=1)).problems == {}
     found = run_simulated(deliveries_of(client).stage([node(1)], epoch=1))
     assert found.problems == {node(1): "bus: away"}
-    assert len(client.asked) == 3 + deliveries.TRIES
+    assert len(client.deployed) == 3 + deliveries.TRIES
 
 
 @pytest.mark.parametrize(
@@ -140,7 +133,7 @@ def test_a_node_applies_the_release_once_before_its_run(
     assert run_simulated(moved()) == expected
     if expected is None:
         assert run_simulated(moved()) is None
-        assert [args.action for _, args in client.asked] == [DeployAction.APPLY]
+        assert [args.action for _, args in client.deployed] == [DeployAction.APPLY]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +154,7 @@ def test_a_node_that_never_applied_the_release_needs_no_rollback(
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
     ended = NodeRunAnswer(end=run_ended(BACK, NodeResult.NOT_REACHED))
     assert found == (None if taken else ended)
-    assert [args.action for _, args in client.asked] == [DeployAction.ROLL_BACK]
+    assert [args.action for _, args in client.deployed] == [DeployAction.ROLL_BACK]
 
 
 WELL = run_ended(BACK, outcome="changed", run="R1")
@@ -231,7 +224,7 @@ def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
     end = run_ended(APPLIED.node_run, fate, outcome="failed", run="R2")
     assert confirm(client, end) == NodeRunAnswer(end=end)
-    ((name, args),) = client.asked
+    ((name, args),) = client.deployed
     assert (name, args.action, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
     assert (args.rollout.id, args.rollout.epoch) == (ID, 2)
@@ -255,7 +248,7 @@ def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
 def test_without_a_pending_confirmation_nothing_is_sent(told: dict[str, Json]) -> None:
     client = Client(replied(told))
     assert confirm(client) == NodeRunAnswer(end=APPLIED)
-    assert client.asked == []
+    assert client.deployed == []
 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
