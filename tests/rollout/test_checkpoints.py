@@ -341,6 +341,11 @@ async def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows
     assert not await ours.is_ours(), "the bus has no checkpoint yet"
     await ours.write()
     assert await ours.is_ours()
+    site.forge(site.bob, head())
+    site.may = {"bob"}
+    assert not await ours.is_ours(), "it has the same epoch and another signer"
+    site.forge(site.alice, head())
+    site.may = set()
     found = await site.published(site.bob)
     await site.heads_of(site.bob).write(head(epoch=2), found.revision)
     ours.changed()
