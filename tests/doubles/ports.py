@@ -9,13 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.ports import (
-    LineKind,
-    Output,
-    ProcessEnd,
-    ProcessId,
-    RunningProcess,
-)
+from localpuppet.base.machine.ports import LineKind, Output, ProcessEnd, ProcessId, RunningProcess
 
 EXIT_0 = ProcessEnd(code=0, signal=None)
 

@@ -31,12 +31,7 @@ from localpuppet.rollout.commands import (
     send_here,
     send_over_bus,
 )
-from localpuppet.rollout.events import (
-    Event,
-    RolloutEnding,
-    RolloutPaused,
-    RolloutResumed,
-)
+from localpuppet.rollout.events import Event, RolloutEnding, RolloutPaused, RolloutResumed
 from localpuppet.rollout.journal import Journals, JournalWriter
 from localpuppet.rollout.rollout_options import OnFailure
 from localpuppet.rollout.state import RolloutState

@@ -24,13 +24,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.cli.order import as_choria
 from localpuppet.rollout.plan import PlanSelection, make_plan
 from localpuppet.rollout.site import MAX_CAPABILITIES, MAX_COMPONENTS, EnvironmentSite
-from localpuppet.rollout.site_file import (
-    DEFAULT,
-    ServiceFetch,
-    look_up,
-    read_site,
-    site_url,
-)
+from localpuppet.rollout.site_file import DEFAULT, ServiceFetch, look_up, read_site, site_url
 from localpuppet.rollout.site_file import SERVICE_MOST as MOST
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY

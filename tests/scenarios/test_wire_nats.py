@@ -19,15 +19,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
-from tests.rigs.bus.wire import (
-    LB01,
-    REFUSAL,
-    WEB01,
-    WEB02,
-    NatsWire,
-    check_refusal,
-    permissions,
-)
+from tests.rigs.bus.wire import LB01, REFUSAL, WEB01, WEB02, NatsWire, check_refusal, permissions
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS

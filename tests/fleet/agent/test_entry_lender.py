@@ -12,12 +12,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RunId, SignerName
-from localpuppet.fleet.agent.entry_lender import (
-    FIRST_LISTING,
-    SHARED,
-    FirstListing,
-    is_shared,
-)
+from localpuppet.fleet.agent.entry_lender import FIRST_LISTING, SHARED, FirstListing, is_shared
 from localpuppet.fleet.app import FleetApp, lent
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.query.functions import FunctionCall

@@ -11,10 +11,7 @@ from nats.js.api import RePublish
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import jetstream
 from localpuppet.fleet.bus.jetstream import BEHIND, FEW
-from localpuppet.fleet.bus.jetstream_messages import (
-    JetStream,
-    place_of,
-)
+from localpuppet.fleet.bus.jetstream_messages import JetStream, place_of
 from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats_bus import open_nats, weakness

@@ -10,11 +10,7 @@ import pytest
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.fleet.history.history_records import RunSummary
-from localpuppet.fleet.history.node_history import (
-    interrupted_before,
-    recent_runs,
-    summarise_run,
-)
+from localpuppet.fleet.history.node_history import interrupted_before, recent_runs, summarise_run
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources

@@ -19,17 +19,7 @@ from localpuppet.web.dashboard.finding import (
 )
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
-from tests.web.make import (
-    EVIL,
-    EVIL_LINE,
-    Site,
-    run_id,
-    staged,
-    status,
-    summarise,
-    summary,
-    text,
-)
+from tests.web.make import EVIL, EVIL_LINE, Site, run_id, staged, status, summarise, summary, text
 
 RUN = "20261120T140000.123456Z-00aa"
 ROLLOUT = "20261120T141500Z-0b0b"

@@ -15,11 +15,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.rollout.events import (
-    Event,
-    NodeResult,
-    NodeRun,
-)
+from localpuppet.rollout.events import Event, NodeResult, NodeRun
 from localpuppet.rollout.journal import Journals
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS
 from localpuppet.web.dashboard.differences import changes_table

@@ -18,16 +18,7 @@ from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.rules import HEADERS
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
-from tests.web.make import (
-    EVIL,
-    EVIL_LINE,
-    MAX_STALE,
-    Site,
-    listed,
-    run_id,
-    status,
-    text,
-)
+from tests.web.make import EVIL, EVIL_LINE, MAX_STALE, Site, listed, run_id, status, text
 
 
 def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:

@@ -13,14 +13,10 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.rollout.cli.rollout_run import run_command
-from localpuppet.rollout.events import (
-    RolloutEnding,
-)
+from localpuppet.rollout.events import RolloutEnding
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
-from localpuppet.web.dashboard.rollout_actions import (
-    RolloutStart,
-)
+from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from tests.rigs.waiting import wait_until
 from tests.rollout.make import rollout_over
 from tests.web.make import NAME, PlayedActor, Site, a_rollout, staged, status, text

@@ -9,12 +9,7 @@ import json
 import sys
 
 from pypuppetdb import connect  # type: ignore[import-not-found]
-from pypuppetdb.QueryBuilder import (  # type: ignore[import-not-found]
-    AndOperator,
-    EqualsOperator,
-    ExtractOperator,
-    FunctionOperator,
-)
+from pypuppetdb.QueryBuilder import AndOperator, EqualsOperator, ExtractOperator, FunctionOperator  # type: ignore[import-not-found]
 
 WEB, DB, LB = "web01.example.com", "db01.example.com", "lb01.example.com"
 POPULATION = "puppetlabs.puppetdb.population:name=num-nodes"
