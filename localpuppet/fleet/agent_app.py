@@ -19,11 +19,7 @@ from localpuppet.fleet.agent import fork_runner
 from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
 from localpuppet.fleet.agent.bus_session import BusSession, Describer, LocalRunSide, lend_store
 from localpuppet.fleet.agent.confirmation import ConfirmationMemory, ReturnRoute
-from localpuppet.fleet.agent.confirming import (
-    BusProbe,
-    Confirming,
-    ask_command,
-)
+from localpuppet.fleet.agent.confirming import BusProbe, Confirming, ask_command
 from localpuppet.fleet.agent.rollout_steps import (
     AwaitedEntries,
     CompilationJobs,
@@ -39,12 +35,7 @@ from localpuppet.fleet.bus.proxy import ProxyKeyValue
 from localpuppet.fleet.bus.servers import ServerSelector
 from localpuppet.fleet.edges.cycles import CycleWatch
 from localpuppet.fleet.edges.reactions import DependencySource, ReactionMemory
-from localpuppet.fleet.edges.reactor import (
-    Collectors,
-    FinishedRuns,
-    Questions,
-    Reactor,
-)
+from localpuppet.fleet.edges.reactor import Collectors, FinishedRuns, Questions, Reactor
 from localpuppet.fleet.inventory.entry_publisher import Publisher
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.inventory.view import View

@@ -21,12 +21,7 @@ from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.settings import FILE
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.agent.code_calls import (
-        ExportCalls,
-        InventoryCalls,
-        Paths,
-        PuppetCalls,
-    )
+    from localpuppet.fleet.agent.code_calls import ExportCalls, InventoryCalls, Paths, PuppetCalls
     from localpuppet.fleet.agent.entry_lender import EntryLender
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.captures import CaptureKeeper

@@ -28,11 +28,7 @@ from localpuppet.node.app import NodeApp
 from localpuppet.node.enc.input import Fetch, Https
 from localpuppet.rollout import events
 from localpuppet.rollout.checking import CheckRunner, Probing
-from localpuppet.rollout.checkpoints import (
-    CheckpointKeeper,
-    RolloutCheckpoint,
-    RolloutCheckpoints,
-)
+from localpuppet.rollout.checkpoints import CheckpointKeeper, RolloutCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.commands import (
     LOOKS,
     PACE,

@@ -15,12 +15,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import (
-    InvalidInputError,
-    LocalpuppetError,
-    UnavailableError,
-    errors_at,
-)
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.own_program import require_extra
 from localpuppet.base.value import Value

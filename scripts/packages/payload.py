@@ -17,16 +17,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from targets import (
-    HERE,
-    WHEELS_FOR,
-    BuildError,
-    Payload,
-    Target,
-    numbers,
-    oldest_sqlite,
-    run,
-)
+from targets import HERE, WHEELS_FOR, BuildError, Payload, Target, numbers, oldest_sqlite, run
 
 LIBRARY = "usr/lib/localpuppet"
 # What a node has in any case, for compiled files: the C library, its loader, and C++.

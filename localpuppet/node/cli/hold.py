@@ -10,15 +10,7 @@ from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import (
-    ANY,
-    command,
-    flag,
-    only_here,
-    option,
-    selects_nodes,
-    user,
-)
+from localpuppet.node.cli.command import ANY, command, flag, only_here, option, selects_nodes, user
 from localpuppet.node.cli.node_setup import complete_tag
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.runs.holds import Hold, Holds

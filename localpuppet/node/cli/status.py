@@ -9,14 +9,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import (
-    OPTION,
-    command,
-    flag,
-    only_here,
-    option,
-    selects_nodes,
-)
+from localpuppet.node.cli.command import OPTION, command, flag, only_here, option, selects_nodes
 from localpuppet.node.cli.node_setup import RunCommand, complete_run
 from localpuppet.node.node_ports import NodeSelection
 from localpuppet.node.runs.run import RunState, Status

@@ -27,13 +27,7 @@ from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.strict_json import canonical, parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
-from localpuppet.node.sealed.age import (
-    MAX_PLAINTEXT,
-    AgeIdentity,
-    AgeRecipient,
-    open_sealed,
-    seal,
-)
+from localpuppet.node.sealed.age import MAX_PLAINTEXT, AgeIdentity, AgeRecipient, open_sealed, seal
 
 SCHEMA = 1
 # Bytes of a value's file, and of a value: three quarters of the plaintext of a file in base64.

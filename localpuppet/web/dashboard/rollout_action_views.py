@@ -29,11 +29,7 @@ from localpuppet.web.dashboard.differences import ChangeRow, changes
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import searched, tallies
 from localpuppet.web.dashboard.releases import release_choices
-from localpuppet.web.dashboard.rollout_actions import (
-    Groups,
-    RolloutStart,
-    rollout_consequences,
-)
+from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart, rollout_consequences
 from localpuppet.web.dashboard.rollout_previews import LOOK, RolloutPreview
 from localpuppet.web.dashboard.template_renderer import NotThereError
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
