@@ -220,7 +220,8 @@ class Node:
 
     def recorded_in(self, state: Path) -> dict[str, Any]:
         """Return the same of another state directory."""
-        records = sorted(state.glob("runs/*/status.json"))
+        # A directory that begins with a dot is not published yet.
+        records = sorted(state.glob("runs/[!.]*/status.json"))
         value: dict[str, Any] = json.loads(records[-1].read_text()) if records else {}
         return value
 

@@ -55,7 +55,7 @@ class Serving:
 
     def note(self, end: RunCompletion) -> None:
         """Note whether a run makes the server end: its Puppet was the server's, and changed."""
-        records = sorted(self._node.settings.state.glob("runs/*/status.json"))
+        records = sorted(self._node.settings.state.glob("runs/[!.]*/status.json"))
         if end.result is RequestedRunResult.OVER and records:
             record = json.loads(records[-1].read_text())
             self._ends = bool(record.get("warm")) and record.get("exit_code") != 0
