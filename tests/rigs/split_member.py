@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -155,7 +156,19 @@ def two_sides(puppet_probe: str) -> Iterator[Split]:
                 service.end(signal.SIGKILL)
         for ended in (node, other):
             ended.end()
-    shutil.rmtree(top)
+    remove(top)
+
+
+def remove(top: Path) -> None:
+    """Remove a directory in which runs of a killed agent may write for a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while top.exists():
+        try:
+            shutil.rmtree(top)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _member(root: Path, bus: Bus, puppet_probe: str) -> Node:

@@ -13,8 +13,8 @@ reboot, the time while the machine was off is unknown, so every ttl restarts: "g
 holds.
 
 The revisions of a new file, or of a copy that was put back, start at the time of day in
-milliseconds. A watcher with a revision of an older file at this path is therefore below
-`compacted`, and gets a listing.
+microseconds, which no writer outruns. A watcher with a revision of an older file at this path is
+therefore below `compacted`, and gets a listing.
 """
 
 import ctypes
@@ -382,7 +382,7 @@ class SqliteFile:
         identity, now = file_identity(self.path), time.time()
         if execute("SELECT identity FROM store").fetchone() != (identity,):
             execute("INSERT OR REPLACE INTO store VALUES (1, ?, ?)", (identity, now))
-            execute("UPDATE counter SET revision = max(revision + 1, ?)", (int(now * 1000),))
+            execute("UPDATE counter SET revision = max(revision + 1, ?)", (int(now * 1_000_000),))
             execute("UPDATE counter SET compacted = revision")
 
     def _version(self) -> int:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -234,6 +235,15 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
     assert [entry.key for entry in (await late.listed()).entries] == ["/a/stays"]
     await late.stop()
     await store.close()
+
+
+async def test_no_writer_outruns_the_revisions_of_a_later_file(path: Path) -> None:
+    """Otherwise a watcher of the earlier file would miss what the later one has at its start."""
+    begun = time.time()
+    store = await open_sqlite(path, timeout=PATIENCE)
+    revision = await store.put("/a", b"1")
+    await store.close()
+    assert begun * 1e6 < revision < time.time() * 1e6 + 2
 
 
 async def test_a_file_that_was_replaced(path: Path) -> None:
