@@ -179,3 +179,4 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
     split.other.run("lease", "migrate", "--wait-timeout", "5m", "--", "true", code=0)
+    open_fifo(split.node.root / "gate")  # for the command that outlives Puppet
