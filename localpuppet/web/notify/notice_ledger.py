@@ -32,6 +32,8 @@ TRIED = 86400.0
 MOST_WAITING = 500
 # Seconds between attempts: the first, doubled each time up to the last.
 FIRST, LAST = 5.0, 900.0
+# A channel that may be tried; of a later time, the clock was set back.
+_DUE = f"(next_at <= :now OR next_at > :now + {LAST})"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS told (
@@ -206,9 +208,9 @@ class NoticeLedger:
         """Return the oldest message for a channel with its number; `None` if none is due."""
         with self._database.snapshot() as connection:
             row = connection.execute(
-                "SELECT number, notice FROM outbox JOIN channels USING (channel)"
-                " WHERE channel = ? AND (next_at <= ? OR next_at > ?) ORDER BY number LIMIT 1",
-                (channel, now, now + LAST),  # the clock may have been set back
+                "SELECT number, notice FROM outbox JOIN channels USING (channel)"  # noqa: S608
+                f" WHERE channel = :channel AND {_DUE} ORDER BY number LIMIT 1",
+                {"channel": channel, "now": now},
             ).fetchone()
         return None if row is None else (row[0], _of(Notice, row[1]))
 
@@ -226,8 +228,8 @@ class NoticeLedger:
         """Return whether a channel may be tried: it did well, or its pause is over."""
         with self._database.snapshot() as connection:
             paused = connection.execute(
-                "SELECT 1 FROM channels WHERE channel = ? AND next_at > ? AND next_at <= ?",
-                (channel, now, now + LAST),  # the clock may have been set back
+                f"SELECT 1 FROM channels WHERE channel = :channel AND NOT {_DUE}",  # noqa: S608
+                {"channel": channel, "now": now},
             ).fetchone()
         return paused is None
 

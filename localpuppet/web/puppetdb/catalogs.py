@@ -75,8 +75,8 @@ class CatalogSource:
         if select.entity is Entity.RESOURCES and counts_by(select, ("certname", "environment")):
             total = "NULL" if self._reports is None else self._reports.total(question)
             number = f"coalesce(resources, {total}, 0)"
-            sql = f"SELECT certname, environment, {number} AS number FROM live"  # noqa: S608
-            return Relation(sql=f"(SELECT * FROM ({sql}) WHERE number > 0)", number="r.number")  # noqa: S608
+            sql = f"(SELECT certname, environment, {number} AS number FROM live)"  # noqa: S608
+            return Relation(sql=sql, number="r.number")
         entity, named = select.entity, question.allowed(select, "certname")
         is_optional = is_of_entries(select)
         nodes = self._nodes(named)

@@ -32,7 +32,7 @@ from localpuppet.fleet.inventory.query.records import (
     allowed,
     check_facts,
     check_sources,
-    counts_by,
+    groups_by,
     is_fuller_in_catalogs,
     is_of_entries,
     reads_exports,
@@ -316,7 +316,7 @@ class _Statement:
         return self._relations[id(select)][1]
 
     def _related(self, select: tree.Select) -> Relation | None:
-        if select.entity is tree.Entity.FACTS and counts_by(select, ("name", "environment")):
+        if select.entity is tree.Entity.FACTS and groups_by(select, ("name", "environment")):
             return Relation(sql=f"({FACT_COUNTS})", number="r.number", owners=FACT_OWNERS)
         of_entries = select.entity is not tree.Entity.NODES and is_of_entries(select)
         if select.entity not in self._records.entities or (

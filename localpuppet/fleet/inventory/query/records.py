@@ -179,10 +179,15 @@ def _whole_column(field: tree.Field) -> str:
     return "" if is_part else field.column
 
 
-def counts_by(select: tree.Select, columns: Collection[str]) -> bool:
-    """Return whether a query only groups and counts rows, and uses some columns only."""
+def groups_by(select: tree.Select, columns: Collection[str]) -> bool:
+    """Return whether a query only groups or counts rows, and uses some columns only."""
     aggregates = {column for column in select.columns or () if isinstance(column, tree.Aggregate)}
     return tree.is_grouped(select) and aggregates <= {COUNT} and columns_of(select) <= {*columns}
+
+
+def counts_by(select: tree.Select, columns: Collection[str]) -> bool:
+    """Return whether a query only counts rows, and uses some columns only."""
+    return COUNT in (select.columns or ()) and groups_by(select, columns)
 
 
 def is_of_entries(select: tree.Select) -> bool:
