@@ -58,9 +58,7 @@ def waiting(said: InventoryEntry) -> RunCause:
     )
 
 
-def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
-    view: View, held: HeldExports
-) -> None:
+def test_an_entry_is_missing_until_it_or_a_newer_is_there(view: View, held: HeldExports) -> None:
     entries, step = awaited_of(view, held), waiting(NEW)
     assert RunCause.from_dict(step.to_dict()) == step, "a killed agent resumes waiting"
     assert entries.lacking(step) == NAME
@@ -77,9 +75,7 @@ def test_an_equal_entry_of_an_earlier_time_is_sufficient(view: View, held: HeldE
     assert awaited_of(view, held).lacking(waiting(NEW)) == ""
 
 
-def test_an_entry_that_is_too_old_is_unpacked_once(
-    view: View, held: HeldExports, tmp_path: Path
-) -> None:
+def test_too_old_an_entry_is_unpacked_once(view: View, held: HeldExports, tmp_path: Path) -> None:
     take(view, entry(NAME, at=100.0, roles=("old",)))
     entries, step = awaited_of(view, held), waiting(NEW)
     assert entries.lacking(step) == NAME
@@ -98,13 +94,7 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
     exporting = entry(NAME, at=200.0, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     entries, step = awaited_of(view, held), waiting(exporting)
     view.take(
-        [
-            ReceivedEntry(
-                node=NAME,
-                token=signed(DB, exporting),
-                found=EntryRows.of(exporting),
-            )
-        ]
+        [ReceivedEntry(node=NAME, token=signed(DB, exporting), found=EntryRows.of(exporting))]
     )
     assert view.exporters() == {NAME: "e" * 64}
     assert entries.lacking(step) == NAME
@@ -116,9 +106,7 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
     assert entries.lacking(step) == ""
 
 
-def test_a_node_without_the_right_to_read_the_inventory_does_not_wait_for_it(
-    view: View, held: HeldExports
-) -> None:
+def test_a_node_that_may_not_read_entries_waits_for_none(view: View, held: HeldExports) -> None:
     """Its view is never current: otherwise each step would fail after minutes of waiting."""
     current = True
     entries = AwaitedEntries(view, held, is_current=lambda: current)
@@ -127,9 +115,7 @@ def test_a_node_without_the_right_to_read_the_inventory_does_not_wait_for_it(
     assert not entries.come()
 
 
-def test_a_node_whose_view_is_unreadable_waits_for_no_entry(
-    view: View, held: HeldExports, tmp_path: Path
-) -> None:
+def test_an_unreadable_view_waits_for_none(view: View, held: HeldExports, tmp_path: Path) -> None:
     (tmp_path / "view.sqlite").mkdir()
     entries = AwaitedEntries(view, held, is_current=lambda: view.current_until() is not None)
     assert not entries.come()

@@ -287,9 +287,7 @@ async def test_requests_are_answered_and_rubbish_stops_nothing(site: Site) -> No
         assert entry.value == b"re: question"
 
 
-async def test_a_session_publishes_changes_at_once_and_a_last_status_before_it_ends(
-    site: Site,
-) -> None:
+async def test_a_session_publishes_changes_at_once_and_a_last_status_at_its_end(site: Site) -> None:
     async with site.running():
         assert await site.present() == b"entry 1"
         site.rig.agent.subscribe()

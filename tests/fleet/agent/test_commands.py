@@ -58,7 +58,7 @@ def test_a_short_name_means_the_one_node_that_it_fits(two: Sequence[Member]) -> 
         (["assign", "b", "app/tags/r1"], "did you mean b.example.com?"),
     ],
 )
-def test_a_name_of_no_known_node_is_answered_at_once(
+def test_unknown_names_are_named_at_once(
     two: Sequence[Member], words: list[str], hint: str
 ) -> None:
     done = two[0].run(*words)
@@ -109,9 +109,7 @@ def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> Non
     ],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_without_a_bus_a_command_for_another_node_says_so_at_once(
-    node: Node, words: list[str]
-) -> None:
+def test_without_a_bus_commands_for_others_say_so_at_once(node: Node, words: list[str]) -> None:
     node.settings(node="a.example.com")
     done = node.run(*words)
     assert (done.code, done.out) == (69, "")
@@ -145,10 +143,7 @@ def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> N
     a, _ = two
     known(a, "absent.example.com")
     done = a.run("trigger", "absent.example.com", "--wait", "--wait-timeout", "0.2")
-    assert (done.code, done.out) == (
-        75,
-        "absent.example.com  unknown: no result arrived in time\n",
-    )
+    assert (done.code, done.out) == (75, "absent.example.com  unknown: no result arrived in time\n")
     assert done.err == "# the agent of absent.example.com is offline; it has 3m to connect\n"
     done = a.run("trigger", "absent.example.com", "--ttl", "1s", "--wait")
     assert (done.code, done.out) == (

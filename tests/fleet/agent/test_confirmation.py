@@ -55,9 +55,7 @@ def test_a_change_of_the_wall_clock_does_not_count_within_a_boot(passed: float) 
         (86400.0, 90.0),  # the machine was off for a day
     ],
 )
-def test_over_a_reboot_the_time_of_day_counts_between_nothing_and_all(
-    passed: float, waited: float
-) -> None:
+def test_over_a_reboot_the_clock_counts_within_bounds(passed: float, waited: float) -> None:
     carried = FOUND.carried(now := instant(boot="b", up=7.0, passed=passed))
     assert carried.waited(now) == waited
     later = instant(boot="b", up=12.0, passed=-1e6)
@@ -98,9 +96,7 @@ def test_the_public_form_has_no_nonce() -> None:
 
 @pytest.mark.parametrize("rolled_back", [True, False])
 @pytest.mark.parametrize("stage", list(Stage))
-def test_status_shows_open_confirmations_and_those_that_led_to_a_rollback(
-    stage: Stage, *, rolled_back: bool
-) -> None:
+def test_status_shows_open_and_failed_confirmations(stage: Stage, *, rolled_back: bool) -> None:
     open_ones = (Stage.PENDING, Stage.ROLLING_BACK, Stage.ROLLBACK_FAILED)
     expected = stage in open_ones or (
         rolled_back and stage in (Stage.ROLLED_BACK, Stage.SUPERSEDED)

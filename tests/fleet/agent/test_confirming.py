@@ -202,9 +202,7 @@ def rolled(tmp_path: Path) -> Node:
     return node
 
 
-async def test_without_a_rollout_the_node_s_own_message_on_the_bus_confirms_the_release(
-    by_hand: Node,
-) -> None:
+async def test_without_a_rollout_the_node_s_own_message_confirms_the_release(by_hand: Node) -> None:
     assert await by_hand.look(10) is None  # nothing has run
     by_hand.ran(noop=True)
     by_hand.ran(serial=2)
@@ -298,9 +296,7 @@ async def test_a_server_that_connects_and_does_not_serve_causes_no_rollback(
     assert node.retreats == []
 
 
-async def test_if_its_rollout_is_gone_the_node_confirms_the_release_itself(
-    rolled: Node,
-) -> None:
+async def test_if_its_rollout_is_gone_the_node_confirms_the_release_itself(rolled: Node) -> None:
     rolled.ran()
     await rolled.look(10)
     await rolled.tell()
@@ -388,9 +384,7 @@ async def test_a_hold_of_a_killed_agent_does_not_stop_its_own_rollback(by_hand: 
 
 
 @pytest.mark.parametrize("boot", ["a", "b"])
-async def test_servers_that_answered_once_and_vanish_cause_no_rollback(
-    by_hand: Node, boot: str
-) -> None:
+async def test_servers_that_answered_and_vanish_cause_no_rollback(by_hand: Node, boot: str) -> None:
     by_hand.network.up = False
     by_hand.ran()
     await by_hand.confirming.step()
@@ -401,7 +395,7 @@ async def test_servers_that_answered_once_and_vanish_cause_no_rollback(
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_a_node_asks_the_confirm_command_before_it_rolls_back(
+async def test_a_rollback_asks_the_confirm_command_first(
     tmp_path: Path, *, connected: bool
 ) -> None:
     node = Node(tmp_path)
@@ -456,9 +450,7 @@ async def test_a_rollback_by_an_operator_supersedes_the_confirmation(rolled: Nod
 
 
 @pytest.mark.parametrize("confirm", [WITHIN, 0.0])
-async def test_another_release_ends_the_hold_for_the_release_before(
-    by_hand: Node, confirm: float
-) -> None:
+async def test_another_release_ends_the_earlier_hold(by_hand: Node, confirm: float) -> None:
     by_hand.network.up = False
     by_hand.ran()
     await by_hand.look(WITHIN + 30)

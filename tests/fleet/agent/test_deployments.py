@@ -88,9 +88,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_a_deployment_is_done_once_and_a_repeated_request_returns_its_result(
-    site: Site,
-) -> None:
+async def test_a_deployment_is_done_once_and_another_request_gets_its_result(site: Site) -> None:
     assert [site.ask(), site.ask()] == [WORKING, WORKING]
     site.runner.ends.put_nowait(OVER)
     assert await site.until_told() == DONE
@@ -168,9 +166,7 @@ async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
     assert [order.args.action for order in site.runner.orders] == [DeployAction.STAGE]
 
 
-async def test_a_controller_that_took_over_assigns_in_the_name_of_the_first_caller(
-    site: Site,
-) -> None:
+async def test_a_controller_that_took_over_assigns_for_the_first_caller(site: Site) -> None:
     """A rollback of the release has to use that name."""
     site.hold(OWNER)
     taken = replace(R2, rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))

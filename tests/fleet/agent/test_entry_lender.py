@@ -101,9 +101,7 @@ NOW = 1_800_000_000.0
         (None, NOW - 2, False),
     ],
 )
-def test_a_listing_is_shared_within_a_run(
-    current: float | None, begun: float, *, shared: bool
-) -> None:
+def test_a_run_shares_its_listing(current: float | None, begun: float, *, shared: bool) -> None:
     assert is_shared(current, begun=begun, now=NOW) is shared
 
 

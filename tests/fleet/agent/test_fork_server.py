@@ -201,9 +201,7 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     assert not remembers(served.pid, SECRET)
 
 
-def test_a_client_that_leaves_early_leaves_no_process(
-    served: Served,
-) -> None:
+def test_a_client_that_leaves_early_leaves_no_process(served: Served) -> None:
     before = served.pid
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.server.path))

@@ -78,9 +78,7 @@ def managed(split: Split) -> Iterator[Manager]:
     made.close()
 
 
-def test_each_form_of_the_agent_notifies_ready_alive_and_stopping(
-    split: Split, managed: Manager
-) -> None:
+def test_each_agent_notifies_ready_alive_and_stopping(split: Split, managed: Manager) -> None:
     env = {"NOTIFY_SOCKET": str(managed.path), "WATCHDOG_USEC": str(int(WATCHDOG * 1e6))}
     run_side = None
     for side, user in (("both", None), ("run", None), ("network", NETWORK)):

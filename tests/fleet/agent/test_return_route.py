@@ -32,9 +32,7 @@ def why(node: Node) -> str:
     return found.reason
 
 
-async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pauses(
-    rolled: Node,
-) -> None:
+async def test_a_failed_run_is_followed_by_others_in_longer_and_longer_pauses(rolled: Node) -> None:
     """Each try is a run with a new id, because the agent accepts each id once."""
     await cut_off(rolled)
     pauses: list[float] = []
@@ -112,9 +110,7 @@ async def test_a_rollback_that_cannot_be_put_in_force_is_repeated_and_logged(rol
     )
 
 
-async def test_a_run_that_never_begins_is_a_failed_try_and_a_waiting_run_is_not(
-    rolled: Node,
-) -> None:
+async def test_a_run_that_never_begins_is_a_failed_try_a_waiting_one_is_not(rolled: Node) -> None:
     """Its release may be gone from the disk: then no run has a record. A person's hold may last."""
     await cut_off(rolled)
     assert await rolled.look(3600, every=30) is Stage.ROLLING_BACK, "it waits for a hold to end"

@@ -165,9 +165,7 @@ async def test_a_request_of_an_earlier_epoch_is_refused(site: Site) -> None:
     assert site.ask(epoch=2)["state"] == "waiting"
 
 
-async def test_a_controller_that_takes_over_gets_the_steps_and_is_alone_in_its_epoch(
-    site: Site,
-) -> None:
+async def test_a_controller_that_takes_over_gets_the_steps_and_alone_its_epoch(site: Site) -> None:
     site.hold()
     assert site.told()["step"]["state"] == "waiting"
     assert site.told(epoch=2, by=BOB)["step"]["state"] == "waiting"
@@ -319,9 +317,7 @@ def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
     assert steps.take_ended() == []
 
 
-def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(tmp_path: Path) -> None:
     site = Recorded(tmp_path)
     run = site.begin()
     write_json(run.request, site.request(run, causes=CAUSES).to_dict())

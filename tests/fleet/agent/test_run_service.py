@@ -55,9 +55,7 @@ def test_a_fleet_is_spread_over_the_whole_period() -> None:
 
 @pytest.mark.parametrize("phase", [0.0, 0.5, 17.25, 1799.5])
 @pytest.mark.parametrize("start", [0.0, 17.25, 1_795_000_000.0])
-def test_the_timer_requests_a_run_once_a_period_at_the_nodes_own_second(
-    phase: float, start: float
-) -> None:
+def test_the_timer_requests_a_run_a_period_at_the_nodes_second(phase: float, start: float) -> None:
     site = Site(phase=phase, now=start)
     asked = site.sleep_until(start, start + 5 * PERIOD)
     assert len(asked) == 5
@@ -177,9 +175,7 @@ async def test_a_signal_makes_the_watch_report_a_change_at_once(state: Path) -> 
     assert calls.count == 2
 
 
-async def test_a_cancellation_that_arrives_with_a_signal_ends_the_watch(
-    state: Path,
-) -> None:
+async def test_a_cancellation_that_arrives_with_a_signal_ends_the_watch(state: Path) -> None:
     changed = asyncio.Event()
     task = asyncio.create_task(notice(RunTraces(state), changed, CallCounter()))
     await asyncio.sleep(0)

@@ -57,26 +57,11 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
     ("work", "end"),
     [
         (fine, OVER),
-        (
-            dies_after_it_began,
-            completed("interrupted", reason="its supervisor died (signal 9)"),
-        ),
-        (
-            dies_before_it_began,
-            busy("its supervisor died before it began (signal 9)"),
-        ),
-        (
-            has_a_bug,
-            impossible("its supervisor died before it began (exit code 70)"),
-        ),
-        (
-            exits,
-            completed("interrupted", reason="its supervisor died (exit code 3)"),
-        ),
-        (
-            says_too_much,
-            completed("interrupted", reason="its supervisor died (exit code 0)"),
-        ),
+        (dies_after_it_began, completed("interrupted", reason="its supervisor died (signal 9)")),
+        (dies_before_it_began, busy("its supervisor died before it began (signal 9)")),
+        (has_a_bug, impossible("its supervisor died before it began (exit code 70)")),
+        (exits, completed("interrupted", reason="its supervisor died (exit code 3)")),
+        (says_too_much, completed("interrupted", reason="its supervisor died (exit code 0)")),
     ],
 )
 async def test_the_result_of_a_child_is_returned(
@@ -92,9 +77,7 @@ def gets_no_thread(_order: RunOrder, _begun: Begun) -> RunCompletion:
     raise RuntimeError("can't start new thread")
 
 
-async def test_a_child_that_gets_no_thread_is_not_called_a_bug(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_child_without_a_thread_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
     assert (await ForkRunner(gets_no_thread).run(ORDER)).result is RequestedRunResult.IMPOSSIBLE
     assert capfd.readouterr().err.startswith("localpuppet: cannot start a thread: ")
 
@@ -137,22 +120,10 @@ def command(
 @pytest.mark.parametrize(
     ("words", "end"),
     [
-        (
-            ("true",),
-            completed("ended", reason="exit code 0"),
-        ),
-        (
-            ("sh", "-c", "exit 3"),
-            completed("failed", reason="exit code 3"),
-        ),
-        (
-            ("sh", "-c", "kill -9 $$"),
-            completed("failed", reason="exit code -9"),
-        ),
-        (
-            ("/nonexistent",),
-            impossible("/nonexistent: No such file or directory"),
-        ),
+        (("true",), completed("ended", reason="exit code 0")),
+        (("sh", "-c", "exit 3"), completed("failed", reason="exit code 3")),
+        (("sh", "-c", "kill -9 $$"), completed("failed", reason="exit code -9")),
+        (("/nonexistent",), impossible("/nonexistent: No such file or directory")),
     ],
 )
 async def test_the_result_of_a_command_is_returned(
@@ -280,9 +251,7 @@ class CommandStage(RunnerStage):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.runner = self._command(
-            "/bin/sh",
-            "-c",
-            f'echo "$LOCALPUPPET_CAUSE" > {directory}/begun; cat {directory}/gate',
+            "/bin/sh", "-c", f'echo "$LOCALPUPPET_CAUSE" > {directory}/begun; cat {directory}/gate'
         )
 
     def _command(self, *words: str) -> CommandRunner:
@@ -351,9 +320,7 @@ class TestRunner:
         assert (await run).outcome in ("changed", "ended")
         stage.runner.end()
 
-    async def test_a_run_that_cannot_start_is_impossible_and_has_a_reason(
-        self, stage: RunnerStage
-    ) -> None:
+    async def test_a_run_that_cannot_start_has_a_reason(self, stage: RunnerStage) -> None:
         end = await stage.broken().run(NOOP)
         assert (end.result, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
         assert end.reason

@@ -97,9 +97,7 @@ def site(is_warm: bool, tmp_path: Path, puppet_probe: str) -> Iterator[WarmNode]
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_opened_values_are_in_the_files_of_a_manifest_and_nowhere_else(
-    site: WarmNode, is_warm: bool
-) -> None:
+def test_opened_values_are_in_files_of_a_manifest_alone(site: WarmNode, is_warm: bool) -> None:
     node = site.node
     node.write("puppet/conf/puppet.conf", "[main]\nshow_diff = true\nreports = store\n")
     sealing = Sealing.on(node)

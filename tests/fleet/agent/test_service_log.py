@@ -43,9 +43,7 @@ def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys) == ["<4>no\\x1b[31m\\x0aroom", "<6>accepted", "<7>seen"]
 
 
-def test_a_flood_is_counted_and_hides_no_line_of_another_kind(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_flood_is_counted_and_hides_no_other_line(capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
     log = ServiceLog(clock, debug=False)
     for number in range(MOST + 7):

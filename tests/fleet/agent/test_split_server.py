@@ -144,9 +144,7 @@ def of_b(split: Split) -> MessageSigner:
     )
 
 
-def test_no_file_of_the_spool_is_read_that_is_not_the_network_sides_own_message(
-    split: Split,
-) -> None:
+def test_no_file_of_the_spool_is_read_but_the_network_sides_own_messages(split: Split) -> None:
     split.run_side()
     missing, good, large = "0" * 64, trigger(of_b(split)), b"x" * (MAX_TOKEN + 1)
     identifier = message_id(good)
@@ -177,9 +175,7 @@ def test_no_file_of_the_spool_is_read_that_is_not_the_network_sides_own_message(
     assert split.node.runs() == []
 
 
-def test_the_run_side_rejects_messages_that_no_trusted_member_signed_for_this_node(
-    split: Split,
-) -> None:
+def test_the_run_side_rejects_what_no_trusted_member_signed_for_this_node(split: Split) -> None:
     """A compromised network side could pass on each of these."""
     run_side = split.run_side()
     stranger, own = person("stranger.example.com"), of_b(split)
@@ -327,9 +323,7 @@ class OddPeer(Peer):
         (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a public key"),
     ],
 )
-def test_an_unknown_answer_of_the_run_side_is_an_error(
-    tmp_path: Path, answer: bytes, text: str
-) -> None:
+def test_an_unknown_answer_of_the_run_side_fails(tmp_path: Path, answer: bytes, text: str) -> None:
     peer = OddPeer(tmp_path / "spool")
     peer.answer = answer
     with pytest.raises(UnavailableError, match=f"sent an unknown answer: .*{text}"):

@@ -305,9 +305,7 @@ def test_a_run_whose_server_is_killed_has_its_full_result(warm: WarmNode) -> Non
     assert after["cold_reason"] == "the fork server: is not running"
 
 
-def test_if_server_and_puppet_are_killed_the_run_has_failed_with_an_unknown_exit_code(
-    warm: WarmNode,
-) -> None:
+def test_if_server_and_puppet_are_killed_the_run_has_no_known_exit_code(warm: WarmNode) -> None:
     warm.node.app(FOREVER)
     warm.begin()
     puppet = warm.node.wait_running()["puppet"]["pid"]

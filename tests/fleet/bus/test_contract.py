@@ -58,9 +58,7 @@ class TestKeyValue:
             assert await store.get(key) == KeyValueEntry(key=key, value=b"two", revision=later)
 
     @pytest.mark.parametrize("size", [0, 1, 255, 4096, 65536, MAX_VALUE])
-    async def test_values_are_bytes_of_any_kind_up_to_the_limit(
-        self, engine: Engine, size: int
-    ) -> None:
+    async def test_values_are_any_bytes_up_to_the_limit(self, engine: Engine, size: int) -> None:
         value = (ALL_BYTES * (size // 256 + 1))[:size]
         async with engine.open() as writer, engine.open() as reader:
             prefix = engine.prefix()

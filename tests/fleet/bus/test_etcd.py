@@ -98,9 +98,7 @@ async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: Etcd
     await store.close()
 
 
-async def test_a_user_that_lost_the_right_to_a_value_still_writes_others_of_its_lease(
-    server: EtcdServer,
-) -> None:
+async def test_a_user_without_the_right_to_a_value_still_writes_others(server: EtcdServer) -> None:
     root = "--user=root:secret"
     with_users(server)
     server.ctl(root, "role", "grant-permission", "node", "readwrite", "/other/a")
@@ -190,9 +188,7 @@ async def test_a_full_server_refuses_writes_and_says_so(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_lease_that_another_user_ended_stops_no_write(
-    server: EtcdServer,
-) -> None:
+async def test_a_lease_that_another_user_ended_stops_no_write(server: EtcdServer) -> None:
     store = await open_etcd(servers_at(server.url), timeout=PATIENCE)
     await store.put("/a", b"1", ttl=3600.0)
     (lease,) = server.ctl("lease", "list").splitlines()[1:]

@@ -94,9 +94,7 @@ async def test_any_server_may_die(cluster: list[NatsServer]) -> None:
             await alone.close()
 
 
-async def test_a_watch_ends_with_its_server_and_resumes_on_another(
-    cluster: list[NatsServer],
-) -> None:
+async def test_a_watch_ends_with_its_server_and_resumes(cluster: list[NatsServer]) -> None:
     store = await connect(cluster)
     writer = await connect(cluster[1:])
 

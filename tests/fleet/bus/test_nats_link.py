@@ -55,9 +55,7 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
-    server: NatsServer,
-) -> None:
+async def test_a_connection_lost_while_much_is_sent_is_lost_for_all(server: NatsServer) -> None:
     store = await answered(lambda: open_nats(servers_at(server.url), timeout=SHORT))
     follower = await follow(store, "/a/")
     server.freeze()
@@ -77,9 +75,7 @@ async def test_a_user_that_may_not_read_its_replies_gets_an_error_at_once(tmp_pa
         await open_nats(servers_at(server.url, user="web01"), timeout=PATIENCE, password="word")
 
 
-async def test_a_refused_watch_stays_refused_when_another_of_its_subject_ends(
-    tmp_path: Path,
-) -> None:
+async def test_a_refused_watch_stays_refused_when_another_of_it_ends(tmp_path: Path) -> None:
     text = ADMIN_AND_WEB01.replace('"lp-live.>", ', "")
     with NatsServer(tmp_path / "nats", config=NatsConfig(text=text)) as server:
         link = NatsLink(where="nats", timeout=PATIENCE, must_be_tls=False)

@@ -44,29 +44,13 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "text"),
     [
-        (
-            b'{"ok": false, "failure": "unreachable", "error": "x"}',
-            UnavailableError,
-            "^x$",
-        ),
-        (
-            b'{"ok": false, "failure": "refused", "error": "no"}',
-            RefusedError,
-            "^no$",
-        ),
-        (
-            b'{"ok": false, "failure": "full", "error": "no"}',
-            FullError,
-            "^no$",
-        ),
+        (b'{"ok": false, "failure": "unreachable", "error": "x"}', UnavailableError, "^x$"),
+        (b'{"ok": false, "failure": "refused", "error": "no"}', RefusedError, "^no$"),
+        (b'{"ok": false, "failure": "full", "error": "no"}', FullError, "^no$"),
         (b'{"ok": false, "error": "x"}', UnavailableError, "sent an invalid answer"),
         (b'{"ok": false, "failure": "invalid", "error": "no key"}', InvalidInputError, "^no key$"),
         (b'{"ok": false, "failure": "full"}', UnavailableError, "sent an invalid answer"),
-        (
-            b'{"ok": false, "failure": 1, "error": "x"}',
-            UnavailableError,
-            "failure: must be",
-        ),
+        (b'{"ok": false, "failure": 1, "error": "x"}', UnavailableError, "failure: must be"),
         (b"{}", UnavailableError, "'ok' is missing"),
         (b"[]", UnavailableError, "not a JSON object"),
         (b'{"ok": true}', UnavailableError, "sent an invalid answer"),

@@ -77,11 +77,7 @@ def test_a_node_without_rights_has_only_its_own_keys() -> None:
 def test_reading_the_entries_of_all_nodes_and_forgetting_nodes_are_rights() -> None:
     roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {forgets: true}}}")
     reader, alice = rights(roster, "a.b"), rights(roster, "alice")
-    for prefix in (
-        "/localpuppet/inventory/",
-        "/localpuppet/exports/",
-        "/localpuppet/tombstones/",
-    ):
+    for prefix in ("/localpuppet/inventory/", "/localpuppet/exports/", "/localpuppet/tombstones/"):
         assert reader[prefix] is False
     assert alice["/localpuppet/tombstones/"] is True
     assert "/localpuppet/inventory/" not in alice

@@ -194,9 +194,7 @@ async def test_an_expiry_is_published_as_a_removal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "moved"])
-async def test_the_doorbell_works_in_a_directory_that_was_created_again(
-    path: Path, how: str
-) -> None:
+async def test_the_doorbell_works_in_a_directory_created_again(path: Path, how: str) -> None:
     make_file(path)
     bell = Doorbell(path)
     if how == "removed":
@@ -363,9 +361,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o775, True), (0o1777, False)])
-def test_a_directory_on_the_way_that_others_can_write(
-    tmp_path: Path, mode: int, refused: bool
-) -> None:
+def test_a_directory_above_that_others_can_write(tmp_path: Path, mode: int, refused: bool) -> None:
     (tmp_path / "open" / "own").mkdir(parents=True)
     (tmp_path / "open").chmod(mode)
     if not refused:

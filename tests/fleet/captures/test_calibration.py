@@ -194,9 +194,7 @@ def applied(node: CalibratedNode) -> None:
 
 
 @pytest.mark.parametrize("count", with_sample([7, 20], 7))
-def test_a_capture_compiles_to_the_catalog_of_the_node(
-    fleet: Fleet, tmp_path: Path, count: int
-) -> None:
+def test_a_capture_compiles_to_the_node_s_catalog(fleet: Fleet, tmp_path: Path, count: int) -> None:
     nodes = [make_calibrated(fleet, number, tmp_path) for number in range(count)]
     names = "".join(f"{node.name}\tNotify\t*\n" for node in nodes)
     for node in nodes:

@@ -96,9 +96,7 @@ def sending(capture: bytes, **header: Any) -> Callable[[dict[str, Any]], Any]:
     }
 
 
-async def test_a_large_capture_comes_in_chunks_and_restarts_after_a_new_run(
-    tmp_path: Path,
-) -> None:
+async def test_a_large_capture_comes_in_chunks_and_restarts_after_a_new_run(tmp_path: Path) -> None:
     keeper = kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})
     nodes = answering({WEB: keeper})
     assert await collected(nodes, tmp_path / "nodes", WEB) == {}

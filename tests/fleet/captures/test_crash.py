@@ -38,9 +38,7 @@ def _numbers(directory: Path) -> tuple[object, object]:
 
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])
 @pytest.mark.parametrize("step", ["keep", "collect"])
-def test_a_fault_leaves_the_old_capture_or_the_new_one_whole(
-    tmp_path: Path, step: str, fault: str
-) -> None:
+def test_a_fault_leaves_the_old_or_new_capture_whole(tmp_path: Path, step: str, fault: str) -> None:
     old, site = tmp_path / "old", tmp_path / "site"
     main(old, "keep", 1)
     main(old, "collect", 1)

@@ -83,9 +83,7 @@ def refuse_other_rights(a: Member, b: Member, nodes: Path) -> None:
     assert list(nodes.iterdir()) == []
 
 
-def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_capture_has_what_the_catalog_needs_and_no_secret(fleet: Fleet, tmp_path: Path) -> None:
     hide = {"hide": ["site_hidden", "site.hidden"]}
     a, b = fleet.add("a", "b", puppet=True, inventory=hide, capture={"withhold": ["lic*"]})
     secretive(a)
@@ -159,9 +157,7 @@ def test_a_node_without_a_bus_writes_its_own_capture(node: Node, tmp_path: Path)
     assert b"CANARY" not in file.path.read_bytes()
 
 
-def test_a_node_that_does_not_answer_leaves_its_file_and_is_named(
-    any_fleet: Fleet, tmp_path: Path
-) -> None:
+def test_an_unresponsive_node_keeps_its_file_and_is_named(any_fleet: Fleet, tmp_path: Path) -> None:
     fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c", puppet=True)
     for member in (a, c):

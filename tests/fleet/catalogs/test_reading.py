@@ -103,9 +103,7 @@ async def test_memory_holds_the_catalogs_that_were_read_last(site: Site) -> None
         await site.reader.read(entry_with(catalogs[0]))
 
 
-async def test_a_node_without_a_published_catalog_is_asked_again_if_its_answer_is_old(
-    site: Site,
-) -> None:
+async def test_a_node_without_a_published_catalog_is_asked_again_later(site: Site) -> None:
     keeper = keep(site.directory / "other", LARGE)
     site.nodes.keeper = lambda _: keeper
     assert (await site.reader.read_all([entry(WEB, at=1)]))[0].header == LARGE.header
@@ -157,9 +155,7 @@ async def test_a_run_between_two_replies_begins_the_request_again(site: Site) ->
         (lambda told: "denied by policy", "denied by policy"),
     ],
 )
-async def test_a_reply_that_lies_is_no_catalog(
-    site: Site, change: Callable[[Any], Any], problem: str
-) -> None:
+async def test_a_lie_is_no_catalog(site: Site, change: Callable[[Any], Any], problem: str) -> None:
     keeper = keep(site.directory / "other", SMALL)
     site.nodes.keeper = lambda _: keeper
     site.nodes.change = change

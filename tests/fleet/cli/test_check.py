@@ -23,9 +23,7 @@ from tests.rigs.tls import Authority
         ([], "agent: must be a mapping, not a list"),
     ],
 )
-def test_check_names_the_key_of_the_agent_that_is_wrong(
-    node: Node, agent: Any, problem: str
-) -> None:
+def test_check_names_the_wrong_key_of_the_agent(node: Node, agent: Any, problem: str) -> None:
     node.app("notify { 'hello': }")
     for file in ("localpuppet.yaml", "localpuppet-agent.yaml"):
         path = node.write(file, json.dumps({"agent": agent}))
@@ -34,9 +32,7 @@ def test_check_names_the_key_of_the_agent_that_is_wrong(
         path.unlink()
 
 
-def test_check_reports_a_function_that_queries_the_bus_only_without_a_bus(
-    node: Node, tmp_path: Path
-) -> None:
+def test_check_reports_functions_that_lack_a_bus(node: Node, tmp_path: Path) -> None:
     repo = Forge(tmp_path / "forge").repo("control")
     site = "$nodes = puppetdb_query('nodes[certname] { }')\n"
     repo.write({"manifest.yaml": "moduledir: modules\n", "manifests/site.pp": site})

@@ -126,9 +126,7 @@ def test_a_given_fingerprint_is_compared_with_the_file(web: Node) -> None:
         (["init", "extra"], "extra"),
     ],
 )
-def test_refusals_are_a_single_line_and_change_no_file(
-    web: Node, arguments: list[str], message: str
-) -> None:
+def test_refusals_are_one_line_and_harmless(web: Node, arguments: list[str], message: str) -> None:
     web.write("node.pem", pem(rsa_key()).decode())
     web.write("open.pem", "x", 0o666)
     files = (".pem", ".yaml")
@@ -176,9 +174,7 @@ def test_a_person_has_a_name_of_their_own(node: Node) -> None:
         ({"trusted": ""}, "trusted: must have at least 1"),
     ],
 )
-def test_settings_are_refused_with_their_place(
-    node: Node, settings: dict[str, Any], message: str
-) -> None:
+def test_settings_are_refused_by_place(node: Node, settings: dict[str, Any], message: str) -> None:
     node.settings(**settings)
     done = node.run("keys", "show", code=2)
     assert message in done.err
@@ -355,7 +351,7 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_a_node_that_joined_over_nats_is_asked_and_triggers(
+def test_a_node_joins_and_triggers_by_nats(
     web: Node, lb: Node, tmp_path: Path, secure: bool
 ) -> None:
     authority = Authority(tmp_path)

@@ -81,9 +81,7 @@ WAITS = {"release": "web/tags/r3", "stage": "pending", "reason": "the bus does n
         ({"confirmation": WAITS}, "web/tags/r3 pending (the bus does not answer)"),
     ],
 )
-def test_the_status_shows_who_assigned_a_release_and_its_confirmation(
-    more: dict[str, Any], text: str
-) -> None:
+def test_the_status_shows_assignment_and_confirmation(more: dict[str, Any], text: str) -> None:
     _, lines = shown_reply("status", {**STATE, **more}, NOW)
     assert text in lines
     assert ("Confirmation" in lines) is ("confirmation" in more)
@@ -96,12 +94,7 @@ def test_the_status_shows_who_assigned_a_release_and_its_confirmation(
         ("disable", {"hold": HOLD}, f"on hold: {SHOWN}", []),
         ("enable", {"ended": [HOLD], "holds": []}, f"ended: {SHOWN}", []),
         ("enable", {"ended": [], "holds": []}, "you had no hold here", []),
-        (
-            "enable",
-            {"ended": [], "holds": [HOLD]},
-            "you had no hold here",
-            [f"On hold  {SHOWN}"],
-        ),
+        ("enable", {"ended": [], "holds": [HOLD]}, "you had no hold here", [f"On hold  {SHOWN}"]),
         (
             "log",
             {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1},

@@ -125,9 +125,7 @@ print(sorted(set(sys.argv[2:]) & set(sys.modules)))
 
 
 @pytest.mark.server
-def test_an_agent_on_nats_loads_no_module_for_versions_or_other_forms_of_keys(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_on_nats_loads_no_module_for_versions_or_other_key_forms(tmp_path: Path) -> None:
     """They took 3 MiB of an idle agent."""
     heavy = ["importlib.metadata", "zipfile", "tempfile", "shutil", "difflib"]
     heavy.append("cryptography.hazmat.primitives.serialization")

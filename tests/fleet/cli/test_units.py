@@ -70,9 +70,7 @@ def test_systemd_understands_every_unit(units: Path) -> None:
         ("localpuppet-puppetdb.service", 2),
     ],
 )
-def test_units_with_network_access_have_exactly_the_expected_exposure(
-    units: Path, unit: str, more: int
-) -> None:
+def test_units_with_network_have_the_expected_exposure(units: Path, unit: str, more: int) -> None:
     words = ("security", "--offline=true", "--no-pager")
     done = analyze(*words, f"--threshold={EXPOSED + more}", unit, directory=units)
     assert done.returncode == 0, done.stdout

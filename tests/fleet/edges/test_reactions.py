@@ -50,9 +50,7 @@ def watched(base: str = "d0", *, key: str = ROLE) -> WatchedQuery:
 
 
 def peer(
-    node: NodeName = WEB,
-    *paths: tuple[NodeName, ...],
-    refusal: str | None = None,
+    node: NodeName = WEB, *paths: tuple[NodeName, ...], refusal: str | None = None
 ) -> ChangedPeer:
     change = AnswerChange.of(ROLE, ChangeKind.CHANGED, ("ipaddress",))
     return ChangedPeer(node=node, paths=paths or ((),), refusal=refusal, change=change)
@@ -355,10 +353,7 @@ def test_a_good_run_replaces_what_is_watched() -> None:
     assert [
         (one.question.key, one.base_digest, one.answered_digests, one.tried)
         for one in after.queries
-    ] == [
-        ("k", "d2", (), False),
-        ("new", "d3", (), False),
-    ]
+    ] == [("k", "d2", (), False), ("new", "d3", (), False)]
 
 
 def test_a_failed_run_has_received_its_answers_too() -> None:

@@ -139,10 +139,7 @@ def test_a_trigger_is_shown_if_neither_kick_nor_query_explains_it() -> None:
         node("lb01", "haproxy", paths=(("web01.example.com",),)),
         node("db01", paths=(("gone.example.com",), ("web01.example.com", "lb01.example.com"))),
     )
-    assert edges(found) == [
-        ("haproxy", "db01.example.com", "trigger"),
-        ("web", "haproxy", "kick"),
-    ]
+    assert edges(found) == [("haproxy", "db01.example.com", "trigger"), ("web", "haproxy", "kick")]
 
 
 def test_invalid_queries_and_kicks_without_a_receiver_are_listed() -> None:
@@ -194,9 +191,7 @@ def test_a_collector_links_the_exporting_nodes_to_its_node() -> None:
         ([["key", "==", "AAAA"], "and", ["title", "!=", "lb01"]], ["web01", "web02"]),
     ],
 )
-def test_a_query_finds_the_nodes_that_a_collector_would_take_from(
-    condition: Json, titles: list[str]
-) -> None:
+def test_a_query_finds_whom_a_collector_takes_from(condition: Json, titles: list[str]) -> None:
     offers = [
         resource("Sshkey", name, tag, key="AAAA", port=22, opts={"on": on})
         for name, tag, on in (("lb01", "lan", []), ("web01", "dmz", [2]), ("web02", "lan", [1]))
@@ -283,9 +278,7 @@ class Joined(MemoryInventory):
     [node("lb", "haproxy", asks=(asks("web"),)), node("lb", "haproxy", kicks=(role("web"),))],
     ids=["asks", "kicks"],
 )
-def test_a_node_that_joins_during_the_evaluation_is_linked_the_next_time(
-    lb: InventoryEntry,
-) -> None:
+def test_a_node_that_joins_during_an_evaluation_is_linked_the_next_time(lb: InventoryEntry) -> None:
     comes = node("web02", "web", kicks=(role("haproxy"),), asks=(asks("haproxy"),))
     for others in [(), (node("web01", "web"),)]:
         fleet = Joined(lb, *others, comes=comes)
@@ -332,9 +325,7 @@ def test_vertices_that_reach_each_other_have_one_number_and_edges_lead_upwards(
 
 
 @given(pairs, places)
-def test_merged_vertices_keep_the_edges_to_others(
-    edges: list[tuple[int, int]], where: list[int]
-) -> None:
+def test_merged_vertices_keep_other_edges(edges: list[tuple[int, int]], where: list[int]) -> None:
     number, count = strong_components(graph(edges, where))
     merged = merge(graph(edges, where), number, count)
     found = {(start, end) for start, below in enumerate(merged.successors) for end in below}

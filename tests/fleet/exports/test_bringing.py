@@ -75,10 +75,7 @@ class Rig:
     def voice(self) -> PublisherIdentity:
         """Return the voice of the node as it is after a restart."""
         return PublisherIdentity(
-            node=NAME,
-            signer=WEB.signer,
-            verifier=self.verifier,
-            baggage=[self.writer()],
+            node=NAME, signer=WEB.signer, verifier=self.verifier, baggage=[self.writer()]
         )
 
     def writer(self) -> ChunkWriter:
@@ -445,9 +442,7 @@ class TakenOver(Rig):
     ],
     ids=["escape", "newline", "10 MB", "deferred", "another's", "type"],
 )
-async def test_invalid_resources_of_an_attacker_change_nothing(
-    tmp_path: Path, said: dict[str, Any]
-) -> None:
+async def test_invalid_resources_change_nothing(tmp_path: Path, said: dict[str, Any]) -> None:
     evil = TakenOver(tmp_path)
     await evil.publish(OLD)
     await evil.read()
@@ -458,9 +453,7 @@ async def test_invalid_resources_of_an_attacker_change_nothing(
     assert taken.resource.title == "old"
 
 
-async def test_valid_resources_of_an_attacker_are_checked_against_the_policy(
-    tmp_path: Path,
-) -> None:
+async def test_valid_resources_of_attackers_are_checked_against_the_policy(tmp_path: Path) -> None:
     evil = TakenOver(tmp_path)
     guarded = {"alias": "sshd", "require": "File[/x]", "notify": "Exec[x]", "provider": "evil"}
     await evil.offer(

@@ -140,9 +140,7 @@ def hosts(count: int, comment: str) -> Iterator[ExportedResource]:
     ],
     ids=["resources", "inflated", "packed"],
 )
-def test_there_is_a_limit_to_each(
-    resources: Iterable[ExportedResource], packed: bytes, reason: str
-) -> None:
+def test_all_have_limits(resources: Iterable[ExportedResource], packed: bytes, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
         pack(resources)
     with pytest.raises(InvalidInputError, match=reason):

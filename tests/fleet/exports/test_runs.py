@@ -109,12 +109,7 @@ def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fle
     assert [(one["from"], one["to"], one["by"]) for one in edges] == [(a.name, b.name, "collect")]
     (collected,) = recorded(b, "collected.json")["collectors"]
     assert collected["resources"] == [
-        {
-            "node": a.name,
-            "resource": "App::Known[host a]",
-            "how": "guarded",
-            "dropped": ["path"],
-        }
+        {"node": a.name, "resource": "App::Known[host a]", "how": "guarded", "dropped": ["path"]}
     ]
     for verb in ("why", "report"):
         told = b.run(verb).out

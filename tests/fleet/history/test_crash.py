@@ -31,9 +31,7 @@ def _runs(state: Path) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])
-def test_a_fault_leaves_whole_days_and_the_next_run_completes_them(
-    tmp_path: Path, fault: str
-) -> None:
+def test_a_fault_leaves_whole_days_and_the_next_run_ends_them(tmp_path: Path, fault: str) -> None:
     (tmp_path / "state").mkdir()
     assert _append(tmp_path, "-e", f"trace={','.join(CALLS)}") == 0
     text = (tmp_path / "trace").read_text()

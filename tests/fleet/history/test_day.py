@@ -220,9 +220,7 @@ def _records(log: DayLog[RunSummary], day: int = TODAY) -> tuple[RunSummary, ...
     return () if payload is None else parse_day(payload, RUNS).records
 
 
-def test_each_record_is_in_the_file_of_its_day_which_only_root_reads(
-    log: DayLog[RunSummary],
-) -> None:
+def test_each_record_is_in_the_file_of_its_day_that_root_reads(log: DayLog[RunSummary]) -> None:
     yesterday, today = a_summary(noon() - DAY), a_summary(noon())
     log.append(NODE, replace(today, times=7))
     log.append(NODE, today)  # a repeated record is replaced

@@ -129,9 +129,7 @@ async def _following(
         await asyncio.wait([task])
 
 
-async def test_a_follower_has_old_and_new_records_also_after_a_restart(
-    engine: Engine, tmp_path: Path
-) -> None:
+async def test_a_follower_has_all_records_after_a_restart(engine: Engine, tmp_path: Path) -> None:
     async with engine.open() as kv:
         for entry in (await kv.list(HISTORY)).entries:  # of a test before
             await kv.remove_if_revision(entry.key, entry.revision)
@@ -252,12 +250,7 @@ def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_pa
 
     async def follow() -> None:
         follower = HistoryFollower(
-            board,
-            verifier(tmp_path, WEB),
-            store=store,
-            clock=FakeClock(),
-            log=log,
-            pauses=PAUSES,
+            board, verifier(tmp_path, WEB), store=store, clock=FakeClock(), log=log, pauses=PAUSES
         )
         task = asyncio.create_task(follower.run())
         await asyncio.sleep(500)

@@ -66,9 +66,7 @@ def site(tmp_path: Path) -> _Site:
     return _Site(tmp_path)
 
 
-async def test_a_day_is_written_when_it_changed_and_not_otherwise(
-    site: _Site, tmp_path: Path
-) -> None:
+async def test_a_day_is_written_only_when_it_changed(site: _Site, tmp_path: Path) -> None:
     publisher = site.publisher()
     site.runs.append(NODE, a_summary(site.now))
     assert not site.is_published()
@@ -102,9 +100,7 @@ async def test_only_the_last_eight_days_are_on_the_bus(site: _Site) -> None:
     assert site.is_published()
 
 
-async def test_days_are_written_again_if_the_record_of_published_days_is_damaged(
-    site: _Site,
-) -> None:
+async def test_days_are_written_again_if_the_record_of_them_is_damaged(site: _Site) -> None:
     site.runs.append(NODE, a_summary(site.now))
     await site.publisher().step()
     (site.state / "history" / "published.json").write_text("{")

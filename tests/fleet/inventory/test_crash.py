@@ -75,9 +75,7 @@ def test_a_view_that_is_killed_at_any_write_has_its_messages_and_continues(tmp_p
     assert killed >= sum(CALLS.values())
 
 
-def test_a_kill_during_a_conversion_leaves_a_view_that_is_not_current_until_it_is_whole(
-    tmp_path: Path,
-) -> None:
+def test_a_kill_during_a_conversion_leaves_a_view_that_is_not_current(tmp_path: Path) -> None:
     def older(name: str) -> Path:
         """Return the directory of a view of an earlier format: without rows."""
         directory = tmp_path / name

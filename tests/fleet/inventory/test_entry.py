@@ -259,7 +259,7 @@ def test_an_invalid_awaited_entry_is_refused(changes: dict[str, Any]) -> None:
         ({WEB: ViewedNode(digest="a" * 64, at=101.0)}, DB),
     ],
 )
-def test_the_awaited_entry_or_a_newer_entry_is_sufficient(
+def test_the_awaited_or_a_newer_one_is_enough(
     seen: dict[NodeName, ViewedNode], missing: str
 ) -> None:
     assert lacking((ONE,), seen, {}) == missing

@@ -111,9 +111,7 @@ def of_facter() -> dict[str, Any]:
     return {name: value for name, value in json.loads(answer).items() if value is not None}
 
 
-def test_a_node_publishes_the_same_names_and_shapes_with_each_facter(
-    published: dict[str, Any],
-) -> None:
+def test_a_node_publishes_the_same_shapes_with_any_facter(published: dict[str, Any]) -> None:
     wanted = {**STRUCTURED, **LEGACY}
     shapes = {name: type(published.get(name)) for name in wanted}
     assert shapes == wanted, f"with Facter {published['facterversion']}"

@@ -73,9 +73,7 @@ def test_facts_that_change_with_each_run_are_not_published() -> None:
     ids=lambda secret: next(iter(secret)),
 )
 @pytest.mark.parametrize("facts", [(), ("*",)], ids=["all", "selected"])
-def test_a_secret_is_never_published_wherever_it_is(
-    secret: dict[str, Any], facts: tuple[str, ...]
-) -> None:
+def test_a_secret_is_never_published(secret: dict[str, Any], facts: tuple[str, ...]) -> None:
     found = FactSelection(facts=facts).of({**FACTS, **secret})
     assert CANARY not in json.dumps(found)
     assert found["os"] == FACTS["os"]
@@ -126,9 +124,7 @@ def test_the_names_in_an_entry_are_the_signers() -> None:
         (None, None, ()),
     ],
 )
-def test_a_role_is_the_parameter_or_else_the_fact(
-    parameter: Any, fact: Any, roles: tuple[str, ...]
-) -> None:
+def test_a_role_is_the_parameter_or_fact(parameter: Any, fact: Any, roles: tuple[str, ...]) -> None:
     assert roles_of({"role": parameter}, {"role": fact}) == roles
 
 
@@ -238,9 +234,7 @@ def test_without_a_policy_roles_and_addresses_are_taken() -> None:
     ("roles", "allowed"),
     [(("web",), True), (("web", "extra"), True), (("db",), False), (("web", "db"), False)],
 )
-def test_a_policy_decides_which_nodes_claim_which_roles(
-    roles: tuple[str, ...], allowed: bool
-) -> None:
+def test_a_policy_decides_who_claims_which_roles(roles: tuple[str, ...], allowed: bool) -> None:
     assert (_refusal(POLICY, roles=roles) is None) == allowed
 
 
@@ -248,27 +242,19 @@ def test_a_policy_decides_which_nodes_claim_which_roles(
     ("facts", "address"),
     [
         ({"networking": {"ip": "10.0.1.7", "ip6": "fd00::7"}}, None),
-        (
-            {"ipaddress_eth0": "10.0.9.9", "ipaddress6_lo": "::1", "ipaddress6": "fe80::1%e"},
-            None,
-        ),
+        ({"ipaddress_eth0": "10.0.9.9", "ipaddress6_lo": "::1", "ipaddress6": "fe80::1%e"}, None),
         ({"networking": {"ip": "10.0.2.7"}}, "10.0.2.7"),
         ({"ipaddress": "10.0.2.7"}, "10.0.2.7"),
         (
             {"networking": {"interfaces": {"eth0": {"bindings": [{"address": "10.0.2.8"}]}}}},
             "10.0.2.8",
         ),
-        (
-            {"networking": {"interfaces": {"e": {"bindings6": [{"address": "fd00::8"}]}}}},
-            "fd00::8",
-        ),
+        ({"networking": {"interfaces": {"e": {"bindings6": [{"address": "fd00::8"}]}}}}, "fd00::8"),
         ({"ipaddress6_eth0": "fd00:0::8"}, "fd00::8"),
     ],
     ids=str,
 )
-def test_a_policy_decides_which_nodes_claim_which_addresses(
-    facts: dict[str, Any], address: str | None
-) -> None:
+def test_a_policy_decides_who_claims_addresses(facts: dict[str, Any], address: str | None) -> None:
     expected = None if address is None else f"{WEB} may not claim the address {address}"
     assert _refusal(POLICY, facts=facts) == expected
 

@@ -42,9 +42,7 @@ def wait_known(node: Node, role: str, *names: NodeName) -> None:
     wait_until(look, lambda: f"not {names}, but {seen[0]}")
 
 
-def test_other_nodes_know_a_published_entry_and_forget_it_if_their_policy_allows(
-    any_fleet: Fleet,
-) -> None:
+def test_others_know_a_published_entry_and_forget_it_as_policies_allow(any_fleet: Fleet) -> None:
     a, b = any_fleet.add("a", "b")
     a.node.write(
         "policies/puppet.policy", f"policy default deny\nallow\tchoria={b.name}\tforget\t*\t*\n"
@@ -84,9 +82,7 @@ def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
     assert known(a.node, "db") == []
 
 
-def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(
-    fleet: Fleet,
-) -> None:
+def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     evil = "\x1b]0;owned\x07\n9  forged\u202e"
     facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}

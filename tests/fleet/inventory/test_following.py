@@ -205,10 +205,7 @@ async def test_known_entries_are_not_verified_again(node: Node) -> None:
             "signature does not match",
         ),
         (b"rubbish", "three base64url parts"),
-        (
-            WEB.signer.sign(zlib.compress(bytes(MAX_ENTRY + 1)), MessageKind.INVENTORY),
-            "too large",
-        ),
+        (WEB.signer.sign(zlib.compress(bytes(MAX_ENTRY + 1)), MessageKind.INVENTORY), "too large"),
         (WEB.signer.sign(b"{}", MessageKind.INVENTORY), "not packed"),
         (WEB.signer.sign(b"{}", MessageKind.PRESENCE), "lp-inventory is needed"),
         (signed(WEB, entry(str(WEB.name), at=9e9)), "in the future"),
@@ -219,9 +216,7 @@ async def test_known_entries_are_not_verified_again(node: Node) -> None:
     ],
     ids=["another's", "forged", "rubbish", "bomb", "unpacked", "kind", "future", "name"],
 )
-async def test_an_entry_that_does_not_verify_is_refused_with_the_reason(
-    node: Node, token: bytes, said: str
-) -> None:
+async def test_an_unverified_entry_has_its_reason(node: Node, token: bytes, said: str) -> None:
     await node.says(WEB, roles=("web",))
     await node.follower().list_once()
     before = node.view.entry(NodeName(WEB.name))
@@ -360,9 +355,7 @@ async def test_a_full_disk_does_not_end_the_follower(node: Node) -> None:
     assert any("No space left" in text for _, text in node.log.lines)
 
 
-async def test_a_node_without_the_right_to_read_logs_that_once_and_retries_seldom(
-    node: Node,
-) -> None:
+async def test_a_node_without_the_right_to_read_logs_it_once_and_retries_seldom(node: Node) -> None:
     follower = node.follower()
     refused = RefusedError("permission denied", where="bus etcd")
     assert [follower._pause(refused) for _ in range(3)] == [PAUSES.not_allowed] * 3
@@ -397,9 +390,7 @@ def test_an_expired_certificate_or_list_removes_no_entry(
     assert isinstance(entry, EntryRefusal)
 
 
-async def test_a_view_is_not_current_before_nodes_are_back_on_a_bus_that_lost_its_data(
-    tmp_path: Path,
-) -> None:
+async def test_a_view_is_not_current_before_nodes_are_back_on_an_empty_bus(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.store.born = node.seconds() - 1
     started = datetime.fromtimestamp(node.store.born - 1, UTC).isoformat()

@@ -38,10 +38,7 @@ def outbox(tmp_path: Path) -> Outbox:
 @pytest.fixture
 def voice(tmp_path: Path) -> PublisherIdentity:
     return PublisherIdentity(
-        node=NodeName(WEB.name),
-        signer=WEB.signer,
-        verifier=verifier(tmp_path, WEB),
-        baggage=(),
+        node=NodeName(WEB.name), signer=WEB.signer, verifier=verifier(tmp_path, WEB), baggage=()
     )
 
 
@@ -112,9 +109,7 @@ async def test_to_publish_is_to_compare(voice: PublisherIdentity) -> None:
 
 
 @pytest.mark.parametrize("by", ["stranger", "older"])
-async def test_another_entry_under_the_nodes_key_is_replaced(
-    voice: PublisherIdentity, by: str
-) -> None:
+async def test_another_entry_of_the_node_is_replaced(voice: PublisherIdentity, by: str) -> None:
     kv = MemoryKeyValue(MemoryStore())
     other = person(str(WEB.name)) if by == "stranger" else WEB
     await kv.put(key_of(WEB.name), signed(other, _entry(NOW - (by == "older"))))
@@ -122,9 +117,7 @@ async def test_another_entry_under_the_nodes_key_is_replaced(
 
 
 @pytest.mark.simulated
-async def test_an_agent_publishes_at_once_and_again_after_an_outage(
-    outbox: Outbox, voice: PublisherIdentity
-) -> None:
+async def test_an_agent_publishes_after_an_outage(outbox: Outbox, voice: PublisherIdentity) -> None:
     store, log, time = MemoryStore(away=True), FakeLog(), asyncio.get_running_loop().time
     kv = MemoryKeyValue(store)
     changed, leave = asyncio.Event(), asyncio.Event()

@@ -261,9 +261,7 @@ def test_a_refused_entry_is_recorded_and_replaces_nothing(view: View, clock: Clo
     assert view.refused() == []
 
 
-def test_an_older_entry_does_not_replace_a_newer_entry_nor_return_after_distrust(
-    view: View,
-) -> None:
+def test_an_older_entry_replaces_no_newer_one_nor_returns_after_distrust(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW, roles=("new",)))
     _take(view, entry(WEB.name, at=NOW - 1, roles=("old",)))
     assert [one.roles for one in view.entries()] == [("new",)]
@@ -293,18 +291,14 @@ def test_a_forgotten_node_is_gone_until_it_publishes_a_newer_entry(view: View) -
 
 
 @pytest.mark.parametrize(("stones", "at"), [([0], 0), ([5, 1], 3)], ids=["earlier", "the newest"])
-def test_a_tombstone_counts_before_the_entry_arrives(
-    view: View, stones: list[int], at: int
-) -> None:
+def test_a_tombstone_counts_before_an_entry_comes(view: View, stones: list[int], at: int) -> None:
     for stone in stones:
         assert not _forget(view, NOW + stone)
     _take(view, entry(WEB.name, at=NOW + at))
     assert _nodes(view) == []
 
 
-def test_an_entry_expires_after_the_time_in_the_settings(
-    view: View, clock: Clock, tmp_path: Path
-) -> None:
+def test_an_entry_expires_as_the_settings_say(view: View, clock: Clock, tmp_path: Path) -> None:
     _take(view, entry(WEB.name, at=NOW))
     clock.now += 1000
     assert _nodes(view) == [WEB.name]
@@ -414,12 +408,9 @@ def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock)
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["fact_values SET value = '{'", "fact_values SET value = ''", "nodes SET roles = '['"],
+    "damage", ["fact_values SET value = '{'", "fact_values SET value = ''", "nodes SET roles = '['"]
 )
-def test_a_damaged_row_is_an_error_and_never_an_empty_answer(
-    view: View, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_row_is_no_empty_answer(view: View, tmp_path: Path, damage: str) -> None:
     _take(view, entry(WEB.name, at=NOW, facts={"os": {"family": "Debian"}}))
     with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
         connection.execute(f"UPDATE {damage}")
@@ -521,9 +512,7 @@ PRAGMA user_version = 4;
 
 
 @pytest.mark.parametrize("how", ["converted", "rebuilt"])
-def test_an_older_entry_does_not_return_with_a_new_database(
-    view: View, tmp_path: Path, how: str
-) -> None:
+def test_an_older_entry_stays_gone_in_a_new_file(view: View, tmp_path: Path, how: str) -> None:
     if how == "rebuilt":
         _take(view, entry(WEB.name, at=NOW))
         view.forget(Tombstone(node=NodeName(DB.name), at=NOW), by="alice")

@@ -55,9 +55,7 @@ def member(fleet: Fleet) -> Member:
 
 @pytest.mark.parametrize("group", [False, True], ids=["program", "process group"])
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM;"])
-def test_a_command_ends_with_the_program_that_has_its_lease(
-    member: Member, stubborn: str, group: bool
-) -> None:
+def test_a_command_ends_with_its_program(member: Member, stubborn: str, group: bool) -> None:
     held = subprocess.Popen(
         [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c", stubborn + COMMAND],
         env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
@@ -188,9 +186,7 @@ def script() -> Callable[..., "subprocess.Popen[str]"]:
     return start
 
 
-def test_a_command_is_killed_when_its_time_ends(
-    script: Callable[..., "subprocess.Popen[str]"],
-) -> None:
+def test_a_command_is_killed_at_its_end(script: Callable[..., "subprocess.Popen[str]"]) -> None:
     killed = f"{-signal.SIGKILL}\n"
     for seconds in ("0.5", "8", "64"):  # on a busy machine, a short time ends before it begins
         with script(seconds) as process:

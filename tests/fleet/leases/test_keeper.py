@@ -428,14 +428,7 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
         async def leases() -> Leases:
             return Leases(kv, clock, holder="a", session="1", stores=FirstStore())
 
-        keeper = Keeper(
-            leases,
-            clock,
-            FakeLog(),
-            book=FakeBook(),
-            relies=lambda _: True,
-            lost=lost,
-        )
+        keeper = Keeper(leases, clock, FakeLog(), book=FakeBook(), relies=lambda _: True, lost=lost)
         stop = asyncio.Event()
         keeping = asyncio.create_task(keeper.keep(stop))
         await asyncio.sleep(0)  # it has looked, and sleeps
@@ -460,11 +453,7 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
 BOOTED = ProcessId(pid=7, boot_id="this", started=5)
 NOTED = [
     LeaseRecord(
-        name="db",
-        value=b'{"a": 1}',
-        ttl=60.0,
-        until=7.5,
-        user=LockUser(run="r", process=BOOTED),
+        name="db", value=b'{"a": 1}', ttl=60.0, until=7.5, user=LockUser(run="r", process=BOOTED)
     ),
     LeaseRecord(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
     LeaseRecord(name="unused", value=b"", ttl=30.0, until=8.0, user=LockUser()),

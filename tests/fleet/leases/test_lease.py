@@ -36,11 +36,7 @@ class Site:
         self, holder: str, session: str = "1", *, stores: KnownStores | None = None
     ) -> Leases:
         return Leases(
-            self.client(),
-            self.clock,
-            holder=holder,
-            session=session,
-            stores=stores or self.first,
+            self.client(), self.clock, holder=holder, session=session, stores=stores or self.first
         )
 
     def lose_data(self) -> None:

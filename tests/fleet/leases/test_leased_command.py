@@ -118,9 +118,7 @@ class Site:
 @pytest.mark.parametrize(
     ("code", "returned"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)]
 )
-async def test_the_exit_code_of_the_command_is_returned_and_the_lease_is_released(
-    code: int, returned: int
-) -> None:
+async def test_the_exit_code_is_returned_and_the_lease_released(code: int, returned: int) -> None:
     site, command = Site(), FakeGuarded()
     run = site.run(command, await site.held(600))
     command.exit(code)

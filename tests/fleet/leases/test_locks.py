@@ -84,9 +84,7 @@ def test_a_restarted_agent_resumes_the_lock_of_a_running_run(
     assert status["outcome"] == "changed"
 
 
-def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
-    tmp_path: Path, two: tuple[Member, Member]
-) -> None:
+def test_a_lone_puppet_keeps_its_lock(tmp_path: Path, two: tuple[Member, Member]) -> None:
     a, b = two
     record = b.node.recorded()
     os.kill(record["supervisor"]["pid"], signal.SIGKILL)
@@ -142,9 +140,7 @@ def puppet_apply(node: Node, code: str, socket_path: str) -> "subprocess.Popen[s
     return process
 
 
-def test_a_puppet_without_a_run_is_ended_when_its_lock_is_lost(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_puppet_without_a_run_is_ended_if_its_lock_is_lost(fleet: Fleet, tmp_path: Path) -> None:
     _, b = fleet.add("a", "b")
     fleet.start()
     puppet = puppet_apply(b.node, migration(tmp_path), str(fleet.sockets / "b"))

@@ -104,9 +104,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_a_signed_request_returns_the_signed_reply_of_the_node(
-    site: Site,
-) -> None:
+async def test_a_signed_request_returns_the_signed_reply_of_the_node(site: Site) -> None:
     async with site.answering(A, Site.fine):
         found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert found.reply is not None
@@ -196,9 +194,7 @@ FORGED: list[Answering] = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-async def test_a_rejected_reply_counts_as_a_missing_reply_with_a_reason(
-    site: Site, forged: Answering
-) -> None:
+async def test_a_rejected_reply_is_missing_with_a_reason(site: Site, forged: Answering) -> None:
     found = NodeAnswer(reply=None, problem=NO_ANSWER)
     patience = SILENCE
     async with site.answering(A, forged):

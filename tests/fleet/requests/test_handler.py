@@ -280,9 +280,7 @@ async def test_a_rollout_has_a_separate_hold_whose_owner_the_node_sets(site: Sit
     assert site.runs == []
 
 
-async def test_acting_for_the_caller_of_a_rollout_requires_the_right_takeover(
-    site: Site,
-) -> None:
+async def test_acting_for_the_caller_of_a_rollout_requires_the_right_takeover(site: Site) -> None:
     rollout = RolloutReference(
         id=RolloutId("20261122T110000Z-0a1b"), epoch=2, caller=site.alice.name.caller
     )

@@ -297,10 +297,7 @@ def test_another_node_cannot_answer() -> None:
         ),
         ("enable", Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3))),
         ("enable", Enable()),
-        (
-            "runonce",
-            RunOnce(noop=True, rollout=RolloutStep(id=RolloutId(ID), epoch=3, step=9)),
-        ),
+        ("runonce", RunOnce(noop=True, rollout=RolloutStep(id=RolloutId(ID), epoch=3, step=9))),
         (
             "enable",
             Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3, caller="choria=alice")),

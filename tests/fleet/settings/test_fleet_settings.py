@@ -91,9 +91,7 @@ def test_the_settings_of_a_confirmation_are_read(
         ({"confirm_command": []}, "agent.confirm_command"),
     ],
 )
-def test_invalid_settings_of_a_confirmation_are_refused(
-    tmp_path: Path, agent: dict[str, Any], place: str
-) -> None:
+def test_bad_confirmations_are_refused(tmp_path: Path, agent: dict[str, Any], place: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read(tmp_path, agent)
     assert place in str(caught.value)
@@ -137,9 +135,7 @@ class RecordedKeys(dict[str, Any]):
         return super().__getitem__(key)
 
 
-def test_each_command_checks_all_keys_of_peers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_check_all_keys_of_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "localpuppet.yaml"
     settings = SettingsFile(
         root=tmp_path, state=tmp_path, path=file, raw={}, documents=Documents(None)

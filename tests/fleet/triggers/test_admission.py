@@ -241,9 +241,7 @@ def test_age_and_ttl(age: float, ttl: int, text: str) -> None:
 
 
 @given(ttl=st.integers(1, 3600), skew=st.integers(-30, 3600), later=st.floats(0, 10_000, width=32))
-def test_a_trigger_cannot_be_replayed_while_it_is_remembered(
-    ttl: int, skew: int, later: float
-) -> None:
+def test_a_remembered_trigger_cannot_be_replayed(ttl: int, skew: int, later: float) -> None:
     message = payload(timestamp=NOW, ttl=ttl)
     first = judge(message, now=NOW + skew)
     if isinstance(first, AdmittedTrigger):

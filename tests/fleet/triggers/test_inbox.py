@@ -57,10 +57,7 @@ def cause(index: int) -> RunCause:
 def test_a_kill_between_any_two_steps(tmp_path: Path, after: int) -> None:
     path = tmp_path / "inbox.sqlite"
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
     ) as process:
         assert process.stdout is not None
         said = [int(process.stdout.readline()) for _ in range(after + 1)]

@@ -103,9 +103,7 @@ def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(tmp_path: Path) 
         ({"key": ec.generate_private_key(ec.SECP384R1())}, "another curve than P-256"),
     ],
 )
-def test_certificates_that_are_no_identity(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_certificates_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     ca = Ca()
     good = ca.issue("alice")
     issued = ca.issue("alice", **changes)
@@ -228,17 +226,9 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     ("ca", "crl", "message"),
     [
         (b"", None, "no readable certificates"),
-        (
-            BLOCK.replace(b"X", b"CERTIFICATE"),
-            None,
-            "no readable certificates",
-        ),
+        (BLOCK.replace(b"X", b"CERTIFICATE"), None, "no readable certificates"),
         (None, b"", "holds no revocation list"),
-        (
-            None,
-            BLOCK.replace(b"X", b"X509 CRL"),
-            "is not a revocation list",
-        ),
+        (None, BLOCK.replace(b"X", b"X509 CRL"), "is not a revocation list"),
     ],
 )
 def test_invalid_files_are_refused(

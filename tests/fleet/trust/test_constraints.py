@@ -118,9 +118,7 @@ def test_other_names_of_a_certificate_are_held_against_constraints(tmp_path: Pat
     refused(tmp_path, ca.issue(WEB01, dns=[WEB01, "a.b"]), ca, message="not permit the name 'a.b'")
 
 
-def test_constrained_names_of_an_unsupported_kind_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_constrained_names_of_an_unsupported_kind_are_refused(tmp_path: Path) -> None:
     network = x509.IPAddress(ipaddress.ip_network("10.0.0.0/8"))
     address = x509.IPAddress(ipaddress.ip_address("10.1.2.3"))
     for constraint in (names([network]), names(None, [network])):

@@ -255,9 +255,7 @@ def test_a_change_on_the_disk_is_seen(trusted: TrustedKeys, tmp_path: Path) -> N
     assert trusted.get(ALICE) is None
 
 
-def test_files_of_others_and_broken_links_are_not_trusted(
-    trusted: TrustedKeys,
-) -> None:
+def test_files_of_others_and_broken_links_are_not_trusted(trusted: TrustedKeys) -> None:
     trusted.pin(ALICE, new())
     path = trusted.directory / "alice.pem"
     path.chmod(0o666)

@@ -109,7 +109,7 @@ def test_deploying_a_release_requires_a_right_with_its_name() -> None:
         ("*a" * 12 + "b", ("a" * 12 + "b",), ("a" * 100,)),  # a regular expression never ends
     ],
 )
-def test_a_star_matches_any_part_of_a_tag(
+def test_a_star_matches_tags(
     pattern: str, fitting: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     policy = parse(DEFAULT + f"allow\tchoria=alice\tdeploy:foo/tags/{pattern}\t*\t*\n")

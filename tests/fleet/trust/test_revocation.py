@@ -64,9 +64,7 @@ def test_puppets_list_is_complete(ca: Ca, identify: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-def test_a_newer_incomplete_list_ends_no_revocation(
-    ca: Ca, identify: Callable[..., str], narrow: str
-) -> None:
+def test_a_newer_partial_list_ends_none(ca: Ca, identify: Callable[..., str], narrow: str) -> None:
     alice, bob = ca.issue("alice"), ca.issue("bob")
     complete = ca.revoke(alice.certificate)
     newer = ca.revoke(last_update=NOW - HOUR, extensions=NARROW[narrow])
@@ -78,9 +76,7 @@ def test_a_newer_incomplete_list_ends_no_revocation(
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-def test_a_certificate_in_any_list_is_revoked(
-    ca: Ca, identify: Callable[..., str], narrow: str
-) -> None:
+def test_any_list_revokes_a_certificate(ca: Ca, identify: Callable[..., str], narrow: str) -> None:
     alice = ca.issue("alice")
     newer = ca.revoke(alice.certificate, last_update=NOW - HOUR, extensions=NARROW[narrow])
     with pytest.raises(IntegrityError, match="the certificate of alice is revoked"):
@@ -105,9 +101,7 @@ def test_the_newest_complete_list_counts(ca: Ca, identify: Callable[..., str]) -
         identify(ca.issue("alice"), stale)
 
 
-def test_entries_with_an_extension_that_must_be_understood(
-    ca: Ca, identify: Callable[..., str]
-) -> None:
+def test_entries_with_a_critical_extension(ca: Ca, identify: Callable[..., str]) -> None:
     other = x509.CertificateIssuer([x509.DirectoryName(named("Other CA"))])
     for extension in (other, UNKNOWN):
         odd = ca.revoke(ca.issue("bob").certificate, of_entries=[(extension, True)])
@@ -118,9 +112,7 @@ def test_entries_with_an_extension_that_must_be_understood(
     assert identify(ca.issue("alice"), usual) == "alice"
 
 
-def test_a_delta_list_that_ends_a_suspension_revokes_no_certificate(
-    ca: Ca, identify: Callable[..., str]
-) -> None:
+def test_a_delta_that_ends_a_hold_revokes_nothing(ca: Ca, identify: Callable[..., str]) -> None:
     alice = ca.issue("alice")
     back: Extensions = [(x509.CRLReason(x509.ReasonFlags.remove_from_crl), False)]
     delta = ca.revoke(alice.certificate, extensions=DELTA, of_entries=back)

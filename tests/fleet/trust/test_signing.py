@@ -73,9 +73,7 @@ def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> N
 
 
 @pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_SIGNED_PAYLOAD])
-def test_a_message_is_stored_in_fewer_bytes_and_read_as_it_came(
-    alice: Person, payload: bytes
-) -> None:
+def test_a_message_is_stored_in_fewer_bytes_and_read_whole(alice: Person, payload: bytes) -> None:
     token = alice.signer.sign(payload, MessageKind.REQUEST)
     assert with_base64(without_base64(token)) == with_base64(token) == token
     assert len(without_base64(token)) < len(token)
@@ -161,9 +159,7 @@ def test_headers_that_are_refused_though_the_signature_holds(
         (b'{"kid":"' + b"a" * 20000 + b'"}', "three base64url parts"),
     ],
 )
-def test_headers_that_are_no_json_object(
-    alice: Person, trust: Verifier, raw: bytes, message: str
-) -> None:
+def test_headers_that_are_no_json(alice: Person, trust: Verifier, raw: bytes, message: str) -> None:
     with pytest.raises(IntegrityError, match=message):
         trust.verify(forge(alice.key, raw), MessageKind.REQUEST)
 

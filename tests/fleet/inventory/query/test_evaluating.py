@@ -108,9 +108,7 @@ def test_nodes_have_their_reports_and_those_without_an_entry_are_listed() -> Non
             ["extract", "status", ["=", "status", "failed"]]]], ["web01"]),
     ],
 )  # fmt: skip
-def test_which_conditions_on_a_missing_text_are_false(
-    condition: Json, found: list[str] | None
-) -> None:
+def test_conditions_on_a_missing_text_are_false(condition: Json, found: list[str] | None) -> None:
     """A regular expression, and whether the text is in an empty set: as in PuppetDB."""
     every = names(rows("nodes { }", records()))
     assert names(rows(["from", "nodes", ["not", condition]], records())) == (found or every)
@@ -268,9 +266,7 @@ def test_a_time_has_many_forms(form: Json) -> None:
         ({"query": ["extract", "certname"], "limit": "1"}, ["db01"], None),
     ],
 )  # fmt: skip
-def test_an_endpoint_with_paging(
-    parameters: dict[str, Json], found: list[str], total: int | None
-) -> None:
+def test_endpoint_pages(parameters: dict[str, Json], found: list[str], total: int | None) -> None:
     listed, counted = ask(parameters, Entity.NODES)
     assert (names(listed), counted) == (found, total)
 
@@ -304,9 +300,7 @@ def test_an_endpoint_with_paging(
         ({"query": "resources { type = 'File' }"}, "resources of type File are not supported"),
     ],
 )  # fmt: skip
-def test_an_unsupported_query_is_an_error_with_the_reason(
-    parameters: dict[str, Json], reason: str
-) -> None:
+def test_unsupported_queries_have_a_reason(parameters: dict[str, Json], reason: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         ask(parameters, source=records())
     assert reason in str(caught.value)
@@ -366,9 +360,7 @@ def test_a_subquery_is_evaluated_once_for_its_source_rows_and_total() -> None:
 
 
 @pytest.mark.parametrize("function", ["sum", "avg"])
-def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
-    function: str,
-) -> None:
+def test_a_sum_beyond_all_numbers_is_an_error_and_no_invalid_json(function: str) -> None:
     reader = MemoryInventory([entry(f"n{n}.example.com", {"x": 1.7e308}) for n in range(2)])
     select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
     with pytest.raises(InvalidInputError, match="exceeds the largest number"):

@@ -116,11 +116,7 @@ def test_query_nodes_returns_names_or_values() -> None:
 def test_query_facts_returns_a_hash_of_hashes() -> None:
     found = ask("query_facts", "role=web", ["ipaddress", "os.release.major", "cluster"])
     assert found == {
-        "web01.example.com": {
-            "ipaddress": "10.0.0.1",
-            "os_release_major": "12",
-            "cluster": "blue",
-        },
+        "web01.example.com": {"ipaddress": "10.0.0.1", "os_release_major": "12", "cluster": "blue"},
         "web02.example.com": {"ipaddress": "10.0.0.2", "os_release_major": "10"},
     }
     assert ask("query_facts", "", ["/^clus/"]) == {"web01.example.com": {"cluster": "blue"}}
@@ -227,9 +223,7 @@ def labels(function: str, *arguments: Any) -> dict[str, set[str]]:
         ),
     ],
 )
-def test_parts_of_an_answer_have_the_names_of_its_values(
-    function: str, arguments: list[Any], label: str
-) -> None:
+def test_parts_have_the_names_of_values(function: str, arguments: list[Any], label: str) -> None:
     found = labels(function, *arguments)
     assert "web01" in found
     assert label in found["web01"]

@@ -94,9 +94,7 @@ def test_a_query_ends_at_its_limit(kind: str) -> None:
         ("nodes { }", 10, 50),  # neither sorted nor grouped: no row is held
     ],
 )
-def test_held_rows_are_refused_only_beyond_the_limit(
-    query: str, kept: int, rows: int | None
-) -> None:
+def test_held_rows_are_refused_beyond_the_limit(query: str, kept: int, rows: int | None) -> None:
     limits = QueryLimits(kept=kept)
     if rows is None:
         with pytest.raises(InvalidInputError, match=f"more than {kept} rows"):
@@ -306,9 +304,7 @@ def long() -> MemoryInventory:
     ],
     ids=str,
 )
-def test_an_answer_that_is_too_large_is_not_read_to_its_end(
-    function: str, arguments: list[Json]
-) -> None:
+def test_too_large_an_answer_is_not_read_to_its_end(function: str, arguments: list[Json]) -> None:
     with pytest.raises(InvalidInputError, match=r"^\w+\(\): the answer has more than"):
         FunctionCall.of(function, arguments).answer(long())
 

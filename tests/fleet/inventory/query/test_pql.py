@@ -162,14 +162,8 @@ def test_the_pages_and_the_help_name_each_operator() -> None:
             ],
             ["web01"],
         ),
-        (
-            'inventory { facts.processors.models.match("\\d+") = "AMD" }',
-            ["db01"],
-        ),
-        (
-            'inventory { facts.networking.interfaces.match("eth.*").ip ~ "^10[.]5" }',
-            ["web01"],
-        ),
+        ('inventory { facts.processors.models.match("\\d+") = "AMD" }', ["db01"]),
+        ('inventory { facts.networking.interfaces.match("eth.*").ip ~ "^10[.]5" }', ["web01"]),
         (["from", "inventory", ["=", 'facts.os.match("rel(ease)?").major', "9"]], ["db01"]),
         (
             'nodes { certname in inventory[certname] { facts.match("o.").family = "RedHat" } }',
