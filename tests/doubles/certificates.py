@@ -147,10 +147,7 @@ class Ca:
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
                 critical=False,
             )
-            .add_extension(
-                x509.BasicConstraints(ca=authority, path_length=None),
-                critical=True,
-            )
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, purpose])
                 if purpose != ExtendedKeyUsageOID.SERVER_AUTH

@@ -112,12 +112,7 @@ class Bench:
             ],
             cwd=self.directory,
             env=environment(
-                {
-                    "PATH": path,
-                    "HOME": str(self.directory),
-                    "LOCALPUPPET_SOCKET": socket,
-                    **env,
-                },
+                {"PATH": path, "HOME": str(self.directory), "LOCALPUPPET_SOCKET": socket, **env},
                 lean=self.lean,
                 more={},
             ),

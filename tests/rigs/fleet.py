@@ -45,12 +45,7 @@ async def _until_taken(
     while True:
         try:
             return await sending.send(
-                call,
-                kv=kv,
-                signer=signer,
-                paths=[()],
-                clock=SystemClock(),
-                uuid=str(uuid.uuid4()),
+                call, kv=kv, signer=signer, paths=[()], clock=SystemClock(), uuid=str(uuid.uuid4())
             )
         except UnavailableError:
             await asyncio.sleep(0.05)

@@ -106,11 +106,7 @@ class Node:
         return processes_with(str(self.root), str(self.compiled))
 
     def settings(self, **more: Any) -> None:
-        puppet = {
-            "confdir": "puppet/conf",
-            "vardir": "puppet/var",
-            **more.pop("puppet", {}),
-        }
+        puppet = {"confdir": "puppet/conf", "vardir": "puppet/var", **more.pop("puppet", {})}
         # Tests may run on a machine of a cloud: they must not read the data of that machine.
         cloud = {"cloud_init": False}
         self.write(

@@ -42,10 +42,7 @@ def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str)
     done = subprocess.run(
         ["sh", "-c", f'localpuppet() {{ "{sys.executable}" -m localpuppet "$@"; }}\n{line}'],
         cwd=directory,
-        env={
-            **node.environment(PYTHONPATH=str(REPOSITORY), **more),
-            "LOCALPUPPET_ROOT": str(root),
-        },
+        env={**node.environment(PYTHONPATH=str(REPOSITORY), **more), "LOCALPUPPET_ROOT": str(root)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -116,7 +116,7 @@ def test_an_unreachable_node_or_bus_is_retried_and_then_reported() -> None:
         (
             replied("in force is shop/tags/r8"),
             NodeRunAnswer(
-                end=run_ended(APPLY, NodeResult.FAILED, reason="in force is shop/tags/r8"),
+                end=run_ended(APPLY, NodeResult.FAILED, reason="in force is shop/tags/r8")
             ),
         ),
     ],
@@ -218,9 +218,7 @@ def confirm(client: Client, end: NodeRunEnded = APPLIED) -> NodeRunAnswer:
 
 
 @pytest.mark.parametrize("fate", [NodeResult.SUCCEEDED, NodeResult.FAILED])
-def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
-    fate: NodeResult,
-) -> None:
+def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(fate: NodeResult) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
     end = run_ended(APPLIED.node_run, fate, outcome="failed", run="R2")
     assert confirm(client, end) == NodeRunAnswer(end=end)
@@ -239,10 +237,7 @@ def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
         {
             "assignment": {"serial": 5, "rollout": ID, "confirm": 0.0}
         },  # that node does not wait for a confirmation
-        {
-            **status("pending", nonce=NONCE),
-            "assignment": None,
-        },
+        {**status("pending", nonce=NONCE), "assignment": None},
     ],
 )
 def test_without_a_pending_confirmation_nothing_is_sent(told: dict[str, Json]) -> None:

@@ -76,11 +76,7 @@ def test_a_node_that_queries_collects_or_is_kicked_runs_after_the_others() -> No
 def test_two_relations_with_equal_shortened_names_stay_different() -> None:
     long = "x" * MAX_TEXT
     asks = tuple(f'servers_with_role("{long}","{one}")' for one in ("db", "web"))
-    found = of(
-        node("db", "db"),
-        node("web", "web"),
-        node("lb", "lb", asks=asks),
-    )
+    found = of(node("db", "db"), node("web", "web"), node("lb", "lb", asks=asks))
     (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
     name = f'answer to servers_with_role("{long}'[: len("answer to ") + MAX_TEXT]
     assert lb.consumes == (name, f"{name} [2]")

@@ -74,16 +74,8 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (RolloutCommand.PAUSE, [PAUSED], "is already paused: 1 node failed"),
         (RolloutCommand.APPROVE, [PAUSED], "the approval names no node"),
         (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
-        (
-            RolloutCommand.STOP,
-            [rollout_stopped(RolloutEnding.FAILED, "x")],
-            "is already ending: x",
-        ),
-        (
-            RolloutCommand.STOP,
-            [rollout_over()],
-            "is over: done",
-        ),
+        (RolloutCommand.STOP, [rollout_stopped(RolloutEnding.FAILED, "x")], "is already ending: x"),
+        (RolloutCommand.STOP, [rollout_over()], "is over: done"),
     ],
 )
 def test_a_command_can_be_too_late(
@@ -109,11 +101,7 @@ def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
 async def test_a_rollback_command_rolls_back_the_nodes_with_the_release(paused: bool) -> None:
     """Also if the options do not roll back on failures; a later command is rejected."""
     first = began(
-        [1, 2],
-        [3],
-        [4],
-        delivery=RELEASE,
-        on_failure=OnFailure.PAUSE if paused else OnFailure.STOP,
+        [1, 2], [3], [4], delivery=RELEASE, on_failure=OnFailure.PAUSE if paused else OnFailure.STOP
     )
 
     bad = {node(3)} if paused else set()

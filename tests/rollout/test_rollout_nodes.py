@@ -118,14 +118,8 @@ async def test_how_long_runs_took_and_which_release_was_last(
             replied({"step": {"state": "over", "outcome": "failed", "run": 3, "reason": "a\nb"}}),
             run_ended(TURN, NodeResult.FAILED, outcome="failed", reason="a\\x0ab"),
         ),
-        (
-            replied({"step": {"state": "over", "outcome": None}}),
-            run_ended(TURN, NodeResult.FAILED),
-        ),
-        (
-            replied("on hold: work"),
-            run_ended(TURN, NodeResult.FAILED, reason="on hold: work"),
-        ),
+        (replied({"step": {"state": "over", "outcome": None}}), run_ended(TURN, NodeResult.FAILED)),
+        (replied("on hold: work"), run_ended(TURN, NodeResult.FAILED, reason="on hold: work")),
     ],
 )
 async def test_the_result_of_a_node_run_follows_from_the_reply(
@@ -211,10 +205,7 @@ async def test_a_node_with_an_old_prediction_has_to_predict_again(tmp_path: Path
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)
     assert args.noop_step == 7
-    assert (asked.look_again, asked.end) == (
-        True,
-        run_ended(TURN, NodeResult.FAILED, reason=STALE),
-    )
+    assert (asked.look_again, asked.end) == (True, run_ended(TURN, NodeResult.FAILED, reason=STALE))
 
 
 async def test_with_noop_a_node_reports_what_would_change(tmp_path: Path) -> None:

@@ -193,11 +193,7 @@ class Servers:
 
     def fetch(self, default: str = "") -> ServiceFetch:
         return ServiceFetch(
-            self.client,
-            look_up=self.servers,
-            timeout=30,
-            now=self.clock.monotonic,
-            default=default,
+            self.client, look_up=self.servers, timeout=30, now=self.clock.monotonic, default=default
         )
 
 

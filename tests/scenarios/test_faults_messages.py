@@ -79,10 +79,7 @@ def test_duplicates_and_a_wrong_order(fleet: Fleet) -> None:
 POISON: list[tuple[Callable[[Member, Member], bytes], str]] = [
     (lambda _a, _b: b"reboot\n\x1b[31m\xff", "not a signed message"),
     (lambda _a, _b: b"A" * MAX_ASKING, "not a signed message"),
-    (
-        lambda a, b: signed(a, trigger(a, b), MessageKind.REQUEST),
-        "no valid signature: .*typ",
-    ),
+    (lambda a, b: signed(a, trigger(a, b), MessageKind.REQUEST), "no valid signature: .*typ"),
     (
         lambda a, b: person("eve.example.com").signer.sign(
             trigger(a, b, hostname="eve.example.com", path=["eve.example.com"]), MessageKind.TRIGGER

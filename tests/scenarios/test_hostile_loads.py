@@ -78,13 +78,7 @@ TOLD = 64 * MIB
 CAME = 5
 
 
-@pytest.mark.parametrize(
-    ("bus", "lie"),
-    [
-        ("etcd", "etcd, a watch"),
-        ("nats", "nats, a message"),
-    ],
-)
+@pytest.mark.parametrize(("bus", "lie"), [("etcd", "etcd, a watch"), ("nats", "nats, a message")])
 def test_an_agent_stays_small_with_a_lying_server_and_recovers(
     lent_fleet: Callable[[str], Fleet], bus: str, lie: str
 ) -> None:

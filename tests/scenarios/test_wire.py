@@ -292,10 +292,7 @@ async def test_who_may_may(wire: NatsWire | EtcdWire) -> None:
     own = f"{TRIGGERS}/{WEB01}/"
     async with store(wire, wire.admin) as admin:
         await admin.put(f"{own}{ALICE}", b"for web01", ttl=3600.0)
-    for who, place, name in (
-        (wire.admin, "/localpuppet/presence/", WEB02),
-        (WEB01, own, ALICE),
-    ):
+    for who, place, name in ((wire.admin, "/localpuppet/presence/", WEB02), (WEB01, own, ALICE)):
         async with raw(wire, who) as client:
             if who == wire.admin:
                 assert await client.write(f"{place}{name}", b"1") is not None

@@ -228,9 +228,7 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
     await admin.close()
 
 
-async def test_a_stream_of_before_gets_the_limit_and_an_operators_own_stays(
-    wire: NatsWire,
-) -> None:
+async def test_a_stream_of_before_gets_the_limit_and_an_operators_own_stays(wire: NatsWire) -> None:
     async with raw_nats(wire, wire.admin) as admin:
         for before, after in (({"inactive_threshold": 10**9}, 1), ({}, 300)):
             found = await admin.call(f"STREAM.INFO.{STREAM}")

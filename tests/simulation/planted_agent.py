@@ -69,13 +69,7 @@ def _plant(where: object, name: str, bug: object) -> None:
 
 
 BUGS: dict[str, Callable[[], None]] = {
-    bug.__name__: bug
-    for bug in (
-        nothing_on_the_disk,
-        no_listing,
-        two_at_once,
-        no_end_of_loops,
-    )
+    bug.__name__: bug for bug in (nothing_on_the_disk, no_listing, two_at_once, no_end_of_loops)
 }
 
 if __name__ == "__main__":

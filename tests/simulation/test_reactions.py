@@ -206,9 +206,7 @@ BUGS: Sequence[Callable[[Plant], None]] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "bug",
-    with_sample(BUGS, forgets_what_had_its_run, says_nothing),
-    ids=lambda bug: bug.__name__,
+    "bug", with_sample(BUGS, forgets_what_had_its_run, says_nothing), ids=lambda bug: bug.__name__
 )
 def test_the_simulation_finds_a_planted_bug_of_reactions(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

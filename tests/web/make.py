@@ -502,10 +502,7 @@ def decided(site: Site) -> None:
 
 
 MOTD = a_part(
-    "File[/etc/motd]",
-    file="profile/manifests/motd.pp",
-    line=3,
-    status=ResourceResult.CHANGED,
+    "File[/etc/motd]", file="profile/manifests/motd.pp", line=3, status=ResourceResult.CHANGED
 )
 
 

@@ -56,10 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }.items(),
 )
 def test_a_search_finds_the_page_that_a_user_means(
-    driver: webdriver.Chrome,
-    site: str,
-    query: str,
-    page: str,
+    driver: webdriver.Chrome, site: str, query: str, page: str
 ) -> None:
     driver.get(f"{site}/search.html?q={query}")
     found = WebDriverWait(driver, PATIENCE, poll_frequency=0.05).until(

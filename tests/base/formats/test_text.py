@@ -21,8 +21,7 @@ from localpuppet.base.formats.times import checked_time, parse_time
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [("abc", "abc"), ("abcd", "abcd"), ("abcde", "abc…"), ("a\nb", "a\\x…")],
+    ("text", "line"), [("abc", "abc"), ("abcd", "abcd"), ("abcde", "abc…"), ("a\nb", "a\\x…")]
 )
 def test_a_line_has_at_most_its_limit(text: str, line: str) -> None:
     assert shortened(text, 4) == line

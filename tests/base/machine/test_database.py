@@ -150,9 +150,7 @@ with Traced(Path(sys.argv[1]), form, damaged="").use():
 """
 
 
-def test_one_of_two_processes_that_open_a_file_of_an_earlier_format_converts_it(
-    path: Path,
-) -> None:
+def test_one_of_two_processes_that_open_a_file_of_an_earlier_format_converts_it(path: Path) -> None:
     database(path).close()
     processes = []
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:

@@ -61,10 +61,7 @@ def test_a_file_that_a_shared_group_may_write_is_refused(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [
-        ("group", "daemon:x:1:daemon,games\n"),
-        ("passwd", "mallory:x:4711:1::/:/bin/sh\n"),
-    ],
+    [("group", "daemon:x:1:daemon,games\n"), ("passwd", "mallory:x:4711:1::/:/bin/sh\n")],
 )
 def test_a_private_group_with_a_second_member_is_refused(file: Path, name: str, line: str) -> None:
     os.chown(file, ALICE.pw_uid, ALICE.pw_gid)
@@ -73,8 +70,7 @@ def test_a_private_group_with_a_second_member_is_refused(file: Path, name: str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [("group", "root:x:0:games\n"), ("passwd", "operator:x:11:0::/:/bin/sh\n")],
+    ("name", "line"), [("group", "root:x:0:games\n"), ("passwd", "operator:x:11:0::/:/bin/sh\n")]
 )
 def test_the_group_of_root_is_trusted_while_root_is_its_only_member(
     file: Path, name: str, line: str

@@ -41,10 +41,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[], FakeChild]]] = {
         f"head -c {FLOOD} /dev/zero; exec sleep 600",
         lambda: FakeChild([bytes(65536)] * 4 + [bytes(FLOOD - 4 * 65536)], lasts=None),
     ),
-    "floods and exits": (
-        f"head -c {FLOOD} /dev/zero",
-        lambda: FakeChild([bytes(FLOOD)]),
-    ),
+    "floods and exits": (f"head -c {FLOOD} /dev/zero", lambda: FakeChild([bytes(FLOOD)])),
     "keeps running": ("echo ready; exec sleep 600", lambda: FakeChild([b"ready\n"], lasts=None)),
     "ignores TERM": (
         "trap '' TERM; echo ready; exec sleep 600",

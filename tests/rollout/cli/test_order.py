@@ -128,10 +128,7 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
         (["--site", "/nowhere.json"], "/nowhere.json: file not found"),
         (["--site", "https://me:pw@puppet:8140/x"], "puppet:8140/x: a URL must not hold cred"),
         (["--site", "http://me:pw@puppet:8140/x"], "puppet:8140/x: is neither a file nor an"),
-        (
-            ["--site", LAMP, "--site-cert", "/c.pem"],
-            "--site-key require each other",
-        ),
+        (["--site", LAMP, "--site-cert", "/c.pem"], "--site-key require each other"),
         (["--site", LAMP, "--instance", "Lamp[app9]"], "unknown application instance 'Lamp[app9]'"),
         (["--site", LAMP, "dev9.devco.net"], "unknown node 'dev9.devco.net'"),
         (["--site", LAMP, "dev1.devco.net,"], "node name ''"),
@@ -427,9 +424,7 @@ def test_no_links_and_an_unreachable_bus_are_different_answers(fleet: Fleet) -> 
     assert (done.code, done.out) == (69, "")
 
 
-def test_an_incomplete_check_does_not_report_that_there_is_no_cycle(
-    fleet: Fleet,
-) -> None:
+def test_an_incomplete_check_does_not_report_that_there_is_no_cycle(fleet: Fleet) -> None:
     """More queries than a single evaluation takes; the kicks of a real fleet may have as many."""
     nodes = fleet.add(*(f"web{number}" for number in range(MAX_QUESTIONS // MAX_KICKS + 1)))
     for number, node in enumerate(nodes):

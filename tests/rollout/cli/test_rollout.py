@@ -212,9 +212,7 @@ def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
         journal = journals.begin(start, at=AT)
         journal.append(runs_started(NodeRun(1, NODES[0])), *events, at=AT)
         journal.close()
-    cure = {
-        "rollback": "'localpuppet rollout run --release shop/tags/r6 --allow-older",
-    }
+    cure = {"rollback": "'localpuppet rollout run --release shop/tags/r6 --allow-older"}
     for words in ((), (str(ID),)):
         done = node.run("rollout", command, *words)
         assert (done.code, f"{ID}: is over: stopped" in done.err) == (2, True), done.err

@@ -100,12 +100,7 @@ def test_a_stopped_rollout_offers_resume_if_nodes_are_left() -> None:
     silent = run_ended(FIRST, NodeResult.UNRESPONSIVE, reason="was not awaited")
 
     def last_line(*events: Event, **options: object) -> str:
-        every = [
-            began([1, 2], **options),
-            runs_started(FIRST, SECOND),
-            *events,
-            stopped,
-        ]
+        every = [began([1, 2], **options), runs_started(FIRST, SECOND), *events, stopped]
         times = [("2026-11-22T11:00:00Z", one) for one in every]
         return outcome(RolloutReport.of(times, taken=False)).splitlines()[-1]
 

@@ -148,16 +148,7 @@ def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "8141",
-        ":8141",
-        "example.com:1",
-        "127.0.0.1:x",
-        "127.0.0.1:65536",
-        "127.0.0.1:²",
-    ],
+    "text", ["", "8141", ":8141", "example.com:1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:²"]
 )
 def test_all_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--listen") as caught:

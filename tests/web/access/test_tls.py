@@ -319,10 +319,7 @@ def test_a_person_who_is_removed_from_the_list_loses_access_at_once() -> None:
 def test_a_bad_certificate_loses_access_at_once_with_the_reason() -> None:
     made = Made()
     made.wrong = NotInForceError("the certificate of alice, or of its CA, has expired")
-    assert made.why() == (
-        403,
-        "No access: the certificate of alice, or of its CA, has expired. ",
-    )
+    assert made.why() == (403, "No access: the certificate of alice, or of its CA, has expired. ")
 
 
 def test_refused_files_give_no_access_and_are_not_named() -> None:

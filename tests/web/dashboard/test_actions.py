@@ -275,10 +275,7 @@ def test_a_refusal_is_shown_and_in_the_log(
 
 @pytest.mark.parametrize("cut", [asyncio.CancelledError, RuntimeError])
 def test_an_interrupted_action_is_logged(
-    site: Site,
-    visitor: TestClient,
-    actor: PlayedActor,
-    cut: type[BaseException],
+    site: Site, visitor: TestClient, actor: PlayedActor, cut: type[BaseException]
 ) -> None:
     given = token(visitor)
     actor.cut = cut

@@ -235,9 +235,7 @@ async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> st
 
 
 @pytest.mark.puppet
-async def test_a_slow_process_is_reported_as_slow_and_not_as_failed(
-    tmp_path: Path,
-) -> None:
+async def test_a_slow_process_is_reported_as_slow_and_not_as_failed(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     waits = f"while ! test -e {gate}; do sleep 0.05; done; echo error >&2"
     try:

@@ -112,9 +112,7 @@ def test_the_inventory_adds_roles_and_removes_forgotten_nodes(site: Site) -> Non
     assert {row.node: row.roles for row in kept(site.memory)} == {"a": ()}
 
 
-def test_a_node_that_left_the_inventory_while_it_was_online_goes_with_its_agent(
-    site: Site,
-) -> None:
+def test_a_node_that_left_the_inventory_while_it_was_online_goes_with_its_agent(site: Site) -> None:
     """Also after a restart; a node that never had an entry goes if it was forgotten."""
     site.tell(status("a", site.now()), status("b", site.now()), status("c", site.now()))
     site.list_(entry("a", at=0.0), entry("b", at=0.0))

@@ -339,9 +339,7 @@ async def test_a_look_that_failed_is_tried_again(slow: tuple[Slow, Inventory]) -
     assert (await inventory.links()).links
 
 
-async def test_a_query_is_evaluated_once_until_a_change(
-    slow: tuple[Slow, Inventory],
-) -> None:
+async def test_a_query_is_evaluated_once_until_a_change(slow: tuple[Slow, Inventory]) -> None:
     view, inventory = slow
     view.go.set()
     assert await inventory.names("") is None

@@ -63,9 +63,7 @@ def test_a_page_of_runs_spans_days_and_continues_from_any_run(table: sqlite3.Con
     assert run_queries.of_node(table, "x", limit=9) == []
 
 
-def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(
-    table: sqlite3.Connection,
-) -> None:
+def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(table: sqlite3.Connection) -> None:
     writing = RunTableWriter(table, most=3)
     ends = [ended(NOW + number) for number in (5, 0, 1, 2, 3)]
     assert [writing.add(one) for one in [*ends, ended(NOW - DAY)]] == [True] * 3 + [False] * 2 + [
@@ -79,9 +77,7 @@ def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(
     ]
 
 
-def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(
-    table: sqlite3.Connection,
-) -> None:
+def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(table: sqlite3.Connection) -> None:
     writing = RunTableWriter(table, most=3)
     for number in range(30):
         writing.add(ended(NOW + number, why=f"why {number}"))
@@ -275,10 +271,7 @@ def test_runs_of_an_earlier_format_are_filed_by_the_day_on_which_they_ended() ->
 
 
 MOTD = a_part(
-    "File[/etc/motd]",
-    file="profile/manifests/motd.pp",
-    line=3,
-    status=ResourceResult.CHANGED,
+    "File[/etc/motd]", file="profile/manifests/motd.pp", line=3, status=ResourceResult.CHANGED
 )
 
 
@@ -515,11 +508,7 @@ def test_old_records_and_those_beyond_a_number_are_deleted(log: sqlite3.Connecti
     audit_table.take_away(log, oldest=NOW - 6, most=9)
     assert len(audit(log)) == 7
     audit_table.take_away(log, oldest=NOW - 6, most=3)
-    assert [one.record.at for one in audit(log)] == [
-        NOW,
-        NOW - 1,
-        NOW - 2,
-    ]
+    assert [one.record.at for one in audit(log)] == [NOW, NOW - 1, NOW - 2]
     some = [record(NOW - second) for second in range(audit_table.MOST_OF_ONE + 50)]
     audit_table.write(log, "web02", some)
     kept = audit(log, node="web02", limit=2 * len(some))

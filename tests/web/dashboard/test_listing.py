@@ -90,9 +90,7 @@ def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: Test
     assert answer.headers["content-disposition"] == 'attachment; filename="nodes.csv"'
 
 
-def test_the_list_of_nodes_shows_its_selected_filters(
-    visitor: TestClient,
-) -> None:
+def test_the_list_of_nodes_shows_its_selected_filters(visitor: TestClient) -> None:
     page = text(visitor, "/nodes?outcome=compile+failed&release=web%2Ftags%2Fr7")
     assert listed(page) == ["web02"]
     assert re.findall(r"<option[^>]* selected>(.*?)</option>", page) == ["compile failed"]

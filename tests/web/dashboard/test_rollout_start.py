@@ -70,9 +70,7 @@ def test_the_command_line_accepts_the_shown_command() -> None:
         *({"noop": "1"}, {"batch": "2"}, {"on_failure": "hope"}, {"pause": "canaries lunch"}),
     ],
 )
-def test_an_invalid_option_is_refused_before_the_plan_is_made(
-    field: dict[str, str],
-) -> None:
+def test_an_invalid_option_is_refused_before_the_plan_is_made(field: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError):
         RolloutStart.read({**FORM, **field}, NODES)
 
@@ -148,10 +146,7 @@ def test_a_plan_and_an_old_release_start_a_rollout(
     site.leave("x1")
     assert "no node with a running agent" in text(visitor, html.unescape(link), 400)
     actor.words.clear()
-    for view, selection in {
-        "/plan?q=role%3Dweb": "{'query': 'role=web'}",
-        "/plan": "{}",
-    }.items():
+    for view, selection in {"/plan?q=role%3Dweb": "{'query': 'role=web'}", "/plan": "{}"}.items():
         (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, view))
         form = text(visitor, html.unescape(link))
         fields = dict(re.findall(r'<input[^>]* name="(query|all)"[^>]* value="([^"]*)"', form))

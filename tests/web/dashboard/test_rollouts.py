@@ -115,10 +115,7 @@ LATER = "2026-11-22T11:05:00.000000Z"
 FIRST = began([1], [2])
 TURN = NodeRun(1, node(1))
 
-FAR: tuple[Event, ...] = (
-    runs_started(TURN),
-    run_ended(TURN),
-)
+FAR: tuple[Event, ...] = (runs_started(TURN), run_ended(TURN))
 
 
 def head(*events: Event, epoch: int = 1, over: bool = False) -> RolloutCheckpoint:

@@ -29,10 +29,7 @@ POLICY = (
 
 def github(body: bytes) -> dict[str, str]:
     digest = subprocess.run(
-        ["openssl", "dgst", "-sha256", "-hmac", SECRET],
-        input=body,
-        capture_output=True,
-        check=True,
+        ["openssl", "dgst", "-sha256", "-hmac", SECRET], input=body, capture_output=True, check=True
     ).stdout.split()[-1]
     return {"X-Hub-Signature-256": f"sha256={digest.decode()}"}
 

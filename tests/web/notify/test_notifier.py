@@ -383,12 +383,7 @@ async def test_one_of_two_notifiers_sends_and_the_other_takes_over(
         for name in ("first", "second"):
             channel = a_webhook(tmp_path, f"{receiver.url}/{name}", name=f"url-{name}")
             watches.append(
-                Watch(
-                    site,
-                    {"hook": channel},
-                    election=election(name),
-                    directory=tmp_path / name,
-                )
+                Watch(site, {"hook": channel}, election=election(name), directory=tmp_path / name)
             )
         run(site, "a")
         clock.advance(90.0)  # a new store gives no lease at first
@@ -441,8 +436,7 @@ async def test_a_resource_that_puppet_keeps_correcting_is_one_incident(site: Sit
 async def test_a_heartbeat_stops_while_the_fleet_is_not_seen_or_a_channel_fails(site: Site) -> None:
     with Receiver() as receiver, Receiver(answer=lambda _: (503, {})) as broken:
         beat = ChannelSettings(
-            type=ChannelType.HEARTBEAT,
-            url_file=secret_file(site.directory, "beat", receiver.url),
+            type=ChannelType.HEARTBEAT, url_file=secret_file(site.directory, "beat", receiver.url)
         )
         watch = Watch(site, {"beat": beat})
         run(site, "a")

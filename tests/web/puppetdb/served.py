@@ -229,10 +229,7 @@ class PlayedRuns:
         self.add(*runs)
         self.forgotten: set[str] = set()
         self.records = ReportViews(
-            file,
-            self.snapshot,
-            now=lambda: NOW,
-            forgotten=lambda: self.forgotten,
+            file, self.snapshot, now=lambda: NOW, forgotten=lambda: self.forgotten
         )
 
     def add(self, *runs: RunRow) -> None:

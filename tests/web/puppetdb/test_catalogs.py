@@ -240,9 +240,7 @@ def test_classes_come_from_entries(api: ServedApi) -> None:
     assert NODES.fetched == []
 
 
-def test_whole_rows_of_classes_come_from_catalogs_if_all_nodes_publish_them(
-    tmp_path: Path,
-) -> None:
+def test_whole_rows_of_classes_come_from_catalogs_if_all_nodes_publish_them(tmp_path: Path) -> None:
     both = [replace(entry_with(one), classes=(ClassName("main"),)) for one in CATALOGS.values()]
     view = Inventory(both, current=FakeClock().now().timestamp())
     with ServedApi(tmp_path, view, records=CatalogSource(view, NODES)) as published:

@@ -33,10 +33,7 @@ def shop(webs: int) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "database": {"node": "db01.example.com", "produces": ["sql/shop"]},
         "balancer": {"node": "lb01.example.com", "consumes": pages, "produces": ["https/shop"]},
-        "monitor": {
-            "node": "mon01.example.com",
-            "consumes": ["sql/shop", pages[0], "https/shop"],
-        },
+        "monitor": {"node": "mon01.example.com", "consumes": ["sql/shop", pages[0], "https/shop"]},
     }
     for number, page in enumerate(pages):
         node = f"web{number:02}.example.com"

@@ -29,11 +29,7 @@ MANY = [f"node{number:04}.example.com" for number in range(1000)]
 FAILED = MANY[::25]
 CHANGED = MANY[1::10]
 BROKEN = a_part(
-    "Exec[migrate]",
-    status=ResourceResult.FAILED,
-    file="db.pp",
-    line=7,
-    containing_class="Site",
+    "Exec[migrate]", status=ResourceResult.FAILED, file="db.pp", line=7, containing_class="Site"
 )
 FILE = a_part("File[/etc/motd]", status=ResourceResult.CHANGED)
 REASON = "Exec[migrate]: returned 1 instead of one of [0]"

@@ -193,10 +193,7 @@ def test_sql_answers_as_a_plain_table_of_all_events(
     query = json.loads(json.dumps(query))
     select = parse_client_query({"query": query}).select
     plain = MemoryRecords(
-        {
-            Entity.EVENTS: everything(played, "events"),
-            Entity.REPORTS: everything(played, "reports"),
-        }
+        {Entity.EVENTS: everything(played, "events"), Entity.REPORTS: everything(played, "reports")}
     )
     found = Evaluation(MemoryInventory([]), records=plain).stream(select)
     rows = [json.loads(text) for text in found.rows]
@@ -351,8 +348,7 @@ def test_pages_in_order_of_time_meet_every_report_once() -> None:
 
 def test_a_report_is_found_by_its_hash_and_has_every_column() -> None:
     played = PlayedRuns(
-        [run("a", NOW - MINUTE, Kind.CHANGED, resources=RESOURCES[:2]), run("a", NOW)],
-        [node("a")],
+        [run("a", NOW - MINUTE, Kind.CHANGED, resources=RESOURCES[:2]), run("a", NOW)], [node("a")]
     )
     (changed,) = played.ask(["from", "reports", ["=", "status", "changed"]])
     (found,) = played.ask(["from", "reports", ["=", "hash", changed["hash"]]])
