@@ -41,9 +41,7 @@ def test_the_first_error_is_found_in_nested_groups() -> None:
         ("dns.resolver", "srv"),
     ],
 )
-def test_the_error_for_a_missing_module_names_the_first_extra_that_has_it(
-    module: str, extra: str
-) -> None:
+def test_the_error_for_a_missing_module_names_the_first_extra(module: str, extra: str) -> None:
     error = ModuleNotFoundError(f"No module named {module!r}", name=module)
     top = module.partition(".")[0]
     assert str(explain_missing(error, where="localpuppet nodes")) == (

@@ -97,9 +97,7 @@ def test_a_lock_resource_reports_no_change(bench: Bench) -> None:
     assert [question["verb"] for question in agent.questions] == ["lock", "unlock"]
 
 
-def test_if_a_lock_is_refused_its_resource_fails_and_its_dependents_are_skipped(
-    bench: Bench,
-) -> None:
+def test_if_a_lock_is_refused_its_resource_fails_and_dependents_skip(bench: Bench) -> None:
     def answer(question: Question) -> Answer:
         if question["verb"] == "lock" and question["name"] == "held":
             return {"ok": False, "error": "held: web02.example.com has it, waited 1 s"}

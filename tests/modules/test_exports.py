@@ -286,9 +286,7 @@ def test_binary_values_and_texts_arrive_unchanged(bench: Bench) -> None:
         ),
     ],
 )
-def test_an_error_names_both_declarations_of_one_title(
-    bench: Bench, code: str, parts: list[str]
-) -> None:
+def test_an_error_names_both_declarations(bench: Bench, code: str, parts: list[str]) -> None:
     agent(bench, offer("a", "Notify", "same", "a"), offer("b", "Notify", "same", "b"))
     done = apply(bench, code)
     assert done.code == 1

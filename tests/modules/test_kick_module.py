@@ -140,9 +140,7 @@ def test_the_notify_of_the_predecessor_sends_one_kick_after_a_change(bench: Benc
     assert [one["roles"] for one in noted(bench)] == [["haproxy"], ["haproxy", "dns"], ["web"]]
 
 
-def test_without_another_change_a_notify_sends_a_kick_only_if_the_site_enables_it(
-    bench: Bench,
-) -> None:
+def test_a_notify_without_another_change_kicks_only_if_the_site_enables_it(bench: Bench) -> None:
     agent = bench.listen()
     code = "notify { 'kick -> haproxy': } notify { 'hello': }"
     done = report(bench, code)
@@ -152,9 +150,7 @@ def test_without_another_change_a_notify_sends_a_kick_only_if_the_site_enables_i
     assert [question["roles"] for question in agent.questions] == [["haproxy"]]
 
 
-def test_a_failed_kick_of_the_report_processor_is_an_error_and_other_reports_are_sent(
-    bench: Bench,
-) -> None:
+def test_a_failed_kick_of_the_report_processor_stops_no_other_report(bench: Bench) -> None:
     bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})
     done = bench.apply(f"notify {{ 'kick -> haproxy': }} {CHANGE}", "--reports", "kick,store")
     assert done.code == 2, done.text

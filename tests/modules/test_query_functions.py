@@ -58,9 +58,7 @@ server <%= $node["hostname"] %> <%= $node["ipaddress"] %>:8080 check inter 2000
     }
 
 
-def test_each_function_also_has_a_name_in_the_localpuppet_namespace(
-    bench: Bench, puppet_alone: Path
-) -> None:
+def test_each_function_has_a_name_in_the_namespace_too(bench: Bench, puppet_alone: Path) -> None:
     """The isolated Puppet has no puppet-terminus-puppetdb, whose `puppetdb_query` would win."""
     agent = bench.listen(answering)
     code = """
@@ -97,9 +95,7 @@ def test_each_function_also_has_a_name_in_the_localpuppet_namespace(
         ("query_nodes('Package[x]')", "resources of type Package are not supported"),
     ],
 )
-def test_puppet_compiles_no_catalog_if_the_agent_refuses_a_query(
-    bench: Bench, code: str, error: str
-) -> None:
+def test_there_is_no_catalog_if_the_agent_refuses(bench: Bench, code: str, error: str) -> None:
     def answer(asked: Asked) -> Answer:
         try:
             return answering(asked)

@@ -173,9 +173,7 @@ def limit(name: str) -> int:
     return 1 if name == "hangs" else 60
 
 
-def test_an_invalid_or_missing_answer_of_the_agent_is_an_error_within_the_deadline(
-    bench: Bench,
-) -> None:
+def test_an_invalid_or_missing_answer_of_the_agent_is_an_error_in_time(bench: Bench) -> None:
     answers: dict[str, Answer] = {
         "hangs": None,
         "closes": "",

@@ -108,7 +108,7 @@ def test_an_incomplete_rollout_cannot_be_approved(state: RolloutState, why: str)
         ),
     ],
 )
-def test_another_plan_is_refused_by_name(
+def test_another_plan_is_refused(
     groups: list[list[int]], options: RolloutOptions, why: str
 ) -> None:
     nodes: tuple[tuple[NodeName, ...], ...] = tuple(tuple(map(node, one)) for one in groups)

@@ -291,7 +291,7 @@ def test_a_journal_has_a_checkpoint_as_long_as_it_can_be_resumed(site: Site) -> 
     assert layout.rollouts_of("alice") + ID == KEY
 
 
-async def test_another_person_takes_a_rollout_over_and_its_caller_resumes_it_later(
+async def test_another_person_takes_over_and_the_caller_resumes_it(
     site: Site, tmp_path: Path
 ) -> None:
     """If a policy does not let Bob take over, a checkpoint that Bob signed is rejected."""
@@ -325,18 +325,14 @@ async def test_a_takeover_that_nodes_refuse_changes_nothing(site: Site) -> None:
     assert (await site.published()).head == head(STARTED)
 
 
-async def test_a_person_without_the_right_to_write_checkpoints_takes_nothing_over(
-    site: Site,
-) -> None:
+async def test_a_person_who_may_not_write_checkpoints_takes_nothing_over(site: Site) -> None:
     await site.heads.write(head(STARTED), None)
     site.kv.problem = RefusedError("not allowed", where="bus")
     with pytest.raises(RefusedError):
         await site.take_up(site.there, ID, site.bob)
 
 
-async def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows(
-    site: Site,
-) -> None:
+async def test_a_slow_controller_ends_only_for_a_takeover_its_policy_allows(site: Site) -> None:
     ours = keeper(site, head)
     assert not await ours.is_ours(), "the bus has no checkpoint yet"
     await ours.write()
@@ -436,9 +432,7 @@ def test_a_checkpoint_with_an_epoch_that_nodes_refuse_is_rejected(epoch: int, re
         parsed(epoch, resumed)
 
 
-async def test_a_person_who_took_over_does_not_choose_the_commands_of_the_caller(
-    site: Site,
-) -> None:
+async def test_a_person_who_took_over_does_not_choose_commands_of_the_caller(site: Site) -> None:
     """The right to resume in Alice's name does not let Bob choose her commands or her release."""
     site.begin(STARTED)
     site.may = {"bob"}
@@ -457,9 +451,7 @@ async def test_a_person_who_took_over_does_not_choose_the_commands_of_the_caller
     assert site.asked[0].commands == ["/bin/evil"]
 
 
-async def test_a_large_epoch_of_a_takeover_does_not_stop_the_caller_from_resuming(
-    site: Site,
-) -> None:
+async def test_a_large_epoch_of_a_takeover_does_not_keep_out_the_caller(site: Site) -> None:
     site.begin(STARTED)
     site.may = {"bob"}
     written = head(RolloutResumed(epoch=2**70), epoch=2**70)
@@ -468,9 +460,7 @@ async def test_a_large_epoch_of_a_takeover_does_not_stop_the_caller_from_resumin
 
 
 @pytest.mark.parametrize("by_bob", [True, False])
-async def test_an_overwritten_checkpoint_does_not_stop_the_caller_from_resuming(
-    site: Site, by_bob: bool
-) -> None:
+async def test_an_overwritten_checkpoint_does_not_stop_the_caller(site: Site, by_bob: bool) -> None:
     """On a bus without permissions any member could: the nodes know whether a controller runs."""
     site.begin(STARTED)
     written = head(RolloutResumed(epoch=7), epoch=7)
@@ -485,9 +475,7 @@ async def test_an_overwritten_checkpoint_does_not_stop_the_caller_from_resuming(
     assert entry.value == token, "the others see the false checkpoint, too"
 
 
-async def test_commands_that_need_events_are_refused_for_a_checkpoint_without_events(
-    site: Site,
-) -> None:
+async def test_commands_that_need_events_are_refused_without_events(site: Site) -> None:
     """Its checkpoint is too large for events: from another machine, only stop works."""
     await site.heads.write(RolloutCheckpoint(rollout=ID, epoch=1, events=()), None)
     for word in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
@@ -505,9 +493,7 @@ async def test_commands_that_need_events_are_refused_for_a_checkpoint_without_ev
         runs_started(NodeRun(1, node(9))),
     ],
 )
-async def test_a_checkpoint_with_foreign_nodes_does_not_enter_the_journal(
-    site: Site, forged: Event
-) -> None:
+async def test_a_checkpoint_with_foreign_nodes_is_not_taken(site: Site, forged: Event) -> None:
     """Otherwise each later command on that machine would end with a stack trace."""
     site.begin(STARTED)
     site.may = {"bob"}

@@ -484,9 +484,7 @@ def test_the_longest_known_run_decides_whether_nodes_still_start() -> None:
         ("2026-10-25 01:30 Europe/Berlin", 0),
     ],
 )
-async def test_until_counts_correctly_in_the_night_in_which_clocks_are_set_back(
-    text: str, runs: int
-) -> None:
+async def test_until_is_right_in_the_night_when_clocks_are_set_back(text: str, runs: int) -> None:
     """Runs of one hour, one after the other; the rest is not reached, and resume continues."""
 
     hour = 3600.0
@@ -525,9 +523,7 @@ def rollout(*groups: list[int], **options: object) -> RolloutState:
         ({"window": 1, "canary": 2}, 20 + 70 + 50),
     ],
 )
-def test_the_estimate_uses_the_medians_of_the_remaining_runs(
-    options: dict[str, object], seconds: float
-) -> None:
+def test_the_estimate_uses_medians_of_runs_left(options: dict[str, object], seconds: float) -> None:
     assert seconds_left(rollout([1, 2, 3, 4], [5], **options)) == seconds
 
 

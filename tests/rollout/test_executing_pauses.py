@@ -72,9 +72,7 @@ async def test_failures_pause_a_rollout_until_an_operator_continues_it() -> None
 
 
 @pytest.mark.parametrize("word", [None, RolloutCommand.STOP])
-async def test_a_pause_ends_by_a_command_or_its_deadline_and_can_be_resumed(
-    word: RolloutCommand | None,
-) -> None:
+async def test_a_pause_ends_by_a_command_or_its_deadline(word: RolloutCommand | None) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
     rollout = new(PAUSES, nodes, notes)
     doing = asyncio.create_task(rollout.run())
@@ -96,9 +94,7 @@ async def test_a_pause_ends_by_a_command_or_its_deadline_and_can_be_resumed(
 
 
 @pytest.mark.parametrize("continues", [True, False])
-async def test_a_killed_rollout_is_still_paused_and_the_deadline_counts_meanwhile(
-    continues: bool,
-) -> None:
+async def test_a_killed_rollout_is_still_paused_and_its_time_counts(continues: bool) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
     doing = asyncio.create_task(new(PAUSES, nodes, notes).run())
     await asyncio.sleep(1800)

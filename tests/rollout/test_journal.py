@@ -300,9 +300,7 @@ def test_an_unknown_rollout_is_an_error(journals: Journals) -> None:
         journals.open(RolloutId("20261122T110000Z-ffff"))
 
 
-def test_old_journals_are_removed_except_the_newest_and_running_ones(
-    journals: Journals, tmp_path: Path
-) -> None:
+def test_old_journals_go_but_not_new_or_running_ones(journals: Journals, tmp_path: Path) -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
     ids = [RolloutId.of(first + timedelta(days=day), "0000", None) for day in range(24)]
     running = None
@@ -337,9 +335,7 @@ def test_a_damaged_journal_hides_no_other_rollout(journals: Journals, tmp_path: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_killed_start_leaves_a_journal_with_its_first_event_or_none(
-    way: str, tmp_path: Path
-) -> None:
+def test_a_killed_start_leaves_its_first_event_or_no_journal(way: str, tmp_path: Path) -> None:
     """Killed before each file that it creates or removes."""
     subprocess.run(
         [sys.executable, "-m", "tests.rollout.killed_beginnings", str(tmp_path), way],
@@ -390,9 +386,7 @@ def test_a_second_rollout_of_an_id_is_not_begun(journals: Journals) -> None:
     assert (journal.events(), journal.taken) == ([(AT, BEGAN)], False)
 
 
-def test_a_journal_that_is_removed_meanwhile_is_not_created_again(
-    journals: Journals, tmp_path: Path
-) -> None:
+def test_a_journal_that_was_removed_is_not_created(journals: Journals, tmp_path: Path) -> None:
     journals.begin(BEGAN, at=AT).close()
     journal = journals.open(ID)
     shutil.rmtree(tmp_path / "rollouts")

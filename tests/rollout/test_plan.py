@@ -369,9 +369,7 @@ def test_the_order_of_the_document_does_not_matter(drawn: Drawn, order: st.DataO
 
 
 @given(drawn_sites, st.sets(st.integers(0, 4), min_size=1))
-def test_narrowed_to_nodes_the_order_through_the_others_stays(
-    drawn: Drawn, numbers: set[int]
-) -> None:
+def test_narrowed_to_nodes_the_order_of_all_stays(drawn: Drawn, numbers: set[int]) -> None:
     components = drawn_site(drawn).components
     assume(not circles(components))
     names = {f"n{number}" for number in numbers} & {str(one.node) for one in components}

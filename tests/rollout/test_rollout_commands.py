@@ -78,9 +78,7 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (RolloutCommand.STOP, [rollout_over()], "is over: done"),
     ],
 )
-def test_a_command_can_be_too_late(
-    command: RolloutCommand, events: list[Event], reason: str
-) -> None:
+def test_a_command_may_be_late(command: RolloutCommand, events: list[Event], reason: str) -> None:
     found = refusal(said(command), RolloutState.of([began([1]), *events]))
     assert found.startswith(reason) if reason else not found
 

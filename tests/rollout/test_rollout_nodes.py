@@ -138,7 +138,7 @@ async def test_the_result_of_a_node_run_follows_from_the_reply(
 
 
 @pytest.mark.parametrize("new", [True, False])
-async def test_a_node_gets_the_entries_to_wait_for_and_returns_its_own(
+async def test_a_node_gets_entries_to_wait_for_and_returns_its_own(
     tmp_path: Path, *, new: bool
 ) -> None:
     """A node without an inventory cannot wait for entries, and is not asked to."""

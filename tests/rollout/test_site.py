@@ -108,9 +108,7 @@ def test_checks_are_urls_and_argument_vectors() -> None:
         (parts(a={**PART, "checks": ["http://a/"] * 21}), "a.checks: has 21 elements; at most 20"),
     ],
 )
-def test_an_invalid_site_is_refused_with_the_place_of_the_error(
-    raw: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_site_is_refused_with_its_place(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
         read(raw)
     assert str(refused.value).isprintable()
@@ -320,9 +318,7 @@ def test_records_of_a_name_server_are_read(lookup: Lookup) -> None:
         (f"_x-puppet._tcp.{'x' * 64}.example.com", "lookup failed"),
     ],
 )
-def test_a_failed_lookup_is_an_error_and_not_an_empty_answer(
-    lookup: Lookup, name: str, message: str
-) -> None:
+def test_a_failed_lookup_is_an_error_and_not_empty(lookup: Lookup, name: str, message: str) -> None:
     with pytest.raises(UnavailableError, match=message) as caught:
         lookup(name)
     assert "\n" not in str(caught.value)

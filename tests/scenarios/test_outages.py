@@ -67,9 +67,7 @@ async def refused(store: KeyValue, prefix: str) -> None:
     assert [answer for answer in answers if not isinstance(answer, UnavailableError)] == []
 
 
-async def test_a_killed_server_is_noticed_and_keeps_acknowledged_writes(
-    served: ServerEngine,
-) -> None:
+async def test_a_killed_server_is_noticed_and_keeps_accepted_writes(served: ServerEngine) -> None:
     prefix = served.prefix()
     async with impatient(served) as store, served.open() as writer:
         await writer.put(prefix + "a", b"1")

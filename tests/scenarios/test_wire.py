@@ -321,9 +321,7 @@ async def test_localpuppets_store_reports_a_refusal_at_once(wire: Wire, tmp_path
         await presence.announce(web01, NodeName(WEB01), b"still here")
 
 
-async def test_a_client_that_the_roster_does_not_name_is_refused(
-    wire: Wire, tmp_path: Path
-) -> None:
+async def test_a_client_that_no_roster_line_names_is_refused(wire: Wire, tmp_path: Path) -> None:
     """Also with a certificate of the site's CA, and with a name of the roster by another CA."""
     stranger = Site(tmp_path).issue(WEB01)
 

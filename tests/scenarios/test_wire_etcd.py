@@ -69,9 +69,7 @@ def test_a_node_may_not(wire: EtcdWire) -> None:
         assert (done.code != 0, "permission denied" in done.err) == (True, True), line
 
 
-async def test_a_node_learns_when_the_store_began_from_what_an_administrator_wrote(
-    wire: EtcdWire,
-) -> None:
+async def test_a_node_learns_when_the_store_began_from_an_administrator(wire: EtcdWire) -> None:
     node = await wire.connect(WEB01)
     born = await node.born(layout.LEASES)
     assert born > 0

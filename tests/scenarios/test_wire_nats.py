@@ -81,9 +81,7 @@ async def test_a_consumer_cannot_have_another_filter_than_its_subject(wire: Nats
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(0, 300), (300, 300), (3600, None)])
-async def test_consumers_that_a_node_leaves_behind_expire(
-    wire: NatsWire, asked: int, granted: int | None
-) -> None:
+async def test_abandoned_consumers_expire(wire: NatsWire, asked: int, granted: int | None) -> None:
     """A node can create as many as the server allows in less than a second."""
     subject = "lp.localpuppet.presence.>"
     config = {
@@ -173,9 +171,7 @@ async def test_no_answer_and_no_trace_of_the_server_becomes_a_write(wire: NatsWi
     await admin.close()
 
 
-async def test_in_a_single_account_a_reply_could_overwrite_the_key_of_another_node(
-    wire: NatsWire,
-) -> None:
+async def test_in_one_account_a_reply_could_overwrite_the_key_of_a_node(wire: NatsWire) -> None:
     """In the stream's own account the same request does what the documentation warns of."""
     admin = await wire.connect(wire.admin)
     await admin.put(OTHERS, b"there", ttl=3600.0)
@@ -191,7 +187,7 @@ async def test_in_a_single_account_a_reply_could_overwrite_the_key_of_another_no
     await admin.close()
 
 
-async def test_a_node_hears_that_the_stream_was_replaced(
+async def test_a_replaced_stream_is_noticed(
     wire: NatsWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jetstream, "LOOK", 86400.0)  # the server reports it

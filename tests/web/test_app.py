@@ -134,9 +134,7 @@ def test_a_session_ends_with_its_process(here: Here) -> None:
         ({"web": {**WEB, "key": "ca.pem"}}, "fleet.pem: cannot be used for TLS"),
     ],
 )
-def test_missing_settings_are_an_error_at_the_start(
-    here: Here, settings: dict[str, Any], what: str
-) -> None:
+def test_missing_settings_are_an_error(here: Here, settings: dict[str, Any], what: str) -> None:
     here.settings(**settings)
     with pytest.raises(InvalidInputError, match=what):
         here.way()
@@ -153,9 +151,7 @@ def test_actions_over_tls_are_refused(here: Here) -> None:
         here.way(actions=True)
 
 
-async def test_the_notifier_sees_verified_releases_and_the_certificates_of_the_bus(
-    here: Here,
-) -> None:
+async def test_the_notifier_sees_verified_releases_and_bus_certificates(here: Here) -> None:
     server = {"servers": ["nats://127.0.0.1:4222"], "ca": "ca.pem"}
     source = {"git": "https://git.example.com/web.git"}
     signed = {**source, "require_signed": True, "signers": "signers"}

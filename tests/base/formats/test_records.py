@@ -208,9 +208,7 @@ def test_a_message_reads_back_as_equal_and_writes_no_defaults() -> None:
         ({"to": A, "tags": ["a"] * 3}, "letter.content.tags: has 3 elements; 1 to 2 are allowed"),
     ],
 )
-def test_an_invalid_field_is_an_error_that_names_its_path(
-    content: dict[str, Any], problem: str
-) -> None:
+def test_an_invalid_field_is_an_error_with_its_path(content: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         parse(**content)
     assert str(refusal.value).startswith(problem)

@@ -56,9 +56,7 @@ def test_the_file_is_closed_when_its_object_is_deleted(path: Path) -> None:
     assert not opened(path)
 
 
-def test_the_log_survives_the_end_of_another_process_while_this_one_has_two_connections(
-    path: Path,
-) -> None:
+def test_the_log_survives_the_end_of_another_process_beside_two_connections(path: Path) -> None:
     first, second = database(path), database(path)
     completed(sys.executable, "-c", _LOOK, path)
     log = path.with_name(f"{path.name}-wal")

@@ -99,9 +99,7 @@ def test_the_file_that_was_checked_is_the_file_that_is_used(authority: Authority
         assert file.read() == Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
 
 
-def test_an_optional_file_exists_or_is_missing_and_anything_else_is_an_error(
-    tmp_path: Path,
-) -> None:
+def test_an_optional_file_exists_or_is_missing_and_all_else_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "hiera.yaml"
     assert not is_file(path)
     path.write_text("")

@@ -72,9 +72,7 @@ def test_a_private_group_with_a_second_member_is_refused(file: Path, name: str, 
 @pytest.mark.parametrize(
     ("name", "line"), [("group", "root:x:0:games\n"), ("passwd", "operator:x:11:0::/:/bin/sh\n")]
 )
-def test_the_group_of_root_is_trusted_while_root_is_its_only_member(
-    file: Path, name: str, line: str
-) -> None:
+def test_the_group_of_root_is_trusted_if_it_has_no_others(file: Path, name: str, line: str) -> None:
     assert refusal(file) == ""
     assert "is writable by others" in refusal(file, accounts={name: line})
 

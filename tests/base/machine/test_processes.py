@@ -150,9 +150,7 @@ class TestProcesses:
         child.end(kill=True)
         assert child.wait(0) == ended, "a repeated question gets the same answer"
 
-    def test_output_is_read_once_also_after_the_end_unless_it_is_skipped(
-        self, bench: Bench
-    ) -> None:
+    def test_output_is_read_once_also_at_the_end_unless_it_is_skipped(self, bench: Bench) -> None:
         child = bench.start("speaks")
         assert over(child) == ProcessEnd(code=2, signal=None)
         assert b"".join(iter(child.read, b"")) == b"one\ntwo\n"
@@ -176,9 +174,7 @@ class TestProcesses:
         assert child.wait(0) is None, "a slow reader does not block a child"
 
     @pytest.mark.parametrize("kill", [False, True])
-    def test_a_child_is_alive_until_end_sends_sigterm_or_sigkill(
-        self, bench: Bench, kill: bool
-    ) -> None:
+    def test_a_child_lives_until_end_sends_a_signal(self, bench: Bench, kill: bool) -> None:
         child = bench.start("keeps running")
         ready(child)
         assert child.wait(0.01) is None
@@ -253,9 +249,7 @@ class TestProcesses:
         over(child)
         assert bench.processes.look_up(child.identity.pid) is None
 
-    def test_capture_returns_output_up_to_its_limit_or_nothing_after_its_timeout(
-        self, bench: Bench
-    ) -> None:
+    def test_capture_returns_limited_output_or_nothing_after_a_timeout(self, bench: Bench) -> None:
         def capture(program: str, timeout: float) -> Output | None:
             env = {"PATH": os.environ["PATH"]}
             return bench.processes.capture(
@@ -292,9 +286,7 @@ def run(system: SystemBench, script: str, **env: str) -> str:
     return b"".join(iter(child.read, b"")).decode()
 
 
-def test_a_child_has_only_what_it_is_given_leads_its_group_and_its_errors_are_read(
-    system: SystemBench,
-) -> None:
+def test_a_child_has_what_it_is_given_leads_a_group_and_reports_errors(system: SystemBench) -> None:
     script = "pwd; cat; echo $LOCALPUPPET_RUN; env | grep -c HOME=; echo $$ >&2"
     output = run(system, f"{script}; cut -d' ' -f5 /proc/self/stat", LOCALPUPPET_RUN="1")
     *given, pid, group = output.split()

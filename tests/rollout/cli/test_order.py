@@ -136,9 +136,7 @@ def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
         (["--site", LAMP, "--without", "dev9.devco.net"], "--without: unknown node 'dev9.devco.n"),
     ],
 )
-def test_misuse_is_a_single_line_and_exit_code_2(
-    node: Node, arguments: list[str], message: str
-) -> None:
+def test_misuse_is_one_line_and_code_2(node: Node, arguments: list[str], message: str) -> None:
     done = node.run("rollout", "plan", *arguments)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
@@ -268,9 +266,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert (refused.code, "no single value of fact 'datacenter'" in refused.err) == (2, True)
 
 
-def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_them(
-    fleet: Fleet,
-) -> None:
+def test_nodes_online_without_an_entry_are_named_and_no_rollout_misses_them(fleet: Fleet) -> None:
     a, b, operator = fleet.add("a", "b", "operator")
     a.start()
     b.start()

@@ -192,9 +192,7 @@ def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
 
 
 @pytest.mark.parametrize("command", ["stop", "pause", "rollback"])
-def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
-    node: Node, command: str
-) -> None:
+def test_a_command_for_an_ended_rollout_leaves_older_ones(node: Node, command: str) -> None:
     """The older one was killed: a command for it would act on its journal or wait for a reply."""
     node.settings(bus="sqlite", node="web01.example.com")
     node.run("keys", "init")

@@ -78,9 +78,7 @@ def test_a_pause_shows_its_commands_and_deadline_and_a_failure_its_report() -> N
     ]
 
 
-def test_a_rollout_that_was_killed_in_a_pause_says_what_it_waits_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_rollout_killed_in_a_pause_says_why_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
     paused = RolloutPaused(reason="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
     failed = run_ended(FIRST, NodeResult.FAILED, outcome="failed", reason="1 resource failed")
     progress = RolloutProgress(Lines(), lambda: 0.0)

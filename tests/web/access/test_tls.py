@@ -294,9 +294,7 @@ class Made:
         ({"path": "/static/page.css", "who": "web01.example.com"}, 200),
     ],
 )
-def test_which_requests_of_a_listed_person_are_accepted(
-    request_: dict[str, str], code: int
-) -> None:
+def test_which_requests_of_a_listed_person_are_good(request_: dict[str, str], code: int) -> None:
     assert Made().why(**request_)[0] == code
 
 

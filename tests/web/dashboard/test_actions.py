@@ -220,7 +220,7 @@ def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
     return f"{answer.status_code} {answer.text}"
 
 
-def test_an_action_is_sent_only_after_its_confirmation(
+def test_an_action_needs_a_confirmation(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     page = text(visitor, "/nodes/web01")
@@ -234,9 +234,7 @@ def test_an_action_is_sent_only_after_its_confirmation(
     assert site.log.lines == [("info", "choria=alice: web01: noop: 1 accepted")]
 
 
-def test_a_token_is_valid_once_for_its_action(
-    site: Site, visitor: TestClient, actor: PlayedActor
-) -> None:
+def test_a_token_is_valid_for_one_use(site: Site, visitor: TestClient, actor: PlayedActor) -> None:
     given = token(visitor)
     assert sent(visitor, "/nodes/do/trigger?node=web01", token=given).startswith("403")
     assert sent(visitor, "/nodes/do/noop?node=web02", token=given).startswith("403")
@@ -306,9 +304,7 @@ def test_requests_that_do_not_come_from_the_forms_are_refused(
     assert actor.deeds == []
 
 
-def test_selected_nodes_are_frozen_as_names(
-    site: Site, visitor: TestClient, actor: PlayedActor
-) -> None:
+def test_selected_nodes_stay_the_same(site: Site, visitor: TestClient, actor: PlayedActor) -> None:
     site.tell(*(status(name, site.now()) for name in ("a1", "a2", "b1")))
     page = text(visitor, "/nodes?name=a")
     assert page.count('name="node"') == 2
@@ -339,9 +335,7 @@ def test_selected_nodes_are_frozen_as_names(
     assert "2 nodes (a1, a2): hold (for 2h: disk): 1 refused, 1 accepted" in site.log.lines[-1][1]
 
 
-def test_an_action_has_a_limit_of_nodes(
-    site: Site, visitor: TestClient, actor: PlayedActor
-) -> None:
+def test_an_action_has_a_node_limit(site: Site, visitor: TestClient, actor: PlayedActor) -> None:
     many = [f"{name.partition('.')[0]}.{'x' * 60}.{'y' * 60}.{'z' * 60}" for name in names(501)]
     site.tell(*(status(name, site.now()) for name in many))
     answer = visitor.post("/nodes/do/noop", data={"all": "1", "name": "node0"})
@@ -369,7 +363,7 @@ def test_an_action_without_a_bus_fails_as_a_whole(
     assert "End these" not in page
 
 
-def test_a_rollout_can_be_stopped_and_resumed(
+def test_a_rollout_is_stopped_and_resumed(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
@@ -427,7 +421,7 @@ def test_a_confirmation_continues_only_the_pause_that_was_shown(
     journal.close()
 
 
-def test_an_approval_is_of_the_changes_that_were_shown(
+def test_an_approval_is_of_shown_changes(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")

@@ -13,9 +13,7 @@ from tests.rollout.make import ID, began, rollout_over
 from tests.web.make import Site
 
 
-def test_each_command_to_a_rollout_is_one_row_of_the_audit_with_its_operator(
-    tmp_path: Path,
-) -> None:
+def test_each_command_to_a_rollout_is_a_row_of_the_audit_with_its_operator(tmp_path: Path) -> None:
     site, at = Site(tmp_path), iter(range(60))
     start = parse_time("2026-11-20T13:00:00Z")
 

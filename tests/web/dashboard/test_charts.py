@@ -128,7 +128,7 @@ def test_a_day_has_the_colour_and_the_letter_of_its_worst_result() -> None:
     assert cells[-1].url == "/runs?node=web01&from=2026-11-18T00%3A00Z&to=2026-11-19T00%3A00Z"
 
 
-def test_the_changes_on_a_node_of_yesterday_are_two_clicks_away(
+def test_changes_of_yesterday_on_a_node_are_two_clicks_away(
     visitor: TestClient, site: Site
 ) -> None:
     at = site.now() - DAY
@@ -144,9 +144,7 @@ def test_the_changes_on_a_node_of_yesterday_are_two_clicks_away(
         assert part in node
 
 
-def test_drift_is_listed_by_resource_and_its_file_has_the_nodes(
-    visitor: TestClient, site: Site
-) -> None:
+def test_drift_is_listed_by_resource_and_filed_by_node(visitor: TestClient, site: Site) -> None:
     ssh = replace(MOTD, type="Service", title="ssh", corrective_change=True)
     motd = replace(MOTD, corrective_change=True)
     at = site.now() - DAY

@@ -118,7 +118,7 @@ def two(nats_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member]]:
     yield nats_fleet, a, b
 
 
-def test_the_dashboard_remembers_the_fleet_over_a_kill_and_an_outage(
+def test_the_fleet_is_remembered_over_a_kill_and_an_outage(
     two: tuple[Fleet, Member, Member],
 ) -> None:
     fleet, a, b = two
@@ -148,9 +148,7 @@ def test_the_dashboard_remembers_the_fleet_over_a_kill_and_an_outage(
     wait_until(lambda: a.run("nodes").code == 0, lambda: a.log)
 
 
-def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
-    nats_fleet: Fleet,
-) -> None:
+def test_without_an_agent_here_the_dashboard_follows_the_bus_itself(nats_fleet: Fleet) -> None:
     a, b = nats_fleet.add("a", "b")
     b.start()
     nats_fleet.present(b)
@@ -288,9 +286,7 @@ async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.puppet
-async def test_a_started_rollout_is_named_and_a_refused_rollout_has_its_reason(
-    tmp_path: Path,
-) -> None:
+async def test_a_started_rollout_is_named_and_a_refused_one_has_its_reason(tmp_path: Path) -> None:
     """Another rollout that begins at the same time is not taken for the started one."""
     start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
     script = f"mkdir rollouts; mv begun/{LATER}.sqlite begun/{ROLLOUT}.sqlite rollouts/"

@@ -196,18 +196,14 @@ def test_several_matches_are_a_page_by_kind(site: Site, visitor: TestClient) -> 
     assert "Classes and facts were not searched" not in page
 
 
-def test_without_a_match_the_page_names_the_searched_fields_and_similar_names(
-    visitor: TestClient,
-) -> None:
+def test_without_a_match_the_page_names_fields_and_similar_names(visitor: TestClient) -> None:
     page = text(visitor, "/find?text=wbe01")
     assert "Nothing matches “wbe01”" in page
     assert "The search covers names of nodes" in page
     assert '<a href="/find?text=web01">web01</a>' in page
 
 
-def test_if_classes_cannot_be_searched_the_page_has_the_reason(
-    site: Site, visitor: TestClient
-) -> None:
+def test_if_no_class_can_be_searched_the_page_says_so(site: Site, visitor: TestClient) -> None:
     site.view.current = None
     page = text(visitor, "/find?text=nginx")
     assert "Classes and facts were not searched." in page

@@ -173,9 +173,7 @@ async def test_waiting_entries_of_a_store_are_forgotten_with_it(tmp_path: Path) 
     assert rows(site) == {"a": "unresponsive"}
 
 
-async def test_a_change_wakes_waiting_listeners_and_an_earlier_change_returns_at_once(
-    site: Site,
-) -> None:
+async def test_a_change_wakes_listeners_and_an_earlier_change_returns_at_once(site: Site) -> None:
     waiting = asyncio.create_task(site.fleet.changes.changed(site.fleet.changes.revision))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -233,9 +231,7 @@ async def test_listeners_with_the_same_last_change_share_one_text(site: Site) ->
     assert nodes(await anext(streams[0])) == ["b"]
 
 
-async def test_a_page_receives_its_next_event_after_a_pause_that_the_end_interrupts(
-    site: Site,
-) -> None:
+async def test_a_page_gets_its_next_event_after_a_pause_that_the_end_cuts(site: Site) -> None:
     now, leave = asyncio.get_running_loop().time, asyncio.Event()
     live = Live(site.fleet.changes, leave, pause=0.5)
     site.fleet.answered()

@@ -243,9 +243,7 @@ async def test_the_agent_of_this_machine_is_left_alone(hearing: Hearing) -> None
         hearing.agent = True
 
 
-async def test_roles_come_from_the_view_also_if_an_agent_writes_it(
-    hearing: Hearing, tmp_path: Path
-) -> None:
+async def test_roles_come_from_the_view_of_an_agent_too(hearing: Hearing, tmp_path: Path) -> None:
     agents = View(tmp_path / "view.sqlite", now=hearing.now)
     said = entry("web01.example.com", at=hearing.now(), roles=("web",))
     async with hearing.going_on():
@@ -312,9 +310,7 @@ def slow(tmp_path: Path) -> tuple[Slow, Inventory]:
     return view, Inventory(view, site.ask)
 
 
-async def test_requests_during_a_search_for_links_share_its_result(
-    slow: tuple[Slow, Inventory],
-) -> None:
+async def test_requests_during_a_search_share_its_result(slow: tuple[Slow, Inventory]) -> None:
     view, inventory = slow
     with pytest.raises(UnavailableError, match="the search for links is still running"):
         await inventory.links(patience=0.01)

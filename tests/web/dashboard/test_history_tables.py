@@ -128,9 +128,7 @@ DETAILS: dict[str, Any] = {
 }
 
 
-def test_a_full_day_keeps_the_outcome_of_a_run_with_an_unknown_profile(
-    table: sqlite3.Connection,
-) -> None:
+def test_a_full_day_keeps_outcomes_of_runs_with_unknown_profiles(table: sqlite3.Connection) -> None:
     writing = RunTableWriter(table, most=2)
     for number in range(9):
         release = f"web/tags/r{number}"
@@ -338,9 +336,7 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     assert found(until=NOW) == everything[1:]
 
 
-def test_the_last_good_run_and_the_first_run_of_a_release_are_found(
-    table: sqlite3.Connection,
-) -> None:
+def test_the_last_good_and_the_first_run_of_a_release_are_found(table: sqlite3.Connection) -> None:
     good, bad = a_run(NOW - 9 * DAY), a_run(NOW, outcome=Kind.FAILED, release="web/tags/r2")
     write(table, bad, a_run(NOW - 60, outcome=Kind.NOOP_CLEAN), good, a_run(NOW - 10 * DAY))
     kinds = run_table.GOOD_KINDS

@@ -102,9 +102,7 @@ def test_the_list_of_nodes_shows_its_selected_filters(visitor: TestClient) -> No
     ]
 
 
-def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
-    site: Site, visitor: TestClient
-) -> None:
+def test_failures_have_a_row_for_each_cause_with_its_nodes(site: Site, visitor: TestClient) -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "web/init.pp:7"}
     failed = {"outcome": "failed", "category": "no_report", "failure_cause": fault}
     site.tell(*(status(f"n{number:03}", site.now(), last_run=failed) for number in range(120)))
@@ -218,9 +216,7 @@ def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestCli
     assert "This page is empty" in text(visitor, "/nodes?page=9")
 
 
-def test_a_failure_names_the_rollout_or_the_trigger_of_its_newest_run(
-    site: Site, visitor: TestClient
-) -> None:
+def test_a_failure_names_rollout_or_trigger_of_its_run(site: Site, visitor: TestClient) -> None:
     now = site.now()
     rollout = "choria=bob/rollout/20261122T110000Z-00aa"
     for node, cause, reason in (("x1", rollout, "disk full"), ("x2", "trigger from lb01", "OOM")):
@@ -393,9 +389,7 @@ def test_runs_are_filtered_by_node_result_and_time(visitor: TestClient, past: fl
     assert "The dashboard knows no such run." in text(visitor, "/runs?node=unknown")
 
 
-def test_a_run_shows_its_cause_its_error_and_its_resources(
-    visitor: TestClient, past: float
-) -> None:
+def test_a_run_shows_its_cause_error_and_resources(visitor: TestClient, past: float) -> None:
     page = text(visitor, "/runs?from=2026-11-19T13:00Z&to=2026-11-19T15:00Z")
     for part in (MOTD.resource, MOTD.place, "timer", "Could not find class … for …"):
         assert part in page

@@ -64,9 +64,7 @@ def test_written_rows_survive_a_restart(memory: DashboardStore, tmp_path: Path, 
     assert again.read(of_id, run_id(NOW), "a") == ended(NOW)
 
 
-def test_reading_writes_nothing_and_needs_no_space(
-    memory: DashboardStore, tmp_path: Path, now: Clock
-) -> None:
+def test_reading_takes_no_disk_space(memory: DashboardStore, tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
     keep(memory, ROW)
     memory.write_history([ended(NOW)], ())
@@ -95,9 +93,7 @@ def test_a_run_is_kept_once_with_its_first_outcome(memory: DashboardStore) -> No
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
 
-def test_a_summary_that_corrects_the_result_of_a_run_corrects_the_chart(
-    memory: DashboardStore,
-) -> None:
+def test_a_summary_that_corrects_a_result_corrects_the_chart(memory: DashboardStore) -> None:
     wrong = replace(ended(NOW), outcome=Kind.INTERRUPTED)
     memory.write_history([wrong, ended(NOW - 1)], ())
     assert set(memory.hours(NOW)) == {
@@ -119,9 +115,7 @@ def test_old_runs_are_removed_and_not_added_again(tmp_path: Path, now: Clock) ->
     assert list(memory.hours(0).values()) == [1]
 
 
-def test_a_clock_that_is_wrong_for_an_hour_removes_only_a_part(
-    memory: DashboardStore, now: Clock
-) -> None:
+def test_a_clock_wrong_for_an_hour_removes_only_a_part(memory: DashboardStore, now: Clock) -> None:
     ends = [replace(ended(NOW - day * DAY), failure_cause=f"{day}") for day in range(20)]
     memory.write_history(ends, ())
     now.seconds += 365 * DAY
@@ -221,9 +215,7 @@ def test_a_database_of_an_earlier_version_is_replaced(tmp_path: Path, now: Clock
     assert kept(memory) == [ROW]
 
 
-def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database(
-    tmp_path: Path, now: Clock
-) -> None:
+def test_one_of_several_dashboards_replaces_an_earlier_database(tmp_path: Path, now: Clock) -> None:
     path, pages = earlier(tmp_path), 8
     together = Barrier(pages)
 
@@ -240,9 +232,7 @@ def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database
     assert len(kept(DashboardStore(path, now=now))) == pages
 
 
-def test_a_second_dashboard_reports_that_it_waits_and_stops_at_its_deadline(
-    tmp_path: Path, now: Clock
-) -> None:
+def test_a_second_dashboard_says_that_it_waits_until_a_deadline(tmp_path: Path, now: Clock) -> None:
     path, said = earlier(tmp_path), list[str]()
     first = Flock.take(path.with_suffix(".lock"))
     assert first is not None
@@ -282,9 +272,7 @@ def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, n
     assert sorted(memory.failures()) == ["17", "18", "19", "x"]
 
 
-def test_a_damaged_memory_is_an_error_and_never_empty(
-    memory: DashboardStore, tmp_path: Path
-) -> None:
+def test_a_damaged_memory_is_an_error_not_empty(memory: DashboardStore, tmp_path: Path) -> None:
     keep(memory, ROW)
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
         connection.execute("UPDATE nodes SET row = '{}'")

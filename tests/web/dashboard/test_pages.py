@@ -76,9 +76,7 @@ def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestC
     assert listed(text(visitor, html.unescape(link))) == ["x1"]
 
 
-def test_a_node_has_its_facts_its_runs_and_the_nodes_that_make_it_run(
-    site: Site, visitor: TestClient
-) -> None:
+def test_a_node_has_facts_runs_and_the_causes_of_runs(site: Site, visitor: TestClient) -> None:
     page = text(visitor, "/nodes/lb01")
     for words in ("database migration", "fqdn", "Debian", "web/tags/r7"):
         assert words in page
@@ -116,7 +114,7 @@ def test_details_of_a_run_are_requested_on_demand_and_once(site: Site, visitor: 
     site.reports["web01"] = {}
 
 
-def test_a_failed_run_shows_the_code_at_its_error_and_what_changed_there(
+def test_a_failed_run_shows_its_code_and_what_changed_there(
     site: Site, visitor: TestClient
 ) -> None:
     place, now = "web/manifests/init.pp", site.now()
@@ -157,9 +155,7 @@ def test_a_failed_run_shows_the_code_at_its_error_and_what_changed_there(
         {"more": 1},
     ],
 )
-def test_a_malformed_report_is_not_shown(
-    site: Site, visitor: TestClient, odd: dict[str, Json]
-) -> None:
+def test_a_bad_report_is_not_shown(site: Site, visitor: TestClient, odd: dict[str, Json]) -> None:
     site.reports["web01"] = odd
     page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?details=1")
     assert "did not send the data" in page
@@ -217,9 +213,7 @@ def test_the_log_of_a_run_is_shown_without_a_report(site: Site, visitor: TestCli
     assert "did not send the data" in page
 
 
-def test_the_log_replaces_a_report_that_puppet_did_not_write(
-    site: Site, visitor: TestClient
-) -> None:
+def test_the_log_replaces_a_report_that_is_missing(site: Site, visitor: TestClient) -> None:
     site.reports["web01"] = {"report": False}
     site.logs["web01"] = {"lines": ["Error: Could not find class tls"], "before": 0, "left_out": 0}
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
@@ -290,9 +284,7 @@ def test_the_plan_follows_from_the_inventory(site: Site, visitor: TestClient) ->
     assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb")
 
 
-def test_the_plan_of_a_named_site_file_replaces_that_of_the_inventory(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_named_site_file_replaces_the_plan_of_the_inventory(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     shop = {
         "Db[1]": {"node": "db01", "produces": ["Sql[1]"]},
@@ -407,9 +399,7 @@ def test_a_visitor_without_a_session_learns_what_to_do(site: Site) -> None:
         assert client.post("/").status_code == 405
 
 
-def test_a_history_that_is_still_loading_is_shown_on_each_page(
-    site: Site, visitor: TestClient
-) -> None:
+def test_a_history_that_still_loads_is_on_each_page(site: Site, visitor: TestClient) -> None:
     site.fleet.answered()
     for days, words in ((2, "2 days are not complete"), (1, "1 day is not complete")):
         site.fleet.miss_history(days)
@@ -425,9 +415,7 @@ def test_a_history_that_is_still_loading_is_shown_on_each_page(
     assert "denies" not in page
 
 
-def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(
-    site: Site, visitor: TestClient
-) -> None:
+def test_an_unreachable_bus_is_shown_with_the_last_update(site: Site, visitor: TestClient) -> None:
     site.fleet.lost("connection refused")
     site.clock.advance(3600)
     page = text(visitor, "/nodes")
@@ -454,9 +442,7 @@ def test_an_empty_fleet_has_a_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [1e18, 1e300])
-def test_a_time_that_there_is_not_breaks_no_view(
-    at: float, site: Site, visitor: TestClient
-) -> None:
+def test_an_impossible_time_breaks_no_view(at: float, site: Site, visitor: TestClient) -> None:
     site.list_(entry("web01", at=at))
     assert "at an invalid time" in text(visitor, "/nodes/web01")
     text(visitor, "/")

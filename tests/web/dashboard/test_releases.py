@@ -196,9 +196,7 @@ def words(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.replace("<wbr>", "")))
 
 
-def test_a_difference_is_shown_with_the_signers_of_both_releases(
-    two: Site, visitor: TestClient
-) -> None:
+def test_a_difference_is_shown_with_both_signers(two: Site, visitor: TestClient) -> None:
     page = text(visitor, DIFFERENCE)
     shown = words(page)
     for part in ("module ntp changed v1 → v2", "web/b.pp removed", "1 to 4 of 4"):
@@ -257,9 +255,7 @@ def test_beside_an_error_is_the_nearest_change_of_its_file() -> None:
         assert near.left_out == 2
 
 
-def test_each_release_links_to_the_comparison_with_the_previous_one(
-    two: Site, visitor: TestClient
-) -> None:
+def test_each_release_links_to_its_predecessor(two: Site, visitor: TestClient) -> None:
     page = text(visitor, "/releases")
     (url,) = re.findall('<a href="(/releases/difference[^"]+)">compare with previous', page)
     assert "1 to 4 of 4" in words(text(visitor, url.replace("&amp;", "&")))

@@ -113,9 +113,7 @@ def test_only_few_previews_wait(previews: RolloutPreviews, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", [{"captures": None}, {"captures": Path("/nonexistent")}])
-def test_without_captures_there_is_a_reason(
-    previews: RolloutPreviews, change: dict[str, Path | None]
-) -> None:
+def test_no_captures_is_a_reason(previews: RolloutPreviews, change: dict[str, Path | None]) -> None:
     previews.captures = change["captures"]
     with pytest.raises(LocalpuppetError, match=r"captures|nonexistent"):
         asyncio.run(previews.begin(R1, R2, [WEB]))

@@ -126,7 +126,7 @@ def test_options_are_changed_for_the_same_nodes(visitor: TestClient, actor: Play
     assert "--canary=2" in actor.words[-1]
 
 
-def test_a_plan_and_an_old_release_start_a_rollout(
+def test_a_plan_or_old_release_starts_one(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     now = site.now()
@@ -154,9 +154,7 @@ def test_a_plan_and_an_old_release_start_a_rollout(
         assert actor.words[-1] == f"plan {selection}"
 
 
-def test_a_release_without_nodes_behind_is_not_rolled_out_to_them(
-    site: Site, visitor: TestClient
-) -> None:
+def test_a_release_without_nodes_behind_has_no_link(site: Site, visitor: TestClient) -> None:
     tags = [f"shop/tags/r{number}" for number in (9, 10, 11)]
     site.staged = [staged(tag, "a" * 64) for tag in (*tags, "web/tags/r99")]
     site.tell(status("x1", site.now() - 60, last_run={"release": "shop/tags/r9"}))

@@ -24,9 +24,7 @@ ACTIONS: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ACTIONS)
-def test_a_kill_at_any_write_loses_no_release_and_starts_no_rollout_twice(
-    tmp_path: Path, file: str
-) -> None:
+def test_a_kill_at_any_write_loses_and_repeats_no_release(tmp_path: Path, file: str) -> None:
     rollout, end = ACTIONS[file]
     watch = Watch(tmp_path, rollout=rollout)
     watch.look()

@@ -123,9 +123,7 @@ class Shop:
         put_tag(self.repo, tag, text + (self.signing.ssh_sign("ssh", text) if signed else b""))
 
 
-def test_a_pushed_tag_is_staged_on_the_nodes_of_the_query(
-    nats_fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_pushed_tag_is_staged_on_nodes_of_the_query(nats_fleet: Fleet, tmp_path: Path) -> None:
     """A delivery without a newer, signed tag changes nothing."""
     shop = Shop(nats_fleet, tmp_path, {"stage": "role=web"})
     nats_fleet.start()
@@ -156,9 +154,7 @@ def test_a_pushed_tag_is_staged_on_the_nodes_of_the_query(
     assert 'localpuppet_hook_failing{hook="web"} 1\n' in metrics
 
 
-def test_a_pushed_tag_starts_the_rollout_of_the_settings_once(
-    nats_fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_pushed_tag_starts_its_rollout_once(nats_fleet: Fleet, tmp_path: Path) -> None:
     action = {"rollout": {"query": "role=web", "canary": 1, "on_failure": "rollback"}}
     shop = Shop(nats_fleet, tmp_path, action)
     nats_fleet.start()

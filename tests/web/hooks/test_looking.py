@@ -166,7 +166,7 @@ def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: W
     assert (watch.look(), watch.brought) == (WAITS, ["web/tags/b"])
 
 
-def test_more_tags_than_one_look_judges_are_all_judged_soon(
+def test_tags_beyond_one_look_are_judged_soon(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (tag_search, hook_worker):

@@ -51,7 +51,7 @@ async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", [ChannelType.HEARTBEAT, ChannelType.ALERTMANAGER])
-async def test_a_server_that_fails_is_asked_less_often_but_each_minute(
+async def test_a_failing_server_is_asked_each_minute_at_least(
     site: Site, kind: ChannelType
 ) -> None:
     with Receiver(lambda _: (503, {})) as receiver:

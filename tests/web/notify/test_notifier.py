@@ -65,9 +65,7 @@ def title(one: Received) -> str:
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=LONG)])
-async def test_a_git_host_outage_of_many_nodes_is_one_message_and_one_recovery(
-    site: Site, count: int
-) -> None:
+async def test_a_git_host_outage_is_one_message_and_one_recovery(site: Site, count: int) -> None:
     nodes = names(count)
     with Receiver() as receiver:
         watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
@@ -343,9 +341,7 @@ def causes(number: int) -> dict[str, Any]:
     return {**OTHER, "failure_cause": cause}
 
 
-async def test_a_denied_lease_is_shown_and_keeps_no_message_back(
-    site: Site, tmp_path: Path
-) -> None:
+async def test_a_denied_lease_is_shown_and_stops_no_message(site: Site, tmp_path: Path) -> None:
     async def denied() -> Leases:
         raise RefusedError("denies writing", where="bus")
 
@@ -365,9 +361,7 @@ async def test_a_denied_lease_is_shown_and_keeps_no_message_back(
         assert not site.fleet.failing["lease"]
 
 
-async def test_one_of_two_notifiers_sends_and_the_other_takes_over(
-    site: Site, tmp_path: Path
-) -> None:
+async def test_one_of_two_notifiers_sends_until_it_leaves(site: Site, tmp_path: Path) -> None:
     clock = site.clock
     store = MemoryStore(now=clock.monotonic)
 

@@ -77,9 +77,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     yield Node(tmp_path)
 
 
-def test_an_inventory_that_was_never_read_is_503_and_a_site_in_a_browser_does_not_read(
-    node: Node,
-) -> None:
+def test_an_unread_inventory_is_503_and_another_site_in_a_browser_is_refused(node: Node) -> None:
     node.settings(node="web01.example.com", buses={"etcd": {"servers": ["http://127.0.0.1:1"]}})
     api = Api(node, "127.0.0.1:0")
     status, text = api.get("/pdb/query/v4/nodes")
@@ -219,9 +217,7 @@ def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> 
     assert done.stdout == "[]\n"
 
 
-def test_checked_settings_are_kept_privately_and_a_changed_file_is_checked_again(
-    node: Node,
-) -> None:
+def test_checked_settings_stay_private_and_a_changed_file_is_checked_again(node: Node) -> None:
     settings: dict[str, Any] = {
         "node": "web01.example.com",
         "buses": {"etcd": {"servers": ["http://127.0.0.1:1"]}},

@@ -123,9 +123,7 @@ def test_a_large_answer_is_compressed_and_a_small_one_is_not(tmp_path: Path) -> 
     [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000", False),
      ("notgzip", False), ("", False)],
 )  # fmt: skip
-def test_an_answer_is_compressed_only_if_the_client_accepts_it(
-    tmp_path: Path, accepted: str, is_packed: bool
-) -> None:
+def test_answers_are_compressed_on_request(tmp_path: Path, accepted: str, is_packed: bool) -> None:
     with served(tmp_path) as api:
         answer = api.ask(f"{V4}/facts", headers={"Accept-Encoding": accepted})
         assert ("content-encoding" in answer.headers) is is_packed
@@ -144,9 +142,7 @@ def test_an_answer_has_a_limit_and_all_answers_together_have_one(tmp_path: Path)
         wait_until(lambda: api.bodies.used == 0, str)
 
 
-def test_a_client_that_does_not_read_is_disconnected_and_its_answer_is_dropped(
-    tmp_path: Path,
-) -> None:
+def test_a_client_that_does_not_read_is_cut_off_and_its_answer_dropped(tmp_path: Path) -> None:
     with (
         served(tmp_path, nodes=100, patience=ConnectionLimits(reading=0.1)) as api,
         socket.socket() as caller,
@@ -208,9 +204,7 @@ def test_a_value_that_no_fact_can_have_is_an_error_of_the_client_or_finds_nothin
 
 
 @pytest.mark.parametrize("parameter", ["query", "order_by", "limit", "counts_filter", "pretty"])
-def test_a_text_that_cannot_be_sent_is_an_error_of_the_client(
-    view_api: ServedApi, parameter: str
-) -> None:
+def test_a_text_that_cannot_be_sent_is_refused(view_api: ServedApi, parameter: str) -> None:
     body = f'{{"summarize_by": "certname", "{parameter}": "\\ud800"}}'.encode()
     answer = view_api.ask(f"{V4}/event-counts", method="POST", body=body, headers=JSON)
     assert answer.error == (400, "the query has a lone surrogate")

@@ -104,9 +104,7 @@ def everything(api: Api) -> list[str]:
     return sorted(str(row) for path in ("reports", "nodes", "events") for row in api.ask(path)[1])
 
 
-def test_a_failed_compilation_is_failed_with_its_log_and_a_kill_loses_nothing(
-    nats_fleet: Fleet,
-) -> None:
+def test_a_failed_compilation_has_its_log_and_a_kill_loses_nothing(nats_fleet: Fleet) -> None:
     nats_fleet.bus.timeout = SHORT
     a, b = nats_fleet.add("a", "b", puppet=True)
     nats_fleet.start()

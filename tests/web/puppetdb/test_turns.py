@@ -160,9 +160,7 @@ def text(answer: WrittenAnswer) -> str:
     return read
 
 
-async def test_equal_questions_are_evaluated_once_and_each_request_reads_the_answer(
-    bench: Bench,
-) -> None:
+async def test_equal_questions_are_evaluated_once_for_all_requests(bench: Bench) -> None:
     await bench.taken()
     asked = [bench.ask() for _ in range(MANY)]
     await settle()
@@ -208,9 +206,7 @@ async def test_a_request_that_ends_does_not_end_the_others(bench: Bench) -> None
     assert (bench.evaluated, bench.bodies.used) == (["a"], 0)
 
 
-async def test_without_requests_nothing_is_evaluated_and_the_next_request_begins_again(
-    bench: Bench,
-) -> None:
+async def test_without_requests_nothing_is_evaluated_until_the_next_one(bench: Bench) -> None:
     await bench.taken()
     with pytest.raises(QueryDeadlineError):
         await bench.ask(seconds=0)

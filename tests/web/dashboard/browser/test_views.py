@@ -69,7 +69,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
 WIDTHS = (360, 3840, 800, 1024, 1280)
 
 
-def test_each_view_fits_and_loads_without_a_complaint_or_a_request_elsewhere(
+def test_each_view_fits_and_has_no_complaint_or_outside_request(
     browser: Browser, site: Site
 ) -> None:
     for path in [*views(site), "/nodes?name=zzz", "/nodes?sort=x", "/?q=role%3Dweb", "/?q=role%3D"]:
@@ -374,9 +374,7 @@ def acting(
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with JavaScript", "without"])
-def test_rows_are_selected_held_and_released(
-    acting: tuple[Browser, PlayedActor], scripts: bool
-) -> None:
+def test_rows_are_chosen_held_and_freed(acting: tuple[Browser, PlayedActor], scripts: bool) -> None:
     browser, actor = acting
     driver = browser.driver
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
@@ -423,9 +421,7 @@ def test_rows_are_selected_held_and_released(
         driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_two_tabs_confirm_twice_and_a_reload_repeats_nothing(
-    acting: tuple[Browser, PlayedActor],
-) -> None:
+def test_two_tabs_confirm_twice_and_a_reload_never(acting: tuple[Browser, PlayedActor]) -> None:
     browser, actor = acting
     driver = browser.driver
     path = "/nodes/do/noop?node=app01&node=app02"
@@ -465,7 +461,7 @@ def test_axe_finds_nothing_in_a_selection(acting: tuple[Browser, PlayedActor]) -
         axe_finds_nothing(browser.driver, path)
 
 
-def test_buttons_and_rows_of_a_rollout_stay_while_nodes_run(
+def test_buttons_and_rows_stay_while_nodes_run(
     acting: tuple[Browser, PlayedActor], site: Site
 ) -> None:
     browser, turns = acting[0], [NodeRun(1, NodeName(f"app{number:02}")) for number in range(30)]

@@ -84,9 +84,7 @@ def test_the_node_sends_the_log_of_a_report(api: str, failed_report: str) -> Non
     assert any(RELATION in line["message"] for line in log)
 
 
-def test_clients_that_are_not_packaged_get_the_values_that_they_read(
-    api: str, failed_report: str
-) -> None:
+def test_clients_without_packages_get_what_they_read(api: str, failed_report: str) -> None:
     problems = [problem for one in recorded() for problem in one.problems(api, failed_report)]
     assert problems == []
 

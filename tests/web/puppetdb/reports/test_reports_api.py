@@ -199,7 +199,7 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
     assert api.ask(f"{V4}/reports/{'0' * 40}/logs").status == 404
 
 
-def test_a_single_report_of_a_node_has_the_log_of_the_node_or_a_warning(
+def test_a_single_report_has_the_log_of_its_node_or_a_warning(
     api: ServedApi, asked: PlayedNode
 ) -> None:
     query: Json = ["and", ["=", "certname", "a"], ["=", "status", "failed"]]
@@ -253,9 +253,7 @@ def test_a_state_that_nodes_do_not_have_is_rejected(api: ServedApi) -> None:
     )
 
 
-def test_resources_whose_titles_stay_on_the_node_are_told_apart(
-    played: PlayedRuns, api: ServedApi
-) -> None:
+def test_resources_with_hidden_titles_are_told_apart(played: PlayedRuns, api: ServedApi) -> None:
     hidden = [
         a_part("Exec[…]", status=ResourceResult.CHANGED, file="a.pp", line=line) for line in (1, 2)
     ]
@@ -350,9 +348,7 @@ def test_aggregated_counts_are_numbers_of_subjects(api: ServedApi) -> None:
         {"summarize_by": "certname", "include_total": "true"},
     ],
 )
-def test_counts_that_cannot_be_answered_are_rejected(
-    api: ServedApi, parameters: dict[str, str]
-) -> None:
+def test_impossible_counts_are_rejected(api: ServedApi, parameters: dict[str, str]) -> None:
     assert api.ask(f"{V4}/event-counts?{urlencode(parameters)}").status == 400
 
 

@@ -141,9 +141,7 @@ REJECTED = node("a", state="not trusted", outcome=Kind.NONE, reason="unknown sig
         (REJECTED, "the node's status is not trusted: unknown signer"),
     ],
 )
-def test_a_node_that_sends_no_report_has_a_failed_one_until_it_runs(
-    row: NodeRow, reason: str
-) -> None:
+def test_a_node_without_a_report_has_a_failed_one_until_it_runs(row: NodeRow, reason: str) -> None:
     last = run("a", NOW - DAY)
     played = PlayedRuns([last], [row])
     report = newest(played)

@@ -184,9 +184,7 @@ def test_a_noop_run_takes_three_clicks(operator: Operator, site: SmallSite) -> N
     wait_until(lambda: len(member.node.runs()) > before, lambda: f"{member} has no new run")
 
 
-def test_why_a_rollout_waits_takes_one_click_and_a_command_two(
-    operator: Operator, site: SmallSite
-) -> None:
+def test_why_a_rollout_waits_takes_one_click(operator: Operator, site: SmallSite) -> None:
     """A rollout of a terminal waits for its check; the tests from here on add runs and rollouts."""
     gate = site.alice.node.write("gate", "")
     names = "web01.example.com,web02.example.com"
@@ -225,9 +223,7 @@ def test_why_a_rollout_waits_takes_one_click_and_a_command_two(
     clicks(operator, 1)
 
 
-def test_nodes_that_match_a_query_run_after_one_confirmation(
-    operator: Operator, site: SmallSite
-) -> None:
+def test_nodes_of_a_query_run_after_one_confirmation(operator: Operator, site: SmallSite) -> None:
     members = [site.member("web01"), site.member("web02")]
     before = [member.node.runs() for member in members]
     operator.follow("Nodes")
@@ -249,9 +245,7 @@ def test_nodes_that_match_a_query_run_after_one_confirmation(
     )
 
 
-def test_starting_a_rollout_takes_one_click_and_a_confirmation(
-    operator: Operator, site: SmallSite
-) -> None:
+def test_a_rollout_starts_after_one_confirmation(operator: Operator, site: SmallSite) -> None:
     site.returns("mon01", "bak01")
     operator.follow("roll out to nodes behind")
     operator.reads("main", "Group 1: bak01.example.com, mon01.example.com.", "1 canary in each")
@@ -280,9 +274,7 @@ def test_the_change_that_broke_a_node_takes_one_click_also_after_a_later_release
     clicks(operator, 1)
 
 
-def test_a_rollout_is_started_and_seen_with_three_clicks_and_typing(
-    operator: Operator, site: SmallSite
-) -> None:
+def test_a_rollout_is_started_and_seen_with_few_clicks(operator: Operator, site: SmallSite) -> None:
     site.control.commit(code("r4"), "r4")
     site.alice.does("stage", "--no-parse", "site/tags/r4")
     site.alice.does("capture", "--node", WEB, str(site.alice.node.root / "captures"))
