@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
     from localpuppet.node.sealed.authoring import Keys
-    from localpuppet.node.sealed.opening import SealedOpener
     from localpuppet.node.sealed.released import SealedRepository
     from localpuppet.node.sealed.sealed_findings import SealedFindings
     from localpuppet.node.sealed.serving import SealedServer
+    from localpuppet.node.sealed.tree import SealedOpener
     from localpuppet.node.sealed.trust import SealedTrust
 
     T = TypeVar("T")
@@ -283,13 +283,14 @@ class NodeApp:
 
         settings, enc_command = self.settings, None
         if settings.enc is not None:
-            from localpuppet.node.enc.site_command import EncCommand
+            from localpuppet.node.enc.site_command import EncCommand, parse_command
 
-            enc_command = EncCommand.parse(
-                settings.enc,
+            enc_command = EncCommand(
+                argv=parse_command(
+                    settings.enc, where=f"{settings.root / node_settings.FILE}: enc"
+                ),
                 timeout=settings.timeouts.enc,
                 env=program_environment(),
-                where=f"{settings.root / node_settings.FILE}: enc",
                 note=self.note,
             )
         return Classifier(
@@ -885,17 +886,16 @@ class NodeApp:
     def sealed_trust(self, directory: Path) -> "SealedTrust":
         """Return what the newest verified release and this person say of groups."""
         from localpuppet.node.sealed.tree import SealedTree
-        from localpuppet.node.sealed.trust import ApprovedGroups, SealedTrust
+        from localpuppet.node.sealed.trust import SealedTrust
 
         repository = self.sealed_repository(directory)
         last = repository.last_release(repository.source(self.settings.sources))
-        approved = ApprovedGroups(
-            node_settings.users_state(os.environ) / "approved-groups.json",
-            repository.origin or str(directory.resolve()),
+        return SealedTrust(
+            SealedTree.of_files({}) if last is None else repository.tree_of(last.commit),
+            "" if last is None else last.tag,
+            file=node_settings.users_state(os.environ) / "approved-groups.json",
+            repository=repository.origin or str(directory.resolve()),
         )
-        if last is None:
-            return SealedTrust(SealedTree.of_files({}), "", approved)
-        return SealedTrust(repository.tree_of(last.commit), last.tag, approved)
 
     # Catalogs
 
@@ -1160,9 +1160,8 @@ class NodeApp:
 
     def sealed_opener(self, directory: Path) -> "SealedOpener":
         """Return what opens the sealed values below a directory with this node's key."""
-        from localpuppet.node.sealed.opening import SealedOpener
         from localpuppet.node.sealed.sealing_key import SealingKey
-        from localpuppet.node.sealed.tree import SealedTree
+        from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 
         identities = SealingKey(self.settings.state / "keys").identities()
         return SealedOpener(SealedTree.on_disk(directory), identities)

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.node.sealed.age import AgeIdentity
-from localpuppet.node.sealed.group_file import SealedGroup
-from localpuppet.node.sealed.value_file import ValueType
+from localpuppet.node.sealed.sealed_files import SealedGroup, ValueType
 from tests.node.sealed.sealing import make_group, make_value
 from tests.rigs.node import Node
 

@@ -35,19 +35,20 @@ from localpuppet.node.cli.release.making import here
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
-from localpuppet.node.sealed.group_file import SealedGroup, parse_member_name, parse_rule
-from localpuppet.node.sealed.opening import SealedOpener
 from localpuppet.node.sealed.released import PastSealed
-from localpuppet.node.sealed.sealing_key import read_identities
-from localpuppet.node.sealed.tree import PREFIX, SealedTree
-from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of, refuse_step
-from localpuppet.node.sealed.value_file import (
+from localpuppet.node.sealed.sealed_files import (
     MAX_CONTENT,
+    SealedGroup,
     SealedValue,
     ValueType,
     parse_group_name,
+    parse_member_name,
     parse_path,
+    parse_rule,
 )
+from localpuppet.node.sealed.sealing_key import read_identities
+from localpuppet.node.sealed.tree import PREFIX, SealedOpener, SealedTree
+from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of, refuse_step
 
 _VALUES = ("set", "get", "edit", "list", "check")
 _MEMBERS = ("reseal", "resolve", "remove", "revoke", "exposed")

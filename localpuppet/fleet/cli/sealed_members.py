@@ -24,10 +24,9 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
-from localpuppet.node.sealed.group_file import SealedGroup
 from localpuppet.node.sealed.released import exposed
+from localpuppet.node.sealed.sealed_files import SealedGroup, parse_group_name
 from localpuppet.node.sealed.trust import head_of, holders_of
-from localpuppet.node.sealed.value_file import parse_group_name
 
 
 @command("reseal", exits={1: "you answered no"})

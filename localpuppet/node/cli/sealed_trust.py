@@ -11,7 +11,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import confirm, option
 
 if TYPE_CHECKING:
-    from localpuppet.node.sealed.group_file import SealedGroup
+    from localpuppet.node.sealed.sealed_files import SealedGroup
     from localpuppet.node.sealed.trust import SealedTrust
 
 MAX_SHOWN = 3  # keys in a hint

@@ -44,11 +44,7 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
 
 
 def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]:
-    """Yield the breadcrumbs of texts with a `%{name}` that needs a lookup (`literal` does not).
-
-    Args:
-        value: Any JSON value; keys of mappings stay.
-    """
+    """Yield the breadcrumbs of texts with a `%{name}` that needs a lookup (`literal` does not)."""
     if isinstance(value, str):
         if any(
             not re.match(_LITERAL, match[1].strip()) for match in re.finditer(_REFERENCE, value)
@@ -192,13 +188,10 @@ class EncData(Value):
 
     def to_dict(self) -> dict[str, Json]:
         """Return the data in the form of `from_dict`."""
-        environment: dict[str, Json] = (
-            {} if self.environment is None else {"environment": str(self.environment)}
-        )
         return {
             "classes": {name: dict(body) for name, body in self.classes.items()},
             "parameters": dict(self.parameters),
-            **environment,
+            **({"environment": str(self.environment)} if self.environment else {}),
         }
 
     def over(self, lower: "EncData") -> "EncData":
@@ -235,11 +228,7 @@ class Input(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "Input":
-        """Return the input.
-
-        Args:
-            raw: `{"app": "foo/tags/r1", "layers": [name, …], …ENC data}`.
-        """
+        """Return the input `{"app": "foo/tags/r1", "layers": [name, …], …ENC data}`."""
         return cls(
             app=ReleasePath.parse(cast("str", raw["app"]), where="app"),
             layers=tuple(cast("list[str]", raw.get("layers") or [])),
@@ -255,11 +244,7 @@ class ReleaseEnc(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "ReleaseEnc":
-        """Return the release's ENC data.
-
-        Args:
-            raw: `{…ENC data, "layers": {name: {…ENC data}}}`.
-        """
+        """Return the ENC data `{…ENC data, "layers": {name: {…ENC data}}}`."""
         layers = cast("dict[str, dict[str, Json] | None]", raw.get("layers") or {})
         return cls(
             data=EncData.from_dict(raw),

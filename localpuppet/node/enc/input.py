@@ -14,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, Unavail
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.base.machine.files import MAX_DOCUMENT, is_file, read_user_file, write_durably
+from localpuppet.base.machine.files import MAX_DOCUMENT, is_file, read_user_file
 from localpuppet.base.value import Value
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.document import (
@@ -138,10 +138,7 @@ class InputReader(Value):
 
 
 def find_input(directory: Path, name: NodeName | None) -> str | None:
-    """Return a node's input in the directory of inputs; `None` for the one input of the root.
-
-    Args:
-        directory: The directory of inputs, `inputs/` in the root, which need not exist.
+    """Return a node's input in `inputs/` of the root; `None` for the one input of the root.
 
     Raises:
         InvalidInputError: The directory exists without the input.
@@ -175,11 +172,7 @@ def node_document(
 ) -> NodeDocument:
     """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
 
-    Each overrides the ones before it.
-
-    Args:
-        offered: The `enc.yaml` of the input's release.
-        answer: The answer of the site's ENC command, if any.
+    Each overrides the ones before it; `offered` is the `enc.yaml` of the input's release.
 
     Raises:
         InvalidInputError: A layer or a `%{…}` is unknown.
@@ -190,11 +183,6 @@ def node_document(
         layers.append(answer)
     with errors_at(f"node document of {loaded.name}", LocalpuppetError):
         return classify([*layers, loaded.input.data])
-
-
-def write_document(document: NodeDocument, path: Path) -> None:
-    """Write the document for the ENC script."""
-    write_durably(path, document.to_yaml().encode("utf-8"))
 
 
 class Https:
@@ -211,8 +199,7 @@ class Https:
         """Return the body of `url`.
 
         Raises:
-            InvalidInputError: The URL or the CA file is refused, or the body is larger than `limit`
-                bytes.
+            InvalidInputError: The URL or the CA file is refused, or the body is too large.
             UnavailableError: The server sends no answer in time, is not trusted, or answers with a
                 status other than 200.
         """

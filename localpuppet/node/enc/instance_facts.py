@@ -162,7 +162,7 @@ MAX_VALUE = 4096
 INSTANCE_ID = "instance_id"
 # Facts that leave the node in any case: its role.
 _PUBLISHED = frozenset({"role"})
-_LINE = re.compile(r"(?:#+[ \t]*)?([A-Za-z][A-Za-z0-9_]{0,63})[ \t]*=(.*)")
+_LINE = re.compile(r"^(?:#+[ \t]*)?([A-Za-z][A-Za-z0-9_]{0,63})[ \t]*=(.*)", re.MULTILINE)
 
 
 class InstanceFacts(Value):
@@ -189,9 +189,6 @@ def withheld(names: Iterable[str]) -> frozenset[str]:
     """Return which facts from instance data leave the node only if the settings name them.
 
     User data often holds secrets; the role is meant for publishing.
-
-    Args:
-        names: The facts that a run had from instance data: `instance_facts` of its request.
     """
     return frozenset(names) - _PUBLISHED
 
@@ -203,12 +200,7 @@ def _lines(data: InstanceData) -> dict[str, str]:
         text = data.user_data.decode("utf-8")
     except UnicodeDecodeError:
         return {}
-    facts = {}
-    for line in text.split("\n"):
-        match = _LINE.match(line)
-        if match:
-            facts[match.group(1).lower()] = match.group(2).strip()
-    return facts
+    return {match[1].lower(): match[2].strip() for match in _LINE.finditer(text)}
 
 
 def _problem(name: str, value: str, count: int) -> str:
@@ -229,12 +221,9 @@ _FILE = Path("instance", "facts.json")
 
 
 def write_facts(facts: Mapping[str, str], directory: Path) -> Path | None:
-    """Write facts to a file for Puppet; return the file, or `None` without facts.
+    """Write facts to a file for Puppet below a directory of localpuppet; return the file.
 
-    Without facts, this removes the file of an earlier call.
-
-    Args:
-        directory: A directory of localpuppet, below which the file is.
+    Without facts, remove the file of an earlier call, and return `None`.
     """
     path = directory / _FILE
     if not facts:

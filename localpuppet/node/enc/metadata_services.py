@@ -13,7 +13,6 @@
   answer.
 """
 
-import ipaddress
 import os
 import pwd
 import re
@@ -23,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, TypeVar
 
 from localpuppet.base import http
@@ -40,55 +40,48 @@ from localpuppet.node.enc.instance_data import (
 # A subnet wider than 10.0.0.0/8 would admit almost any server.
 MIN_PREFIX = 8
 _DHCLIENT = re.compile(r"^lease \{", re.MULTILINE)
+# The address, the mask and the server: of dhclient, and of networkd.
 _FORMS = (
-    (r"^ *fixed-address {};$", r"^ *option subnet-mask {};$"),
-    (r"^ADDRESS={}$", r"^NETMASK={}$"),
+    (
+        r"^ *fixed-address {};$",
+        r"^ *option subnet-mask {};$",
+        r"^ *option dhcp-server-identifier {};$",
+    ),
+    (r"^ADDRESS={}$", r"^NETMASK={}$", r"^SERVER_ADDRESS={}$"),
 )
-_SERVERS = (r"^ *option dhcp-server-identifier {};$", r"^SERVER_ADDRESS={}$")
 _QUAD = r"([0-9.]{7,15})"
 
 
-class DhcpLease(Value):
-    """A DHCP lease of this machine."""
+class MetadataServer(Value):
+    """The address of a metadata service, on port 80, and that of this machine to ask from."""
 
     address: IPv4Address
-    server: IPv4Address
+    source: IPv4Address | None
 
 
-def parse_lease(text: str) -> DhcpLease | None:
-    """Return the lease in a client's file, or `None`."""
+def parse_lease(text: str) -> MetadataServer | None:
+    """Return the DHCP server, and this machine's address, in a client's file of leases."""
     starts = [match.start() for match in _DHCLIENT.finditer(text)]
-    form = 0 if starts else 1
     newest = text[starts[-1] :] if starts else text
-    address, mask = (_first_match(pattern, newest) for pattern in _FORMS[form])
-    server = _first_match(_SERVERS[form], newest)
+    patterns = (pattern.replace("{}", _QUAD) for pattern in _FORMS[0 if starts else 1])
+    matches = [re.search(pattern, newest, re.MULTILINE) for pattern in patterns]
+    address, mask, server = (match and match[1] for match in matches)
     if not (address and mask and server):
         return None
     try:
         own, other = IPv4Address(address), IPv4Address(server)
-        subnet = ipaddress.ip_network(f"{address}/{mask}", strict=False)
+        subnet = IPv4Network(f"{address}/{mask}", strict=False)
     except ValueError as error:
         raise InvalidInputError("has a malformed address") from error
-    if not _is_neighbour(own, other, subnet):
+    if (
+        subnet.prefixlen < MIN_PREFIX
+        or other not in subnet
+        or other in (own, subnet.network_address, subnet.broadcast_address)
+        or other.is_loopback
+        or other.is_multicast
+    ):
         raise InvalidInputError("the DHCP server is not on the lease's own subnet")
-    return DhcpLease(address=own, server=other)
-
-
-def _first_match(pattern: str, text: str) -> str | None:
-    match = re.search(pattern.replace("{}", _QUAD), text, re.MULTILINE)
-    return match.group(1) if match else None
-
-
-def _is_neighbour(
-    own: IPv4Address, other: IPv4Address, subnet: "IPv4Network | ipaddress.IPv6Network"
-) -> bool:
-    return (
-        isinstance(subnet, IPv4Network)
-        and subnet.prefixlen >= MIN_PREFIX
-        and other in subnet
-        and other not in (own, subnet.network_address, subnet.broadcast_address)
-        and not (other.is_loopback or other.is_multicast)
-    )
+    return MetadataServer(address=other, source=own)
 
 
 LINK_LOCAL = IPv4Address("169.254.169.254")
@@ -101,14 +94,9 @@ HINT = "is this machine in that cloud? see 'instance_data' in localpuppet.yaml"
 T = TypeVar("T")
 
 
-class MetadataServer(Value):
-    """The address of a metadata service, on port 80, and that of this machine to ask from."""
-
-    address: IPv4Address
-    source: IPv4Address | None
-
-
-def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:
+def server_of(
+    service: Service, newest_lease: Callable[[], MetadataServer | None]
+) -> MetadataServer:
     """Return the address of a service."""
     if service is not Service.CLOUDSTACK:
         return MetadataServer(address=LINK_LOCAL, source=None)
@@ -119,7 +107,7 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
             where=str(service),
             hint=HINT,
         )
-    return MetadataServer(address=lease.server, source=lease.address)
+    return lease
 
 
 def ask_service(service: Service, metadata: "MetadataClient") -> InstanceData:
@@ -131,30 +119,34 @@ def ask_service(service: Service, metadata: "MetadataClient") -> InstanceData:
 
 def _ec2(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     asked_for = {"X-aws-ec2-metadata-token-ttl-seconds": TOKEN_SECONDS}
-    path = "/latest/api/token"
-    answer = metadata.ask(path, method="PUT", headers=asked_for, limit=MAX_TEXT)
-    shown = {"X-aws-ec2-metadata-token": _read(answer, path, _token)}
-    path = "/latest/meta-data/instance-id"
-    answer = metadata.ask(path, headers=shown, limit=MAX_TEXT)
-    instance_id = _read(answer, path, _instance_id)
+    token = _need(metadata, "/latest/api/token", _token, method="PUT", headers=asked_for)
+    shown = {"X-aws-ec2-metadata-token": token}
+    instance_id = _need(metadata, "/latest/meta-data/instance-id", _instance_id, headers=shown)
     return instance_id, metadata.ask("/latest/user-data", headers=shown, limit=MAX_USER_DATA)
 
 
 def _openstack(metadata: "MetadataClient") -> tuple[str, bytes | None]:
     path = "/openstack/latest/meta_data.json"
-    answer = metadata.ask(path, limit=MAX_METADATA)
-    instance_id = _read(answer, path, lambda found: _OpenStackData.parse(found).uuid)
-    return instance_id, metadata.ask("/openstack/latest/user_data", limit=MAX_USER_DATA)
+    data = _need(metadata, path, _OpenStackData.parse, limit=MAX_METADATA)
+    return data.uuid, metadata.ask("/openstack/latest/user_data", limit=MAX_USER_DATA)
 
 
 def _cloudstack(metadata: "MetadataClient") -> tuple[str, bytes | None]:
-    path = "/latest/instance-id"
-    instance_id = _read(metadata.ask(path, limit=MAX_TEXT), path, _instance_id)
+    instance_id = _need(metadata, "/latest/instance-id", _instance_id)
     return instance_id, metadata.ask("/latest/user-data", limit=MAX_USER_DATA)
 
 
-def _read(answer: bytes | None, path: str, parse: Callable[[bytes], T]) -> T:
-    """Parse a required answer."""
+def _need(
+    metadata: "MetadataClient",
+    path: str,
+    parse: Callable[[bytes], T],
+    *,
+    limit: int = MAX_TEXT,
+    method: str = "GET",
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> T:
+    """Return a document that must exist, parsed."""
+    answer = metadata.ask(path, limit=limit, method=method, headers=headers)
     if answer is None:
         raise UnavailableError("the metadata service does not have it", where=path, hint=HINT)
     try:
@@ -203,12 +195,12 @@ class MetadataClient:
         *,
         limit: int,
         method: str = "GET",
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> bytes | None:
         """Return the body at `path`; `None` if the service lacks the document."""
         where = f"http://{self._server.address}{path}"
         url = f"http://{self._server.address}:{self._port}{path}"
-        request = http.HttpRequest(url=url, method=method, headers=headers or {})
+        request = http.HttpRequest(url=url, method=method, headers=headers)
         try:
             with self._client.open(request, http.Deadline(self._timeout)) as answer:
                 if answer.status == 404:
@@ -228,7 +220,7 @@ _NAME = re.compile(r"dhclient(?!6).*lease.*|[0-9]{1,9}")
 MAX_FILES = 256
 
 
-def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> DhcpLease | None:
+def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> MetadataServer | None:
     """Return the lease in the newest file; `None` if there are no leases."""
     for path in _files(directories):
         text = read_user_file(path, owners=owners).decode("utf-8", "replace")

@@ -15,6 +15,23 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
 
 
+def parse_command(text: str, *, where: str) -> tuple[str, ...]:
+    """Return the command in the setting `enc`, words as in a shell.
+
+    Raises:
+        InvalidInputError: The command is empty, or its program is not an absolute path.
+    """
+    try:
+        argv = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidInputError(f"is not a command: {error}", where=where) from error
+    if not argv or not argv[0].startswith("/"):
+        raise InvalidInputError("must start with an absolute path", where=where)
+    if "\0" in text:
+        raise InvalidInputError("has a NUL character, which a command cannot have", where=where)
+    return argv
+
+
 class EncCommand(Value):
     """The site's ENC: a program that returns a node's ENC data.
 
@@ -25,35 +42,6 @@ class EncCommand(Value):
     timeout: float
     env: Mapping[str, str]
     note: Callable[[str], None] = lambda _text: None
-
-    @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        timeout: float,
-        env: Mapping[str, str],
-        where: str,
-        note: Callable[[str], None] = lambda _text: None,
-    ) -> "EncCommand":
-        """Return the command in the setting `enc`.
-
-        Args:
-            text: The setting: words as in a shell.
-            note: Takes warnings about its answers.
-
-        Raises:
-            InvalidInputError: The command is empty, or its program is not an absolute path.
-        """
-        try:
-            argv = tuple(shlex.split(text))
-        except ValueError as error:
-            raise InvalidInputError(f"is not a command: {error}", where=where) from error
-        if not argv or not argv[0].startswith("/"):
-            raise InvalidInputError("must start with an absolute path", where=where)
-        if "\0" in text:
-            raise InvalidInputError("has a NUL character, which a command cannot have", where=where)
-        return cls(argv=argv, timeout=timeout, env=env, note=note)
 
     def _reachable(self, raw: Mapping[str, Json], where: str) -> dict[str, Json]:
         """Return the parameters that Puppet code can reach, as Puppet ignores others."""

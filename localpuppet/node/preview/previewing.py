@@ -73,7 +73,7 @@ _AT_A_TIME = 32
 _BEFORE, _AFTER = 0, 1
 _ROLE = "role::"
 _SEALED = "sealed/values/"
-# What a sealed value has in clear: `node/sealed/value_file.py`.
+# What a sealed value has in clear: `node/sealed/sealed_files.py`.
 _SEALED_HEAD = re.compile(
     rb'schema: 1\ngroup: "(?P<group>[^"\n]+)"\nserial: \d+\nnumber: (?P<number>\d+)\n'
 )

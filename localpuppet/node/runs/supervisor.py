@@ -13,7 +13,7 @@ from localpuppet.base.errors import EncError, LocalpuppetError, PuppetMissingErr
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
-from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.node.enc import input
 from localpuppet.node.enc.document import EncData, NodeDocument
@@ -291,7 +291,7 @@ class Supervisor:
         for warning in installation.warnings(bus=call.storeconfigs):
             self.observer.note(f"warning: {warning}")
         launching.make_environment(call.compilation)
-        input.write_document(document, call.node_document)
+        write_durably(call.node_document, document.to_yaml().encode("utf-8"))
         command = call.recorded(
             public=run.public, report=run.report, route_file=self.route_file, reports=self.reports
         )

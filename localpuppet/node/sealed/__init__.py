@@ -1,5 +1,5 @@
 """Sealed values: secrets in a release that only the nodes of a group can open, offline.
 
-decides: `age`, `authoring`, `group_file`, `opening`, `sealed_findings`, `value_file`.
+decides: `age`, `authoring`, `sealed_files`, `sealed_findings`.
 acts: `released`, `sealing_key`, `serving`, `tree`, `trust`.
 """

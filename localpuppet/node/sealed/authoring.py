@@ -12,9 +12,16 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
-from localpuppet.node.sealed import value_file
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
-from localpuppet.node.sealed.group_file import GroupMember, SealedGroup, parse_rule
+from localpuppet.node.sealed.sealed_files import (
+    MAX_NUMBER,
+    GroupMember,
+    SealedGroup,
+    SealedValue,
+    ValueType,
+    parse_group_name,
+    parse_rule,
+)
 
 # Names → the keys that each has, the newest first: a node has two while it changes its own.
 Keys = Mapping[str, Sequence[AgeRecipient]]
@@ -64,9 +71,7 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
 
 
 def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> SealedGroup:
-    """Return a new group, whose identity only its members and operators have.
-
-    Its serial follows `after`, the last one of an earlier group with this name.
+    """Return a new group, whose serial follows `after`, that of an earlier one with this name.
 
     Raises:
         InvalidInputError: There is no operator, or a key is named twice.
@@ -79,7 +84,7 @@ def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> S
         )
     identity = AgeIdentity.generate()
     group = SealedGroup(
-        name=value_file.parse_group_name(rule.replace(",", "+"), where="--for"),
+        name=parse_group_name(rule.replace(",", "+"), where="--for"),
         rule=parse_rule(rule, where="--for"),
         recipient=identity.recipient,
         serial=after + 1,
@@ -117,20 +122,20 @@ def with_keys(
     )
 
 
-def content_of(text: bytes, kind: value_file.ValueType) -> bytes:
+def content_of(text: bytes, kind: ValueType) -> bytes:
     """Return the content to seal of what an author wrote.
 
     Raises:
         InvalidInputError: It is no text, or with `DATA` no YAML.
     """
-    if kind == value_file.ValueType.FILE:
+    if kind == ValueType.FILE:
         return text
     try:
         decoded = text.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         hint = "--type file keeps all bytes"
         raise InvalidInputError("is not UTF-8", where="value", hint=hint) from error
-    if kind == value_file.ValueType.DATA:
+    if kind == ValueType.DATA:
         return canonical(strict_yaml.parse(text, where="value"))
     if not decoded:
         raise InvalidInputError("is empty", where="value")
@@ -138,16 +143,16 @@ def content_of(text: bytes, kind: value_file.ValueType) -> bytes:
 
 
 def set_value(
-    before: int, group: SealedGroup, path: str, content: bytes, kind: value_file.ValueType
-) -> value_file.SealedValue:
+    before: int, group: SealedGroup, path: str, content: bytes, kind: ValueType
+) -> SealedValue:
     """Return a value with the number after the highest that it ever had; 0 before a new one."""
-    if before >= value_file.MAX_NUMBER:
+    if before >= MAX_NUMBER:
         raise InvalidInputError(
             f"has had the number {before}, and there is no higher one",
             where=f"sealed/values/{path}.yaml",
             hint="seal it under another key",
         )
-    value = value_file.SealedValue(
+    value = SealedValue(
         path=path,
         group=group.name,
         serial=group.serial,
@@ -159,13 +164,13 @@ def set_value(
 
 
 def revoke(
-    values: Iterable[value_file.SealedValue],
+    values: Iterable[SealedValue],
     group: SealedGroup,
     names: Collection[str],
     identity: AgeIdentity,
     *,
     after: int = 0,
-) -> tuple[SealedGroup, tuple[value_file.SealedValue, ...]]:
+) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
     """Return a group with a new identity, without some members, and its values sealed to that.
 
     The numbers of the values stay: their contents are the same, and the members still know them.

@@ -13,10 +13,9 @@ from localpuppet.node.releases.git.git_names import judge
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.git.signatures import judged, people, pinned
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
-from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue
 from localpuppet.node.sealed.tree import PREFIX, SealedTree
 from localpuppet.node.sealed.trust import is_step
-from localpuppet.node.sealed.value_file import SealedValue
 
 # Signed tags that are looked at until one verifies.
 MAX_TAGS = 200

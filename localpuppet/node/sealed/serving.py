@@ -26,7 +26,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, replace_file
 
 if TYPE_CHECKING:
-    from localpuppet.node.sealed.opening import SealedOpener
+    from localpuppet.node.sealed.tree import SealedOpener
 
 # Characters of the shortest text that is masked; also in `puppet_x/localpuppet/sealed.rb`.
 MASKED = 8

@@ -1,4 +1,4 @@
-"""The directory `sealed` of a release or a work tree: its groups and values.
+"""The directory `sealed` of a release or a work tree: its groups and values, and who opens them.
 
 A run reads one value and its group; an author reads all. Both read a file only when asked, and
 each file within its limit. `PREFIX` is where it is below a release's root.
@@ -6,14 +6,20 @@ each file within its limit. `PREFIX` is where it is below a release's root.
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import input_errors
-from localpuppet.node.sealed.group_file import MAX_GROUP_FILE, SealedGroup
-from localpuppet.node.sealed.value_file import SealedValue, parse_group_name, parse_path
+from localpuppet.node.sealed.age import AgeIdentity, NotOpenedError
+from localpuppet.node.sealed.sealed_files import (
+    MAX_GROUP_FILE,
+    SealedGroup,
+    SealedValue,
+    parse_group_name,
+    parse_path,
+)
 
 PREFIX = "sealed"
 MAX_VALUES = 20_000
@@ -137,6 +143,62 @@ class SealedTree:
                 f"has {len(names)} files, the limit is {most}", where=f"{PREFIX}/{folder}"
             )
         return sorted(names)
+
+
+class SealedOpener:
+    """Opens the values of one release for the holder of identities; each group is opened once.
+
+    A node has its sealing key, or two while it changes it; an operator has the identities in a
+    file.
+    """
+
+    def __init__(self, tree: SealedTree, identities: Sequence[AgeIdentity]) -> None:
+        self.tree = tree
+        self._identities = tuple(identities)
+        self._opened: dict[str, AgeIdentity | None] = {}
+
+    def content(self, value: SealedValue) -> bytes:
+        """Return the content of a value.
+
+        Raises:
+            NotOpenedError: It is sealed for others.
+            InvalidInputError: It was sealed for another place, an earlier serial, or is damaged.
+        """
+        group = self.tree.group_of(value)
+        identity = self.identity(group)
+        if identity is None:
+            raise NotOpenedError(
+                f"sealed for {group.name}, not for this node",
+                where=f"sealed/values/{value.path}.yaml",
+            )
+        try:
+            return value.open(group.recipient, [identity])
+        except NotOpenedError as error:
+            raise InvalidInputError(
+                f"is not sealed for {group.name}, or its bytes changed",
+                where=error.where,
+                hint="seal it again with 'localpuppet sealed set'",
+            ) from error
+
+    def identity(self, group: SealedGroup) -> AgeIdentity | None:
+        """Return the identity of a group; `None` if it is not wrapped for this holder."""
+        if group.name not in self._opened:
+            self._opened[group.name] = group.opened_by(self._identities)
+        return self._opened[group.name]
+
+    def opened_groups(self) -> tuple[str, ...]:
+        """Return the names of all groups that this holder opens, sorted."""
+        return tuple(group.name for group in self.tree.groups() if self.identity(group))
+
+    def closed_groups(self, name: str) -> tuple[str, ...]:
+        """Return the groups that name a node, or have its key, and that it does not open."""
+        keys = {one.recipient for one in self._identities if not one.is_plugin}
+        return tuple(
+            group.name
+            for group in self.tree.groups()
+            if any(name in one.names or one.recipient in keys for one in group.members)
+            and self.identity(group) is None
+        )
 
 
 def _read(path: Path) -> bytes | None:

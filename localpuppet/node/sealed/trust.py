@@ -15,7 +15,7 @@ from localpuppet.base.formats.converter import AllowedRange, JsonRecord
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.machine.files import is_file, make_private, read_secret_file, write_json
 from localpuppet.base.value import Value
-from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.sealed_files import SealedGroup
 from localpuppet.node.sealed.tree import SealedTree
 
 MAX_APPROVALS = 32 * 1024 * 1024
@@ -87,45 +87,6 @@ def refuse_step(now: int, before: int, *, what: str, where: str) -> None:
         )
 
 
-class ApprovedGroups:
-    """What a person approved of groups that no release has yet.
-
-    The file is private and outside of all clones. `repository` is the URL of the origin, or the
-    directory of a clone without one.
-    """
-
-    def __init__(self, file: Path, repository: str) -> None:
-        self._file = file
-        self._repository = repository
-
-    def of(self, name: str) -> tuple[int, frozenset[str]]:
-        """Return the serial of a group that was approved, and its claims."""
-        group = self._read().repositories.get(self._repository, {}).get(name)
-        return (0, frozenset()) if group is None else (group.serial, frozenset(group.claims))
-
-    def add(self, group: SealedGroup, claims: Collection[Claim]) -> None:
-        """Remember claims durably, beside earlier ones that the group still has."""
-        before = self._read().repositories
-        serial, known = self.of(group.name)
-        present = {claim.text for claim in (head_of(group), *holders_of(group))}
-        kept = known & present if serial == group.serial else frozenset()
-        texts = tuple(sorted(kept | {claim.text for claim in claims}))
-        mine = dict(before.get(self._repository, {}))
-        mine[group.name] = ApprovedGroup(serial=group.serial, claims=texts)
-        make_private(self._file.parent)
-        write_json(self._file, Approvals(repositories={**before, self._repository: mine}).to_dict())
-
-    def _read(self) -> "Approvals":
-        if not is_file(self._file):
-            return Approvals(repositories={})
-        data = read_secret_file(self._file, what="a record of approvals", limit=MAX_APPROVALS)
-        hint = "remove it: you are asked again"
-        try:
-            return Approvals.from_dict(parse_object(data, where="", limit=MAX_APPROVALS))
-        except LocalpuppetError as error:
-            raise StateError(str(error), where=str(self._file), hint=hint) from error
-
-
 class ApprovedGroup(JsonRecord):
     """What a person approved of one group."""
 
@@ -143,17 +104,23 @@ class Approvals(JsonRecord):
 class SealedTrust:
     """Decides which claims of groups in a work tree are known.
 
-    `released` is the tree of the newest verified release, with its tag; empty without one.
+    The private `file` outside of all clones has what a person approved of groups that no release
+    has yet.
+
+    Args:
+        released: The tree of the newest verified release, with its tag; empty without one.
+        repository: The URL of the origin, or the directory of a clone without one.
     """
 
-    def __init__(self, released: SealedTree, tag: str, approved: ApprovedGroups) -> None:
+    def __init__(self, released: SealedTree, tag: str, *, file: Path, repository: str) -> None:
         self.released = released
         self.tag = tag
-        self._approved = approved
+        self._file = file
+        self._repository = repository
 
     def last_serial(self, name: str) -> int:
         """Return the highest serial that is known of a group; 0 for a new one."""
-        return max(self.released.serial_of(name), self._approved.of(name)[0])
+        return max(self.released.serial_of(name), self._approved(name)[0])
 
     def unknown(self, group: SealedGroup, *, holders: bool) -> Sequence[Claim]:
         """Return what neither the release nor a person vouches for.
@@ -165,7 +132,7 @@ class SealedTrust:
             InvalidInputError: The group is older than what is known.
         """
         before = self.released.group(group.name)
-        serial, approved = self._approved.of(group.name)
+        serial, approved = self._approved(group.name)
         # A holder of an earlier identity may have been revoked: only the same serial counts.
         known = approved if group.serial == serial else frozenset[str]()
         if before is not None:
@@ -182,6 +149,30 @@ class SealedTrust:
         return [claim for claim in claims if claim.text not in known]
 
     def approve(self, group: SealedGroup, claims: Collection[Claim]) -> None:
-        """Trust claims of a group from now on, and no earlier ones that it has lost."""
-        if claims or self._approved.of(group.name)[0] == group.serial:
-            self._approved.add(group, claims)
+        """Trust claims of a group durably, beside earlier ones that it still has."""
+        serial, known = self._approved(group.name)
+        if not claims and serial != group.serial:
+            return
+        present = {claim.text for claim in (head_of(group), *holders_of(group))}
+        kept = known & present if serial == group.serial else frozenset()
+        texts = tuple(sorted(kept | {claim.text for claim in claims}))
+        before = self._read().repositories
+        mine = dict(before.get(self._repository, {}))
+        mine[group.name] = ApprovedGroup(serial=group.serial, claims=texts)
+        make_private(self._file.parent)
+        write_json(self._file, Approvals(repositories={**before, self._repository: mine}).to_dict())
+
+    def _approved(self, name: str) -> tuple[int, frozenset[str]]:
+        """Return the serial of a group that was approved, and its claims."""
+        group = self._read().repositories.get(self._repository, {}).get(name)
+        return (0, frozenset()) if group is None else (group.serial, frozenset(group.claims))
+
+    def _read(self) -> Approvals:
+        if not is_file(self._file):
+            return Approvals(repositories={})
+        data = read_secret_file(self._file, what="a record of approvals", limit=MAX_APPROVALS)
+        hint = "remove it: you are asked again"
+        try:
+            return Approvals.from_dict(parse_object(data, where="", limit=MAX_APPROVALS))
+        except LocalpuppetError as error:
+            raise StateError(str(error), where=str(self._file), hint=hint) from error

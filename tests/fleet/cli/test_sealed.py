@@ -12,8 +12,7 @@ import pytest
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.sealed.age import AgeIdentity, open_sealed
-from localpuppet.node.sealed.group_file import SealedGroup
-from localpuppet.node.sealed.value_file import decode
+from localpuppet.node.sealed.sealed_files import SealedGroup, decode
 from tests.node.sealed.sealing import make_group, make_value
 from tests.rigs.node import Done, Node
 from tests.rigs.sealed import HIERA

@@ -12,7 +12,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.node.enc.document import EncData
-from localpuppet.node.enc.site_command import EncCommand
+from localpuppet.node.enc.site_command import EncCommand, parse_command
 from tests.rigs.limited import limited
 
 NODE = NodeName("web01.example.com")
@@ -30,7 +30,7 @@ def write(script: Path, body: str) -> str:
 
 
 def ask(command: str, *, timeout: float = 60) -> EncData:
-    enc = EncCommand.parse(command, timeout=timeout, env={}, where="localpuppet.yaml: enc")
+    enc = EncCommand(argv=parse_command(command, where="enc"), timeout=timeout, env={})
     return enc.ask(NODE, processes=SystemProcesses(), documents=Documents(None))
 
 
@@ -76,7 +76,9 @@ def test_a_parameter_that_code_cannot_reach_is_left_out_with_a_warning(
     body = f"print('parameters: {{role: web, {name}: hunter2}}')"
     notes: list[str] = []
     command = write(script, body)
-    enc = EncCommand.parse(command, timeout=60, env={}, where="enc", note=notes.append)
+    enc = EncCommand(
+        argv=parse_command(command, where="enc"), timeout=60, env={}, note=notes.append
+    )
     answer = enc.ask(NODE, processes=SystemProcesses(), documents=Documents(None))
     assert answer.parameters == {"role": "web"}
     (note,) = notes
@@ -132,5 +134,5 @@ def test_an_answer_is_accepted_whatever_else_an_enc_does(script: Path, body: str
 )
 def test_an_error_of_an_invalid_command_names_its_setting(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
-        EncCommand.parse(text, timeout=1, env={}, where="localpuppet.yaml: enc")
+        parse_command(text, where="localpuppet.yaml: enc")
     assert str(caught.value).startswith("localpuppet.yaml: enc: ")

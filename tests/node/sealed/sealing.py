@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from localpuppet.node.sealed.age import AgeIdentity
-from localpuppet.node.sealed.group_file import SealedGroup
+from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, ValueType
 from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.value_file import SealedValue, ValueType
 
 
 def make_group(

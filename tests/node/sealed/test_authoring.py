@@ -19,13 +19,11 @@ from localpuppet.node.sealed.authoring import (
     set_value,
     with_keys,
 )
-from localpuppet.node.sealed.group_file import SealedGroup
-from localpuppet.node.sealed.opening import SealedOpener
 from localpuppet.node.sealed.released import PastSealed, SealedRepository, exposed
+from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, ValueType
 from localpuppet.node.sealed.sealed_findings import SealedFindings, check_sealed
 from localpuppet.node.sealed.sealing_key import SealingKey
-from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.value_file import SealedValue, ValueType
+from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 from tests.node.sealed.sealing import tree_of
 
 NAMES = [f"db{number:02}.example.com" for number in range(6)]

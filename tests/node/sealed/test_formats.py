@@ -10,10 +10,14 @@ import yaml
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient, NotOpenedError, seal
-from localpuppet.node.sealed.group_file import MAX_GROUP_FILE, SealedGroup, parse_rule
-from localpuppet.node.sealed.opening import SealedOpener
-from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.value_file import SealedValue, ValueType
+from localpuppet.node.sealed.sealed_files import (
+    MAX_GROUP_FILE,
+    SealedGroup,
+    SealedValue,
+    ValueType,
+    parse_rule,
+)
+from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 from tests.node.sealed.sealing import make_group, make_value, tree_of
 from tests.rigs.long import with_sample
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.sealed.age import AgeIdentity
-from localpuppet.node.sealed.opening import SealedOpener
 from localpuppet.node.sealed.serving import MASKED, MAX_REQUEST, SealedServer, ValueMask
-from localpuppet.node.sealed.tree import SealedTree
+from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 from tests.rigs.sealed import Sealing
 
 

@@ -11,7 +11,6 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.node.enc.instance_data import InstanceData, Service
 from localpuppet.node.enc.metadata_services import (
-    DhcpLease,
     MetadataClient,
     MetadataServer,
     ask_service,
@@ -113,7 +112,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
         assert proxy.requests == []
 
 
-def _no_lease() -> DhcpLease | None:
+def _no_lease() -> MetadataServer | None:
     raise AssertionError("the search for a lease is not expected")
 
 
@@ -125,10 +124,9 @@ def test_a_service_at_a_fixed_address_is_link_local(service: Service) -> None:
 
 
 def test_cloudstack_is_queried_from_the_address_of_the_lease() -> None:
-    lease = DhcpLease(address=IPv4Address("10.1.1.57"), server=IPv4Address("10.1.1.1"))
-    no_lease: Callable[[], DhcpLease | None] = lambda: None  # noqa: E731 - a name for its type
-    server = server_of(Service.CLOUDSTACK, lambda: lease)
-    assert (server.address, server.source) == (lease.server, lease.address)
+    lease = MetadataServer(address=IPv4Address("10.1.1.1"), source=IPv4Address("10.1.1.57"))
+    no_lease: Callable[[], MetadataServer | None] = lambda: None  # noqa: E731 - a name for its type
+    assert server_of(Service.CLOUDSTACK, lambda: lease) == lease
     with pytest.raises(UnavailableError, match="no DHCP lease"):
         server_of(Service.CLOUDSTACK, no_lease)
 
@@ -182,7 +180,7 @@ def leased(form: str, server: str = "10.1.1.1", *, mask: str = "255.255.255.0") 
 def test_the_last_lease_names_its_dhcp_server(form: str) -> None:
     lease = parse_lease(leased(form))
     assert lease is not None
-    assert (str(lease.address), str(lease.server)) == ("10.1.1.57", "10.1.1.1")
+    assert (str(lease.source), str(lease.address)) == ("10.1.1.57", "10.1.1.1")
 
 
 @FORMS
@@ -213,7 +211,7 @@ def write(path: Path, text: str, *, age: int) -> None:
     os.utime(path, (1_800_000_000 - age, 1_800_000_000 - age))
 
 
-def found(*directories: Path) -> DhcpLease | None:
+def found(*directories: Path) -> MetadataServer | None:
     return newest_lease(directories, owners=[])
 
 
@@ -226,7 +224,7 @@ def test_the_newest_lease_file_is_used(tmp_path: Path) -> None:
     write(dhcp / "other.leases", leased(DHCLIENT, "10.1.1.5"), age=0)
     lease = found(tmp_path / "missing", dhcp, netif)
     assert lease is not None
-    assert str(lease.server) == "10.1.1.3"
+    assert str(lease.address) == "10.1.1.3"
     assert found(tmp_path / "missing") is None
 
 
