@@ -165,10 +165,7 @@ def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
 
 
 def node_document(
-    loaded: LoadedInput,
-    offered: ReleaseEnc,
-    *,
-    answer: EncData | None,
+    loaded: LoadedInput, offered: ReleaseEnc, *, answer: EncData | None
 ) -> NodeDocument:
     """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
 

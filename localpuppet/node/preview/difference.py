@@ -231,10 +231,7 @@ class CatalogDifference(Value):
 
 
 def difference(
-    before: CanonicalCatalog,
-    after: CanonicalCatalog,
-    *,
-    ignore: Iterable[ResourcePattern] = (),
+    before: CanonicalCatalog, after: CanonicalCatalog, *, ignore: Iterable[ResourcePattern] = ()
 ) -> CatalogDifference:
     """Compare two catalogs.
 

@@ -216,10 +216,7 @@ class NodeCapture(Value):
     def parse(cls, data: bytes, *, node: NodeName, where: str) -> "NodeCapture":
         """Return the capture in JSON from outside."""
         raw = parse_object(
-            data,
-            where=where,
-            limit=limits.MAX_CAPTURE,
-            values=limits.MAX_CAPTURE_VALUES,
+            data, where=where, limit=limits.MAX_CAPTURE, values=limits.MAX_CAPTURE_VALUES
         )
         return cls.from_dict(raw, node=node, where=where)
 

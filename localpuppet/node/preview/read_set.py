@@ -142,9 +142,7 @@ class ReadSet(Value):
             queries=tuple(sorted({_call(query) for query in reads.queries})),
         )
         return cls(
-            parts=(*_by_directory(states, listings), *data),
-            node=node,
-            values=node.values(request),
+            parts=(*_by_directory(states, listings), *data), node=node, values=node.values(request)
         )
 
 

@@ -225,10 +225,7 @@ class NodePlaceholders:
         """Return the placeholders of a node."""
         words: dict[str, str] = {}
         networking = mapping_of(facts.get("networking"))
-        for word, name in (
-            *_names(node, facts, networking),
-            *_addresses(facts, networking),
-        ):
+        for word, name in (*_names(node, facts, networking), *_addresses(facts, networking)):
             if word and isinstance(word, str):
                 words.setdefault(word, name)
         return cls(words)

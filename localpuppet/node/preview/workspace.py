@@ -223,11 +223,7 @@ class PreviewWorkspace:
             with self._turn():
                 warnings: list[str] = []
                 release = self.work_tree(
-                    tree.directory,
-                    name,
-                    work_trees=work_trees,
-                    warn=warnings.append,
-                    base=base,
+                    tree.directory, name, work_trees=work_trees, warn=warnings.append, base=base
                 )
             side = self._side(tree.revision, release, tree.key, cache, scope)
             return replace(side, warnings=tuple(warnings))

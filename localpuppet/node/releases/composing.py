@@ -99,11 +99,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
             notes.append(f"{name} is not used (remove it)")
     if settings.get("config_version"):
         notes.append("config_version is not run: the release's name is the version")
-    return EnvironmentConf(
-        modulepath=path,
-        manifest=manifest or MANIFESTS,
-        notes=tuple(notes),
-    )
+    return EnvironmentConf(modulepath=path, manifest=manifest or MANIFESTS, notes=tuple(notes))
 
 
 def _modulepath(text: str, notes: list[str]) -> tuple[str, ...]:

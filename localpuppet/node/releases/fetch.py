@@ -259,9 +259,7 @@ def refuse_other_bytes(expected: str | None, sha256: str, *, where: str, hint: s
     """Reject a tree with another digest than the lock's; a lock may have none yet."""
     if expected and sha256 != expected:
         raise IntegrityError(
-            f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…",
-            where=where,
-            hint=hint,
+            f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…", where=where, hint=hint
         )
 
 

@@ -252,9 +252,7 @@ def _single(
         if links.has(wanted):
             return links.places(directory, wanted)
     raise InvalidInputError(
-        "is not on this node",
-        where=f"modules.{missing[0]}",
-        hint="'localpuppet stage' fetches it",
+        "is not on this node", where=f"modules.{missing[0]}", hint="'localpuppet stage' fetches it"
     )
 
 
@@ -338,8 +336,6 @@ def _directory(
             raise InvalidInputError(f"is a link to {points_at}, no tag", where=where)
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
         raise InvalidInputError(
-            f"is a link that points outside {modules}",
-            where=where,
-            hint="keep modules inside",
+            f"is a link that points outside {modules}", where=where, hint="keep modules inside"
         )
     return path

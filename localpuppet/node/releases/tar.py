@@ -119,11 +119,7 @@ class _Unpacking:
 
     def _refuse(self, what: str, name: bytes) -> IntegrityError:
         shown = name.decode("utf-8", "backslashreplace")[:120]
-        return IntegrityError(
-            what,
-            where=f"{self._where}: {shown!r}",
-            hint=self._rules.hint,
-        )
+        return IntegrityError(what, where=f"{self._where}: {shown!r}", hint=self._rules.hint)
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)

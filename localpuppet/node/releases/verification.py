@@ -133,9 +133,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     entries = raw.get("verified")
     if raw.get("schema") != SCHEMA or not isinstance(entries, dict):
         raise StateError(
-            "is damaged",
-            where=str(file),
-            hint="remove it: 'localpuppet stage' verifies again",
+            "is damaged", where=str(file), hint="remove it: 'localpuppet stage' verifies again"
         )
     return {key: value for key, value in entries.items() if isinstance(value, dict)}
 

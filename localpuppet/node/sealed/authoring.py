@@ -153,12 +153,7 @@ def set_value(
             hint="seal it under another key",
         )
     value = SealedValue(
-        path=path,
-        group=group.name,
-        serial=group.serial,
-        number=before + 1,
-        type=kind,
-        age=b"",
+        path=path, group=group.name, serial=group.serial, number=before + 1, type=kind, age=b""
     )
     return value.seal(content, group.recipient)
 

@@ -251,13 +251,7 @@ class _Blobs(Mapping[str, bytes]):
         return len(self._blobs)
 
 
-def exposed(
-    current: SealedTree,
-    past: PastSealed,
-    *,
-    name: str,
-    operator: bool,
-) -> dict[str, bool]:
+def exposed(current: SealedTree, past: PastSealed, *, name: str, operator: bool) -> dict[str, bool]:
     """Return what a node or an operator could ever open → whether that content is still in use.
 
     Args:

@@ -188,11 +188,7 @@ def parse(text: str) -> Puppetfile:
                 notes[first.line] = f"{_short(shown)} is Ruby code ('--evaluate' runs it)"
             # Entries that are behind a block opened in one line come with it.
             depth = max(0, depth + opened)
-    return Puppetfile(
-        entries=tuple(entries),
-        forge=settings["forge"] or "",
-        notes=notes,
-    )
+    return Puppetfile(entries=tuple(entries), forge=settings["forge"] or "", notes=notes)
 
 
 def _refuse_missing_comma(tokens: Sequence[Token], *, before: str) -> None:

@@ -491,11 +491,7 @@ def _puppetfile(output: bytes) -> Puppetfile:
         entries = tuple(
             _entry(item) for item in document["modules"][: limits.MAX_PUPPETFILE_MODULES]
         )
-        return Puppetfile(
-            entries=entries,
-            forge=str(document["forge"]),
-            notes={},
-        )
+        return Puppetfile(entries=entries, forge=str(document["forge"]), notes={})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError("printed unexpected output when Ruby ran it") from error
 

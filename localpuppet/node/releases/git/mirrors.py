@@ -415,8 +415,7 @@ class Git:
             mode, kind, blob, size = about.split()
             if kind != "blob" or mode == "120000" or int(size) > MAX_GIT_FILE:
                 raise IntegrityError(
-                    "must be an ordinary file of at most 1 MiB",
-                    where=f"{url} {commit[:12]}:{name}",
+                    "must be an ordinary file of at most 1 MiB", where=f"{url} {commit[:12]}:{name}"
                 )
             blobs[name] = blob
         objects = self._program.objects(place, list(blobs.values())) if blobs else []

@@ -466,10 +466,7 @@ def public_git(
 def _without_redirects(url: str, seconds: float) -> GitUrl:
     """Return where redirects of a repository lead."""
     request = http.HttpRequest(url=url.rstrip("/") + _REFS, redirects=MAX_REDIRECTS)
-    with (
-        _public_errors(url),
-        _client().open(request, http.Deadline(seconds)) as answer,
-    ):
+    with _public_errors(url), _client().open(request, http.Deadline(seconds)) as answer:
         return repository_at(answer.url, where=url)
 
 
