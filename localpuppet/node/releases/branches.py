@@ -55,6 +55,9 @@ class CodeSupply(Value):
     repository: "Callable[[str], AbstractContextManager[Git]]"
 
 
+Ways = Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]
+
+
 class LockedModules(CodeSupply):
     """Brings locked modules and collections onto the node."""
 
@@ -72,9 +75,7 @@ class LockedModules(CodeSupply):
             links = release_links(file.parent, moduledir, lock.trees)
             ModuleLinks(self.supply.store.directory).make(links)
 
-    def ways(
-        self, pins: Mapping[str, ModulePin], file: str
-    ) -> Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]:
+    def ways(self, pins: Mapping[str, ModulePin], file: str) -> Ways:
         """Yield how to bring pins, with those that are brought so."""
         yield self, pins
 
@@ -88,9 +89,7 @@ class UntrustedModules(LockedModules):
     public: CodeSupply
     hosts: frozenset[str]
 
-    def ways(
-        self, pins: Mapping[str, ModulePin], file: str
-    ) -> Iterator[tuple[CodeSupply, Mapping[str, ModulePin]]]:
+    def ways(self, pins: Mapping[str, ModulePin], file: str) -> Ways:
         """Yield how to bring pins; see `LockedModules.ways`."""
         same = {key: pin for key, pin in pins.items() if pin in self.base}
         names = self.named | {pin.place for pin in self.base}
@@ -197,10 +196,9 @@ class MutableCode(LockedModules):
             self.note(f"warning: {path} stays at {known.commit[:12]}: {error}")
 
     def stage_trunk(self, app: ReleasePath) -> Lock:
-        """Bring the modules of `app` onto this node; return their lock.
+        """Bring the modules of `foo/trunk` onto this node; return their lock.
 
-        Args:
-            app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
+        Nothing is brought if it is missing, or if its modules are in its directory.
         """
         directory = self.modules / app
         if not (directory / release_files.MANIFEST).exists():
@@ -241,22 +239,7 @@ class MutableCode(LockedModules):
                 "is not on this node", where=str(app), hint="'localpuppet stage' fetches it"
             )
         directory = store.path(staged.tree_sha256)
-        manifest, lock = self._read(app, directory)
-        links = release_links(directory, manifest.moduledir, lock.trees)
-        single, hiera = ModuleLinks(store.directory).places(directory, links)
-        place = ReleaseLocation(
-            directory=directory,
-            name=self.modules / app,
-            inside=[directory],
-            single=single if lock.modules else None,
-            hiera=hiera,
-            collections=[
-                (self.modules / entry, store.path(lock.sources[entry].tree_sha256))
-                for entry in manifest.modulepath
-            ],
-        )
-        with errors_at(str(directory / release_files.MANIFEST), LocalpuppetError):
-            return assemble(app, manifest, place, files=self.supply.files)
+        return self._assembled(app, directory, *self._read(app, directory), named=self.modules)
 
     def _read(self, app: ReleasePath, directory: Path) -> tuple[Manifest, Lock]:
         manifest = self.supply.files.manifest(directory, app)
@@ -309,48 +292,52 @@ class MutableCode(LockedModules):
         title = f"staging modules of {name}"
         modules = self if base is None else self._untrusted(base)
         modules.bring(lock, manifest.moduledir, title=title, file=place / release_files.LOCK)
-        with errors_at(str(place / release_files.MANIFEST), LocalpuppetError):
-            release = assemble(name, manifest, self._place(place, manifest, lock), files=files)
+        release = self._assembled(name, place, manifest, lock, named=None)
         ignored = self.ignored(place)
         lacking = _lacking(place, release, lock, ignored)
         for text in (*lacking, *unused_parts(place, manifest, files=files, but=ignored)):
             warn(text)
         return replace(release, work_tree=str(place))
 
-    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
-        objects = self.supply.store.directory / "objects"
+    def _assembled(
+        self, app: str, directory: Path, manifest: Manifest, lock: Lock, *, named: Path | None
+    ) -> Release:
+        """Return a directory as a release, whose modules and collections are in the store.
+
+        Args:
+            named: Where it and its collections have their names; `None` for a work tree.
+        """
         links = release_links(directory, manifest.moduledir, lock.trees)
         single, hiera = ModuleLinks(self.supply.store.directory).places(directory, links)
-        return ReleaseLocation(
-            directory=directory,
-            name=directory,
-            inside=[directory],
-            single=single if manifest.modules else None,
-            hiera=hiera,
-            collections=[
-                (Path(entry), objects / lock.sources[entry].tree_sha256)
-                for entry in _locked(manifest, lock)
-            ],
-        )
+        with errors_at(str(directory / release_files.MANIFEST), LocalpuppetError):
+            place = ReleaseLocation(
+                directory=directory,
+                name=named / app if named else directory,
+                inside=[directory],
+                single=single if manifest.modules else None,
+                hiera=hiera,
+                collections=[
+                    (
+                        named / entry if named else Path(entry),
+                        self.supply.store.path(lock.sources[entry].tree_sha256),
+                    )
+                    for entry in _locked(manifest, lock)
+                ],
+            )
+            return assemble(app, manifest, place, files=self.supply.files)
 
 
 def _lacking(place: Path, release: Release, lock: Lock, ignored: Ignored) -> Iterator[str]:
     """Yield a line for each module that this run has and a release of the same tree would lack."""
     top = place.resolve()
-    own = [path.resolve() for path in release.modulepath]
-    names = [
-        path.relative_to(top).as_posix()
-        for directory in own
-        if directory.is_relative_to(top)
-        for path in sorted(directory.iterdir())
-        if path.is_dir() and path.name not in lock.trees
-    ]
-    for name in names:
-        if name in ignored:
-            yield (
-                f"{name} counts here and in no release: git ignores it, and the lock does not have"
-                " it"
-            )
+    for directory in map(Path.resolve, release.modulepath):
+        for path in sorted(directory.iterdir()) if directory.is_relative_to(top) else ():
+            name = path.relative_to(top).as_posix()
+            if path.is_dir() and path.name not in lock.trees and name in ignored:
+                yield (
+                    f"{name} counts here and in no release: git ignores it, and the lock does not"
+                    " have it"
+                )
 
 
 def called(directory: Path) -> str:
@@ -359,6 +346,7 @@ def called(directory: Path) -> str:
 
 
 def _locked(manifest: Manifest, lock: Lock) -> Sequence[ReleasePath]:
+    """Return the collections of a manifest, which must all be in its lock."""
     for index, entry in enumerate(manifest.modulepath):
         if entry not in lock.sources:
             raise InvalidInputError(

@@ -21,7 +21,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -32,7 +32,6 @@ from localpuppet.base.machine.files import (
     disk_errors,
     is_file,
     make_private,
-    make_public,
     read_user_file,
     remove_tree,
     sync_directory,
@@ -76,8 +75,7 @@ class EnvironmentConf(Value):
 def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentConf:
     """Return the settings of an `environment.conf`; an empty one has Puppet's defaults.
 
-    Args:
-        moduledir: The directory of single modules; on the modulepath if the file names none.
+    `moduledir`, the directory of single modules, is on the modulepath if the file names none.
     """
     settings: dict[str, str] = {}
     notes: list[str] = []
@@ -128,7 +126,7 @@ def _inside(text: str, setting: str, notes: list[str]) -> str:
 
 
 class ReleaseLayout(Value):
-    """The layout of a release.
+    """The directories and files of a release that Puppet reads.
 
     Attributes:
         modulepath: Directories inside the release; empty text for its top.
@@ -210,51 +208,26 @@ class Compositions:
     def links(self, staged: StagedRelease) -> dict[str, str]:
         """Return the links in a composed release, name → target; two of one name are refused."""
         own = self._store.path(staged.pin.tree_sha256)
-        links = {
-            name: f"{'../' * (name.count('/') + 2)}objects/{own.name}/{name}"
-            for name in composed_names(own, staged.moduledir if staged.modules else "")
-        }
+        names = composed_names(own, staged.moduledir if staged.modules else "")
+        trees = {name: f"{own.name}/{name}" for name in names}
         inner = f"{staged.moduledir}/" if staged.moduledir else ""
-        up = "../" * (inner.count("/") + 2)
         for name, sha256 in staged.modules.items():
-            if f"{inner}{name}" in links:
+            if f"{inner}{name}" in trees:
                 raise InvalidInputError(
                     f"the release has a directory {inner + name!r}, and its manifest a module of"
                     " that name",
                     where=str(staged.release),
                     hint="keep one of them",
                 )
-            links[f"{inner}{name}"] = f"{up}objects/{sha256}"
-        return links
+            trees[f"{inner}{name}"] = sha256
+        return _targets(trees)
 
     def whole(self, staged: StagedRelease) -> bool:
         """Return whether the directory exists with exactly its links."""
-        directory = self._directory / staged.composition
-        links = self.links(staged)
-        inside: dict[str, set[str]] = {"": set()}
-        for path in links:
-            before, _, name = path.rpartition("/")
-            inside.setdefault(before, set()).add(name)
-            while before:
-                before, _, name = before.rpartition("/")
-                inside.setdefault(before, set()).add(name)
-        try:
-            return all(
-                set(os.listdir(directory / before)) == names  # noqa: PTH208 - names only
-                and not (before and (directory / before).is_symlink())
-                for before, names in inside.items()
-            ) and all(
-                (directory / name).readlink() == Path(target) for name, target in links.items()
-            )
-        except OSError:
-            return False
+        return _has_links(self._directory / staged.composition, self.links(staged))
 
     def code(self, staged: StagedRelease, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Return the modulepath of a composed release, and its code outside of modules.
-
-        Returns:
-            Two mappings from a name to a path.
-        """
+        """Return the modulepath of a composed release, and its other code: name → path."""
         directory = self._directory / staged.composition
         inner = layout(directory, staged.moduledir)
         modulepath, own = (
@@ -265,18 +238,7 @@ class Compositions:
 
     def make(self, staged: StagedRelease) -> None:
         """Make the directory."""
-        final = self._directory / staged.composition
-        remove_tree(final)
-        new = self._directory / f".new-{os.urandom(4).hex()}"
-        make_private(new)
-        for name, target in self.links(staged).items():
-            make_public((new / name).parent)
-            (new / name).symlink_to(target)
-        for directory in [path for path in new.rglob("*") if not path.is_symlink()]:
-            sync_directory(directory)
-        sync_directory(new)
-        new.rename(final)
-        sync_directory(self._directory)
+        _make_links(self._directory / staged.composition, self.links(staged))
 
     def names(self) -> set[str]:
         """Return the names of all compositions."""
@@ -284,40 +246,22 @@ class Compositions:
             return set()
         return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
 
-    def used(self, paths: Iterable[Path]) -> tuple[set[str], set[str]]:
-        """Return the compositions and the trees behind the directories of a modulepath.
-
-        Other directories are ignored.
-
-        Args:
-            paths: Absolute directories, as a run was given them.
-        """
-        compositions: set[str] = set()
-        trees: set[str] = set()
-        for path in paths:
-            if path.is_relative_to(self._directory):
-                compositions.add(path.relative_to(self._directory).parts[0])
-            elif path.is_relative_to(self._store.objects):
-                trees.add(path.relative_to(self._store.objects).parts[0])
-        for name in compositions:
-            trees |= self._trees(name)
-        return compositions, trees
-
-    def _trees(self, name: str) -> set[str]:
-        """Return the trees that a composition's links lead into, independently of records."""
-        trees = set()
-        for place, directories, files in os.walk(self._directory / name):
-            for entry in (*directories, *files):
-                path = Path(place, entry)
-                if path.is_symlink():
-                    target = Path(os.path.normpath(path.parent / path.readlink()))
-                    if target.is_relative_to(self._store.objects):
-                        trees.add(target.relative_to(self._store.objects).parts[0])
-        return trees
+    def used(self, paths: Collection[Path]) -> tuple[set[str], set[str]]:
+        """Return the compositions and the trees behind directories that a run was given."""
+        compositions = _names_below(self._directory, paths)
+        trees = _names_below(self._store.objects, paths)
+        return compositions, trees.union(*(_trees(self._directory / one) for one in compositions))
 
     def remove(self, name: str) -> None:
         """Remove a composition."""
         remove_tree(self._directory / name)
+
+
+def _names_below(directory: Path, paths: Iterable[Path]) -> set[str]:
+    """Return the names in a directory that some paths begin with."""
+    return {
+        path.relative_to(directory).parts[0] for path in paths if path.is_relative_to(directory)
+    }
 
 
 def composed_names(tree: Path, moduledir: str) -> Iterator[str]:
@@ -359,13 +303,7 @@ class ModuleLinks:
 
     def has(self, trees: Mapping[str, str]) -> bool:
         """Return whether the directory exists with exactly its links."""
-        path = self.path(trees)
-        try:
-            return path.is_dir() and {
-                str(link.relative_to(path)): str(link.readlink()) for link in _entries(path)
-            } == _targets(trees)
-        except OSError:
-            return False
+        return _has_links(self.path(trees), _targets(trees))
 
     def make(self, trees: Mapping[str, str]) -> Path:
         """Create the directory if missing, record its use, and return it.
@@ -375,19 +313,9 @@ class ModuleLinks:
         final = self.path(trees)
         with disk_errors(final):
             if not self.has(trees):
-                make_private(self._directory)
                 for dead in self._directory.glob(".*"):  # of a process that died here
                     remove_tree(dead)
-                remove_tree(final)
-                new = self._directory / f".{os.urandom(4).hex()}"
-                make_private(new)
-                for name, target in _targets(trees).items():
-                    make_private((new / name).parent)
-                    (new / name).symlink_to(target)
-                for directory in {(new / name).parent for name in trees} | {new}:
-                    sync_directory(directory)
-                new.rename(final)
-                sync_directory(self._directory)
+                _make_links(final, _targets(trees))
             os.utime(final)
         return final
 
@@ -397,13 +325,7 @@ class ModuleLinks:
 
     def needed(self, *, but: list[Path]) -> set[str]:
         """Return the digests of the trees that the directories name."""
-        return {
-            link.readlink().name
-            for path in self._all()
-            if path not in but
-            for link in _entries(path)
-            if not link.readlink().is_absolute()
-        }
+        return set[str]().union(*(_trees(path) for path in self._all() if path not in but))
 
     def _all(self) -> list[Path]:
         with disk_errors(self._directory), suppress(FileNotFoundError):
@@ -426,9 +348,43 @@ def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> 
     return links
 
 
+def _make_links(final: Path, links: Mapping[str, str]) -> None:
+    """Make a directory of links durably, complete or not at all."""
+    new = final.parent / f".new-{os.urandom(4).hex()}"
+    make_private(new)
+    for name, target in links.items():
+        make_private((new / name).parent)
+        (new / name).symlink_to(target)
+    for place, _, _ in os.walk(new):
+        sync_directory(Path(place))
+    remove_tree(final)
+    new.rename(final)
+    sync_directory(final.parent)
+
+
+def _has_links(directory: Path, links: Mapping[str, str]) -> bool:
+    """Return whether a directory has exactly some links, and the directories on the way to them."""
+    try:
+        return directory.is_dir() and links == {
+            str(entry.relative_to(directory)): str(entry.readlink())
+            for entry in _entries(directory)
+        }
+    except OSError:
+        return False
+
+
+def _trees(directory: Path) -> set[str]:
+    """Return the digests of the trees that the links in a directory lead into."""
+    links = (entry.readlink() for entry in _entries(directory) if entry.is_symlink())
+    relative = (link.parts for link in links if not link.is_absolute())
+    return {parts[parts.index("objects") + 1] for parts in relative if "objects" in parts[:-1]}
+
+
 def _entries(top: Path) -> Iterator[Path]:
-    """Yield what is in a link directory, except the directories on the way to its links."""
+    """Yield what is in a directory of links, except the directories on the way to them."""
     for place, directories, files in os.walk(top):
+        if not directories and not files:
+            yield Path(place)
         for path in (Path(place, name) for name in (*directories, *files)):
             if path.is_symlink() or not path.is_dir():
                 yield path

@@ -98,7 +98,6 @@ class Fetcher:
         self._repository = repository
         self._store = store
         self._proves = proves
-        self._verified = verification.VerificationCache(store.directory)
         self._rules: dict[ReleaseSource, str] = {}  # before the first check by them
 
     def judge(self, wanted: WantedTag, *, refresh: bool) -> TagObject:
@@ -125,7 +124,7 @@ class Fetcher:
                 too. `None` for separate limits for this call.
         """
         tags = dict(judged or {})
-        noted = self._verified.current()
+        noted = verification.Verifications(self._store.directory)
         absent = {key for key, item in wanted.items() if not self._has(item, noted)}
         budget = budget or self._store.budget()
         for key, item in wanted.items():
@@ -138,10 +137,13 @@ class Fetcher:
             with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
                 digests = self._write(arrivals, wanted, budget)
         pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
-        self._verified.note(
-            (source, pins[key], self._rules.get(source, ""))
-            for key in digests
-            if (source := wanted[key].source) is not None
+        verification.note_verified(
+            self._store.directory,
+            (
+                (source, pins[key], self._rules.get(source, ""))
+                for key in digests
+                if (source := wanted[key].source) is not None
+            ),
         )
         return pins
 
@@ -175,7 +177,7 @@ class Fetcher:
                 for number in written:
                     yield names[int(number)], staging / number
 
-    def _has(self, item: WantedTag, noted: verification.VerificationRecord) -> bool:
+    def _has(self, item: WantedTag, noted: verification.Verifications) -> bool:
         """Return whether the store has a tree, verified if its source requires that."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256) or self._proves:
             return False

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import JsonRecord
-from localpuppet.base.formats.json_file import read_json, read_record
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
@@ -67,6 +67,14 @@ class Rollback(JsonRecord):
         return f"{decided}; the input names {self.input_release}"
 
 
+class AppliedReleases(JsonRecord):
+    """By source: the tags in the order of their first run, and the tag that was applied last."""
+
+    SCHEMA: ClassVar = SCHEMA
+    order: Mapping[str, tuple[ReleasePath, ...]]
+    current: Mapping[str, ReleasePath]
+
+
 class Ledger:
     """The releases that were applied on this node, in order."""
 
@@ -78,40 +86,20 @@ class Ledger:
 
     def order(self, source: str) -> list[ReleasePath]:
         """Return the tags of `source` that were applied, in the order of their first run."""
-        return [ReleasePath(app) for app in self._read()[0].get(source, [])]
+        return [*self._read().order.get(source, ())]
 
     def sources(self) -> list[str]:
         """Return every source that has releases in the ledger."""
-        return sorted(self._read()[0])
+        return sorted(self._read().order)
 
     def current(self, source: str) -> ReleasePath | None:
         """Return the tag of `source` that was applied last; or `None`."""
-        current = self._read()[1].get(source)
-        return None if current is None else ReleasePath(current)
+        return self._read().current.get(source)
 
-    def _read(self) -> tuple[dict[str, list[str]], dict[str, str]]:
-        """Return the order of each source, and the last applied release of each."""
-        try:
-            raw = read_json(self._applied)
-        except FileNotFoundError:
-            return {}, {}
-        order, current = raw.get("order"), raw.get("current")
-        if (
-            raw.get("schema") != SCHEMA
-            or not isinstance(order, dict)
-            or not isinstance(current, dict)
-            or not all(
-                isinstance(apps, list) and all(isinstance(app, str) for app in apps)
-                for apps in order.values()
-            )
-            or not all(isinstance(app, str) for app in current.values())
-        ):
-            raise StateError(
-                "is damaged",
-                where=str(self._applied),
-                hint="move it away; the order of releases then starts again",
-            )
-        return order, current
+    def _read(self) -> AppliedReleases:
+        hint = "move it away; the order of releases then starts again"
+        applied = read_record(self._applied, AppliedReleases.from_dict, hint=hint)
+        return applied or AppliedReleases(order={}, current={})
 
     def begins(self, app: ReleasePath) -> bool:
         """Return whether no release of a tag's source was ever applied on this node."""
@@ -164,13 +152,14 @@ class Ledger:
         """Record that a release is applied now."""
         if not app.is_tag or self.current(app.source) == app:
             return
-        order, current = self._read()
-        mine = order.get(app.source, [])
-        if app not in mine:
-            order[app.source] = [*mine, str(app)]
-        current[app.source] = str(app)
+        applied = self._read()
+        mine = applied.order.get(app.source, ())
+        applied = AppliedReleases(
+            order={**applied.order, app.source: mine if app in mine else (*mine, app)},
+            current={**applied.current, app.source: app},
+        )
         make_private(self._state)
-        write_json(self._applied, {"schema": SCHEMA, "order": order, "current": current})
+        write_json(self._applied, applied.to_dict())
 
     def rollback(self) -> Rollback | None:
         """Return the rollback in force, or `None`."""

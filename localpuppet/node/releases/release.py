@@ -17,7 +17,7 @@ from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification import VerificationCache
+from localpuppet.node.releases.verification import Verifications
 
 ENC = "enc.yaml"
 
@@ -113,7 +113,7 @@ def resolve(
     name = _directory(app, inside, where=str(app), sources=sources)
     staged = _staged(app, name, store)
     if staged is not None:
-        VerificationCache(store).current().refuse(staged, sources)
+        Verifications(store).refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(

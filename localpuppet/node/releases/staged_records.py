@@ -17,7 +17,7 @@ from localpuppet.node.releases.manifest import parse_inner_path
 SCHEMA = 1
 
 
-_pin = partial(Pin.from_dict, where="", allow_file=True)
+PIN_FORM = JsonForm(partial(Pin.from_dict, where="", allow_file=True), asdict)
 
 
 class NamedRecord(JsonRecord):
@@ -33,7 +33,7 @@ class StagedRelease(NamedRecord):
     """
 
     SCHEMA: ClassVar = SCHEMA
-    pin: Annotated[Pin, JsonForm(_pin, asdict)]
+    pin: Annotated[Pin, PIN_FORM]
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]

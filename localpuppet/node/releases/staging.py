@@ -35,7 +35,13 @@ from localpuppet.node.releases.modules import all_sources
 from localpuppet.node.releases.release_files import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, tag_of
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease, composition
-from localpuppet.node.releases.verification import UNVERIFIED, TagMemory, VerificationCache
+from localpuppet.node.releases.verification import (
+    TAGS_FILE,
+    UNVERIFIED,
+    VERIFIED_FILE,
+    TagMemory,
+    Verifications,
+)
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -80,7 +86,7 @@ class ReleaseStaging:
         self._releases = state / "releases"
         self.compositions = Compositions(state / "releases", supply.store)
         self.records = StagedRecords(state)
-        self._verified = VerificationCache(state)
+        self._state = state
         self._memory = TagMemory(state)
         self._modules = modules
         self.store = supply.store
@@ -95,11 +101,7 @@ class ReleaseStaging:
         return self._memory.pin(app) if known is None else known.pin
 
     def problems(self, staged: StagedRelease, *, full: bool) -> list[str]:
-        """Return the problems of a staged release.
-
-        Args:
-            full: Hash every byte instead of comparing sizes, times and modes.
-        """
+        """Return the problems of a staged release; `full` as in `Store.problem`."""
         return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
 
     def _find_open_directories(self, staged: StagedRelease) -> Iterator[str]:
@@ -116,7 +118,7 @@ class ReleaseStaging:
 
     def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
-        unverified = self._verified.current().unverified(staged, self._sources)
+        unverified = Verifications(self._state).unverified(staged, self._sources)
         problems = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
             problem = self.store.problem(sha256, full=full)
@@ -157,10 +159,9 @@ class ReleaseStaging:
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> StagedRelease:
-        """Bring a release onto the node, verify it, and link its name.
+        """Bring a release of a declared source onto the node, verify it, and link its name.
 
         Args:
-            app: `foo/tags/r2` of a declared source.
             refresh: Ask the repository even about a staged release.
 
         Raises:
@@ -207,12 +208,9 @@ class ReleaseStaging:
             return staged
 
     def remove(self, staged: StagedRelease, *, kept: Sequence[StagedRelease]) -> None:
-        """Remove a release's names and its record.
+        """Remove a release's record, and its names except those of `kept` releases.
 
         Its link directory stays for running runs: see `GarbageCollector`.
-
-        Args:
-            kept: Releases that stay, with their names.
         """
         needed = {path for release in kept for path in self._named_links(release)}
         for path in reversed(self._named_links(staged)):
@@ -328,7 +326,8 @@ class ReleaseStaging:
     def _sweep(self, app: ReleasePath) -> None:
         """Remove incomplete files of a dead process."""
         rubbish = [*self._repository.rubbish(), *self.records.rubbish()]
-        rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
+        rubbish += [*files.half_written(self._state / TAGS_FILE)]
+        rubbish += [*files.half_written(self._state / VERIFIED_FILE)]
         rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
         self.store.sweep(rubbish)
 
@@ -349,9 +348,8 @@ class Removal(Value):
 class GarbageCollector(Value):
     """Decides what gc removes, and removes it.
 
-    Attributes:
-        forget: Forgets what is known about a composition that was removed.
-        keep_staged: Seconds that an unapplied staged release is kept.
+    `forget` forgets what is known about a removed composition; `keep_staged` are the seconds that
+    an unapplied staged release is kept.
     """
 
     staging: ReleaseStaging
@@ -380,22 +378,25 @@ class GarbageCollector(Value):
         return removal
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
-        """Return what can be removed.
-
-        Raises:
-            StateError: A record is damaged, so that nothing can be removed safely.
-        """
+        """Return what can be removed; a damaged record is an error, as nothing is safe then."""
         state = self.staging.store.directory
         module_links, records = ModuleLinks(state), BranchRecords(state)
         running = list(self.in_use())
         given = {path for _, modulepath in running for path in modulepath}
         current = map(self.ledger.current, self.ledger.sources())
-        keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self.good()}
+        rollback = self.ledger.rollback()
+        keep = {*named, *(app for app, _ in running), *self.good()}
+        keep |= {rollback.release} if rollback else set()
         keep.update(app for app in current if app is not None)
         all_staged = self.staging.records.all()
-        keep.update(self._staged_ahead(all_staged, since=now - self.keep_staged))
-        kept = [staged for staged in all_staged if staged.release in keep]
         since = now - self.keep_staged
+        keep |= {
+            staged.release
+            for staged in all_staged
+            if self.staging.records.written_at(staged.release) >= since
+            and staged.release not in self.ledger.order(staged.release.source)
+        }
+        kept = [staged for staged in all_staged if staged.release in keep]
         used = {path.parent for path in given}
         links = [path for path in module_links.unused(since=since) if path not in used]
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
@@ -422,25 +423,8 @@ class GarbageCollector(Value):
             mirrors=tuple(old_mirrors(state, self.urls, since=since)),
         )
 
-    def _rolled_back(self) -> set[ReleasePath]:
-        rollback = self.ledger.rollback()
-        return {rollback.release} if rollback else set()
-
-    def _staged_ahead(
-        self, all_staged: Iterable[StagedRelease], *, since: float
-    ) -> set[ReleasePath]:
-        """Return the releases that were staged recently and never applied."""
-        return {
-            staged.release
-            for staged in all_staged
-            if staged.release not in self.ledger.order(staged.release.source)
-            and self.staging.records.written_at(staged.release) >= since
-        }
-
     def remove(self, removal: Removal) -> None:
-        """Remove what `plan` returned. For both, callers hold two locks of the store.
-
-        They are those of `StoreLocks.take_for_changes` and `StoreLocks.take_for_removal`.
+        """Remove what `plan` returned; callers hold the locks for changes and for removal.
 
         Raises:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.

@@ -14,40 +14,56 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.formats.converter import JsonRecord
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import disk_errors, half_written, make_private, write_json
+from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.staged_records import PIN_FORM, StagedRelease
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
 
 
-SCHEMA = 1
 UNVERIFIED = "the signature of its tag is not verified by the signers file as it is now"
+VERIFIED_FILE, TAGS_FILE = "verified.json", "tags.json"
 
 
-class VerificationRecord:
-    """The verifications at one moment; each file is read at most once."""
+class TagVerification(JsonRecord):
+    """What git verified of a tag; `rules` is the `rules_digest` of its source at that time."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    commit: str
+    tree_sha256: str
+    rules: str
+
+
+class VerifiedTags(JsonRecord):
+    """The verifications of this node, by release and tag object."""
+
+    SCHEMA: ClassVar = 1
+    verified: Mapping[str, TagVerification]
+
+
+class Verifications:
+    """The verifications of this node, for one decision: each file is read at most once."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / VERIFIED_FILE
         self._rules: dict[ReleaseSource, str] = {}
 
     def accepts(self, source: ReleaseSource, pin: Pin) -> bool:
         """Return whether a pin was verified, or needs no verification."""
         if source.signers is None:
             return True
-        return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
+        return self._entries.get(_key(source, pin)) == _entry(pin, self._rules_of(source))
 
     def unverified(
         self, staged: StagedRelease, sources: Mapping[str, ReleaseSource]
@@ -55,7 +71,13 @@ class VerificationRecord:
         """Return a name in a release, or of its trees, whose tag lacks a required verification."""
         for name, sha256 in staged.named.items():
             source = sources.get(name.source)
-            if source is not None and not self._accepts_tree(source, name, sha256):
+            if source is None or source.signers is None:
+                continue
+            wanted = sha256, self._rules_of(source)
+            if not any(
+                key.startswith(f"{name} ") and (entry.tree_sha256, entry.rules) == wanted
+                for key, entry in self._entries.items()
+            ):
                 return name
         return None
 
@@ -71,71 +93,34 @@ class VerificationRecord:
                 " others have signed",
             )
 
-    def _accepts_tree(self, source: ReleaseSource, app: ReleasePath, tree_sha256: str) -> bool:
-        if source.signers is None:
-            return True
-        rules = self._rules_of(source)
-        return any(
-            key.startswith(f"{app} ")
-            and (value.get("tree_sha256"), value.get("rules")) == (tree_sha256, rules)
-            for key, value in self._entries.items()
-        )
-
     def _rules_of(self, source: ReleaseSource) -> str:
         if source not in self._rules:
             self._rules[source] = rules_digest(source)
         return self._rules[source]
 
     @cached_property
-    def _entries(self) -> dict[str, dict[str, Any]]:
-        return _read(self._file)
+    def _entries(self) -> Mapping[str, TagVerification]:
+        hint = "remove it: 'localpuppet stage' verifies again"
+        known = read_record(self._file, VerifiedTags.from_dict, hint=hint)
+        return {} if known is None else known.verified
 
 
-class VerificationCache:
-    """The verifications of this node."""
+def note_verified(state: Path, tags: Iterable[tuple[ReleaseSource, Pin, str]]) -> None:
+    """Record verified tags, with their trees as git wrote them.
 
-    def __init__(self, state: Path) -> None:
-        self._file = state / "verified.json"
-
-    def current(self) -> VerificationRecord:
-        """Return the current verifications, for one decision."""
-        return VerificationRecord(self._file)
-
-    def note(self, tags: Iterable[tuple[ReleaseSource, Pin, str]]) -> None:
-        """Record verified tags, with their trees as git wrote them.
-
-        Args:
-            tags: The source of each, its pin, and `rules_digest` of the source, taken before the
-                verification began. Tags of sources without signers are ignored.
-        """
-        new = {
-            _key(source, pin): _value(pin, rules)
-            for source, pin, rules in tags
-            if source.signers is not None
-        }
-        if not new:
-            return
-        entries = _read(self._file)
-        if any(entries.get(key) != value for key, value in new.items()):
-            make_private(self._file.parent)
-            write_json(self._file, {"schema": SCHEMA, "verified": {**entries, **new}})
-
-    def rubbish(self) -> list[Path]:
-        """Return incomplete files of a dead process. The caller holds the store's lock."""
-        return half_written(self._file)
-
-
-def _read(file: Path) -> dict[str, dict[str, Any]]:
-    try:
-        raw = read_json(file)
-    except FileNotFoundError:
-        return {}
-    entries = raw.get("verified")
-    if raw.get("schema") != SCHEMA or not isinstance(entries, dict):
-        raise StateError(
-            "is damaged", where=str(file), hint="remove it: 'localpuppet stage' verifies again"
-        )
-    return {key: value for key, value in entries.items() if isinstance(value, dict)}
+    Args:
+        tags: The source of each, its pin, and `rules_digest` of the source, taken before the
+            verification began. Tags of sources without signers are ignored.
+    """
+    new = {
+        _key(source, pin): _entry(pin, rules)
+        for source, pin, rules in tags
+        if source.signers is not None
+    }
+    known = Verifications(state)._entries if new else {}
+    if any(known.get(key) != entry for key, entry in new.items()):
+        make_private(state)
+        write_json(state / VERIFIED_FILE, VerifiedTags(verified={**known, **new}).to_dict())
 
 
 def rules_digest(source: ReleaseSource) -> str:
@@ -157,8 +142,8 @@ def _key(source: ReleaseSource, pin: Pin) -> str:
     return f"{source.name}/tags/{pin.tag} {pin.tag_object}"
 
 
-def _value(pin: Pin, rules: str) -> dict[str, str]:
-    return {"commit": pin.commit, "tree_sha256": pin.tree_sha256, "rules": rules}
+def _entry(pin: Pin, rules: str) -> TagVerification:
+    return TagVerification(commit=pin.commit, tree_sha256=pin.tree_sha256, rules=rules)
 
 
 def _people(
@@ -181,9 +166,6 @@ def _people(
 
 def signed_by(repository: "Git", source: ReleaseSource, *, url: GitUrl, tag: Tag) -> list[str]:
     """Return the people who have signed a tag, without fetching anything.
-
-    Args:
-        source: The source; without signers it requires no signature.
 
     Raises:
         IntegrityError: The tag's own signature does not count.
@@ -215,75 +197,53 @@ def refuse_unsigned(
     )
 
 
-TAGS_SCHEMA = 1
+class SeenTags(JsonRecord):
+    """The pins of releases, and the times in tag objects, in seconds since 1970."""
+
+    SCHEMA: ClassVar = 1
+    pins: Mapping[ReleasePath, Annotated[Pin, PIN_FORM]]
+    times: Mapping[str, int]
 
 
 class TagMemory:
     """Tags that this node has seen."""
 
     def __init__(self, state: Path) -> None:
-        self._file = state / "tags.json"
+        self._file = state / TAGS_FILE
 
     def pin(self, app: ReleasePath) -> Pin | None:
         """Return the pin of a release; `None` if it was never staged."""
-        return self._pin(self._read(), app)
+        return self._read().pins.get(app)
 
     def tagged_at(self, app: ReleasePath) -> int | None:
-        """Return the time in the tag of a release, in seconds since 1970.
+        """Return the time in the tag of a release; `None` if git never fetched it, or without one.
 
-        `None` if git never fetched the tag, or the tag has no time.
+        The time is in seconds since 1970.
         """
-        raw = self._read()
-        pin = self._pin(raw, app)
-        time = None if pin is None else raw["times"].get(pin.tag_object)
-        return time if isinstance(time, int) else None
+        seen = self._read()
+        return seen.times.get(seen.pins[app].tag_object) if app in seen.pins else None
 
     def times(self) -> Mapping[str, int]:
         """Return the time in each known tag object, in seconds since 1970."""
-        return {key: time for key, time in self._read()["times"].items() if isinstance(time, int)}
+        return self._read().times
 
     def note_pin(self, app: ReleasePath, pin: Pin) -> None:
         """Remember the pin of a release."""
-        raw = self._read()
-        if raw["pins"].get(app) != asdict(pin):
-            self._write(raw, pins={**raw["pins"], app: asdict(pin)})
+        seen = self._read()
+        if seen.pins.get(app) != pin:
+            self._write(replace(seen, pins={**seen.pins, app: pin}))
 
     def note_time(self, tag_object: str, time: int | None) -> None:
         """Remember the time in a tag object, in seconds since 1970."""
-        raw = self._read()
-        if time is not None and raw["times"].get(tag_object) != time:
-            self._write(raw, times={**raw["times"], tag_object: time})
+        seen = self._read()
+        if time is not None and seen.times.get(tag_object) != time:
+            self._write(replace(seen, times={**seen.times, tag_object: time}))
 
-    def rubbish(self) -> list[Path]:
-        """Return incomplete files of a dead process. The caller holds the store's lock."""
-        return half_written(self._file)
-
-    def _pin(self, raw: Mapping[str, Any], app: ReleasePath) -> Pin | None:
-        record = raw["pins"].get(app)
-        if record is None:
-            return None
-        try:
-            return Pin.from_dict(record, where=app, allow_file=True)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise self._damaged() from error
-
-    def _write(self, raw: Mapping[str, Any], **changed: Mapping[str, Any]) -> None:
+    def _write(self, seen: SeenTags) -> None:
         make_private(self._file.parent)
-        write_json(self._file, {**raw, **changed})
+        write_json(self._file, seen.to_dict())
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            raw = read_json(self._file)
-        except FileNotFoundError:
-            return {"schema": TAGS_SCHEMA, "pins": {}, "times": {}}
-        parts = (raw.get("pins"), raw.get("times"))
-        if raw.get("schema") != TAGS_SCHEMA or not all(isinstance(part, dict) for part in parts):
-            raise self._damaged()
-        return raw
-
-    def _damaged(self) -> StateError:
-        return StateError(
-            "is damaged",
-            where=str(self._file),
-            hint="move it away; moved tags of collected releases are not noticed then",
-        )
+    def _read(self) -> SeenTags:
+        hint = "move it away; moved tags of collected releases are not noticed then"
+        seen = read_record(self._file, SeenTags.from_dict, hint=hint)
+        return seen or SeenTags(pins={}, times={})

@@ -18,7 +18,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.node_row import TAGS, tag_order
 from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification import VerificationCache
+from localpuppet.node.releases.verification import Verifications
 from localpuppet.web.notify.channels import Channel, ChannelError, refuse_answer
 from localpuppet.web.notify.routing import ChannelType
 
@@ -166,7 +166,7 @@ def verified_releases(
     state: Path, sources: "Mapping[str, ReleaseSource]", *, source: str
 ) -> list[StagedRelease]:
     """Return the releases of a source that this machine has staged and verified."""
-    rules, verified = sources[source], VerificationCache(state).current()
+    rules, verified = sources[source], Verifications(state)
     return [
         one
         for one in StagedRecords(state).all()

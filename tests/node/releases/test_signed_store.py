@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.git_names import Tag
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged_records import StagedRelease
-from localpuppet.node.releases.verification import VerificationCache, rules_digest
+from localpuppet.node.releases.verification import Verifications, note_verified, rules_digest
 from tests.node.make import pin
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
@@ -196,13 +196,13 @@ def test_a_signer_that_is_removed_during_staging_is_not_trusted(tmp_path: Path) 
     signers = tmp_path / "signers"
     signers.write_text("mallory key\n")
     source = ReleaseSource(name="web", url=URL, signers=signers)
-    verified = VerificationCache(tmp_path / "state")
+    state = tmp_path / "state"
     rules = rules_digest(source)  # git verifies with these
     signers.write_text("alice key\n")
-    verified.note([(source, PIN, rules)])
-    assert not verified.current().accepts(source, PIN)
-    verified.note([(source, PIN, rules_digest(source))])
-    assert verified.current().accepts(source, PIN)
+    note_verified(state, [(source, PIN, rules)])
+    assert not Verifications(state).accepts(source, PIN)
+    note_verified(state, [(source, PIN, rules_digest(source))])
+    assert Verifications(state).accepts(source, PIN)
 
 
 def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verification(
@@ -217,13 +217,15 @@ def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verific
     staged = StagedRelease(
         release=APP, pin=PIN, composition="", modules={}, sources=collections, moduledir=""
     )
-    verified = VerificationCache(tmp_path / "state")
-    assert verified.current().unverified(staged, sources) == APP
-    assert verified.current().unverified(staged, {}) is None
+    state = tmp_path / "state"
+    assert Verifications(state).unverified(staged, sources) == APP
+    assert Verifications(state).unverified(staged, {}) is None
     rules = {name: rules_digest(source) for name, source in sources.items()}
-    verified.note([(sources["web"], PIN, rules["web"]), (sources["open"], PIN, "")])
-    assert verified.current().unverified(staged, sources) == "dist/tags/r7"
-    verified.note([(sources["web"], PIN, rules["web"]), (sources["dist"], dist, rules["dist"])])
-    assert verified.current().unverified(staged, sources) is None
+    note_verified(state, [(sources["web"], PIN, rules["web"]), (sources["open"], PIN, "")])
+    assert Verifications(state).unverified(staged, sources) == "dist/tags/r7"
+    note_verified(
+        state, [(sources["web"], PIN, rules["web"]), (sources["dist"], dist, rules["dist"])]
+    )
+    assert Verifications(state).unverified(staged, sources) is None
     signers.write_text("bob key\n")
-    assert verified.current().unverified(staged, sources) == APP
+    assert Verifications(state).unverified(staged, sources) == APP

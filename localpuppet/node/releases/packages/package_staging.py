@@ -8,7 +8,7 @@
 
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from localpuppet.node.releases.git.git_names import parse_digest
 from localpuppet.node.releases.source import tag_of
 from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.releases.verification import VerificationCache
+from localpuppet.node.releases.verification import Verifications
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.packages.directory import Package
@@ -38,10 +38,6 @@ class PackageStaging:
     supply: Supply
     directories: Sequence[Path]
     install: Callable[[str], None] | None = None
-    _verified: VerificationCache = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._verified = VerificationCache(self.supply.store.directory)
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
@@ -211,7 +207,8 @@ class PackageStaging:
                 where=str(staged.release),
                 hint="stage it from git",
             )
-        path = self._verified.current().unverified(staged, self.supply.sources)
+        known_tags = Verifications(self.supply.store.directory)
+        path = known_tags.unverified(staged, self.supply.sources)
         if path is not None:
             raise IntegrityError(
                 f"{path.source} requires signed tags, and a package has no signature",
