@@ -98,9 +98,6 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
 
     A serial that jumps is rejected: after the highest possible serial no assignment could follow.
 
-    Args:
-        held: The one in force, if any.
-
     Raises:
         InvalidInputError: Its serial is not the next one, and it is not the one in force.
     """

@@ -163,9 +163,6 @@ class EncData(Value):
         Args:
             raw: `{"classes": {name: {…} | None} | [name, …], "parameters": {…}, "environment":
                 name}`, each optional.
-
-        Raises:
-            InvalidInputError: A name violates Puppet's grammar, is reserved, or is listed twice.
         """
         place = at(where, "classes")
         classes: dict[str, Mapping[str, Json]] = {}
@@ -255,11 +252,7 @@ class ReleaseEnc(Value):
         )
 
     def select(self, names: Sequence[str]) -> list[EncData]:
-        """Return the layers `names` of this release, lowest first.
-
-        Raises:
-            InvalidInputError: A name is unknown or given twice.
-        """
+        """Return the layers `names` of this release, lowest first."""
         for index, name in enumerate(names):
             where = f"layers[{index}]"
             check_known(name, self.layers, f"the release has no layer {name!r}", where=where)
@@ -306,9 +299,6 @@ def classify(layers: Iterable[EncData]) -> NodeDocument:
 
     Class parameters that are `None` are dropped, so that defaults apply; those of `parameters`
     stay. `%{name}` in values is replaced by the document's parameter of that name.
-
-    Raises:
-        InvalidInputError: A `%{…}` cannot be resolved.
     """
     merged = EncData(classes={}, parameters={})
     for layer in layers:

@@ -83,8 +83,7 @@ class InputReader(Value):
     def read(self, source: str) -> LoadedInput:
         """Return the input at `source`, with the assignment in force if it uses one.
 
-        Args:
-            source: A path, `-` for standard input, an `https://` URL, or `userdata:`.
+        `source` is a path, `-` for standard input, an `https://` URL, or `userdata:`.
         """
         loaded = self.read_unassigned(source)
         if not loaded.input.app.is_assigned:
@@ -138,11 +137,7 @@ class InputReader(Value):
 
 
 def find_input(directory: Path, name: NodeName | None) -> str | None:
-    """Return a node's input in `inputs/` of the root; `None` for the one input of the root.
-
-    Raises:
-        InvalidInputError: The directory exists without the input.
-    """
+    """Return a node's input in `inputs/` of the root; `None` for the one input of the root."""
     if name is None or not directory.is_dir():
         return None
     path = directory / f"{name}.yaml"
@@ -170,9 +165,6 @@ def node_document(
     """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
 
     Each overrides the ones before it; `offered` is the `enc.yaml` of the input's release.
-
-    Raises:
-        InvalidInputError: A layer or a `%{…}` is unknown.
     """
     with errors_at(loaded.name, LocalpuppetError):
         layers = offered.select(loaded.input.layers)

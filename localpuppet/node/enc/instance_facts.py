@@ -321,11 +321,7 @@ class InstanceSource:
         return {} if self.data is None else facts_of(self.data).facts
 
     def input(self) -> bytes:
-        """Return the user data, if it is an input.
-
-        Raises:
-            InvalidInputError: There is no user data, or it is not an input.
-        """
+        """Return the user data, if it is an input."""
         if self.data is None:
             raise InvalidInputError(
                 "this node has no user data: cloud-init did not run here, and no service is set",

@@ -244,11 +244,7 @@ def _files(directories: Sequence[Path]) -> list[Path]:
 
 
 def ask_here(service: Service, leases: Sequence[Path]) -> InstanceData:
-    """Ask a metadata service, which may be named in the newest DHCP lease.
-
-    Raises:
-        InvalidInputError: The lease or the answer is refused.
-    """
+    """Ask a metadata service, which may be named in the newest DHCP lease."""
     try:
         owners = [pwd.getpwnam("systemd-network").pw_uid]  # networkd writes its leases
     except KeyError:

@@ -16,11 +16,7 @@ from localpuppet.node.enc.document import EncData
 
 
 def parse_command(text: str, *, where: str) -> tuple[str, ...]:
-    """Return the command in the setting `enc`, words as in a shell.
-
-    Raises:
-        InvalidInputError: The command is empty, or its program is not an absolute path.
-    """
+    """Return the command in the setting `enc`, words as in a shell."""
     try:
         argv = tuple(shlex.split(text))
     except ValueError as error:

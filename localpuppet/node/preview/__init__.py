@@ -1,5 +1,7 @@
 """What a change of a release does to every node: catalogs before and after it, without a fleet.
 
+A function may raise `InvalidInputError` for what people write, and `StateError` for this machine.
+
 values and ports: `compile_request`, `node_capture`, `result`.
 decides: `difference`, `preview_limits`.
 shows: `drawing`, `wording`.

@@ -157,9 +157,7 @@ class CacheEntry(Value):
 class NodeCompile(Value):
     """A compile of a node, to store: `source` and `scope` as in `CacheEntry`.
 
-    Attributes:
-        reads: Its read-set; `None` if no later preview may use the result.
-        impure: Why it is always repeated.
+    Without `reads` no later preview may use the result; `impure` says why it is always repeated.
     """
 
     node: str

@@ -143,8 +143,7 @@ def release_roots(
 ) -> dict[str, str]:
     """Return the directories and files of a release → their names.
 
-    Args:
-        environments: The directory of environments with links to its code, if there is one.
+    `environments` is a directory of environments with links to its code.
     """
     roots = {str(release.directory): "", str(own_modules): OWN_PREFIX.rstrip("/")}
     if release.hiera_config is not None:

@@ -53,11 +53,7 @@ class ResourcePattern(Value):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "--ignore") -> "ResourcePattern":
-        """Return the pattern `TYPE[TITLE]::PARAMETER`; title and parameter are optional.
-
-        Raises:
-            InvalidInputError: The text has another form.
-        """
+        """Return the pattern `TYPE[TITLE]::PARAMETER`; title and parameter are optional."""
         match = _PATTERN.fullmatch(text) if len(text) <= MAX_PATTERN else None
         if match is None:
             raise InvalidInputError(
@@ -93,11 +89,7 @@ class ForbiddenChange(Value):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "--fail-on") -> "ForbiddenChange":
-        """Return the forbidden change `[ACTION:]TYPE[TITLE]::PARAMETER`.
-
-        Raises:
-            InvalidInputError: The text has another form.
-        """
+        """Return the forbidden change `[ACTION:]TYPE[TITLE]::PARAMETER`."""
         action, colon, rest = text.partition(":")
         if not colon or action not in _ACTIONS:
             raise InvalidInputError(
@@ -233,11 +225,7 @@ class CatalogDifference(Value):
 def difference(
     before: CanonicalCatalog, after: CanonicalCatalog, *, ignore: Iterable[ResourcePattern] = ()
 ) -> CatalogDifference:
-    """Compare two catalogs.
-
-    Args:
-        ignore: Resources and parameters that are left out.
-    """
+    """Compare two catalogs without the resources and parameters to `ignore`."""
     patterns = tuple(ignore)
     first, second = ({item.reference: item for item in side.resources} for side in (before, after))
     shared = first.keys() & second.keys()
@@ -370,11 +358,7 @@ def _compared(
 def _parameters(
     resource: CatalogResource | None, *, edges_tell: bool
 ) -> Iterator[tuple[str, Json]]:
-    """Yield the parameters that are compared.
-
-    Args:
-        edges_tell: Whether the relationships of the catalog replace those of metaparameters.
-    """
+    """Yield the parameters that are compared, without relationships if `edges_tell` those."""
     if resource is None:
         return
     for name, value in resource.parameters.items():

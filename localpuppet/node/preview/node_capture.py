@@ -258,11 +258,7 @@ class NodeCapture(Value):
         }
 
     def to_bytes(self) -> bytes:
-        """Return the capture as lines of JSON, sorted, so that two captures compare line by line.
-
-        Raises:
-            InvalidInputError: It exceeds `MAX_CAPTURE`.
-        """
+        """Return the capture as sorted lines of JSON, so that two captures compare line by line."""
         data = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode("ascii")
         check_limit(len(data), limits.MAX_CAPTURE)
         return data

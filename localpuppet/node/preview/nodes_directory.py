@@ -202,11 +202,7 @@ class NodesDirectory:
 
 
 def write_capture(directory: Path, capture: NodeCapture) -> None:
-    """Write a capture to a private file `NODE.json`; one that did not change leaves it alone.
-
-    Raises:
-        InvalidInputError: The capture is too large.
-    """
+    """Write a capture to a private file `NODE.json`; one that did not change leaves it alone."""
     path, data = directory / f"{capture.node}.json", capture.to_bytes()
     with disk_errors(path):
         unchanged = path.is_file() and not path.is_symlink() and path.read_bytes() == data

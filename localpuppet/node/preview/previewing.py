@@ -335,8 +335,7 @@ def blind_spots(
 ) -> Iterator[BlindSpot]:
     """Yield the blind spots with their nodes; none for a file that concerns no node.
 
-    Args:
-        types: Node → the types of its resources before and after the change.
+    `types` has the types of each node's resources before and after the change.
     """
     for change in changes:
         nodes = tuple(sorted(node for node, names in types.items() if change.concerns(names)))

@@ -362,9 +362,8 @@ class ReleaseIndex:
 def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list[IndexRoot]:
     """Return the directories of a release whose contents catalogs depend on.
 
-    Args:
-        site_manifest: The site manifest of the root, for a release that has none.
-        own: The key by which the states of its tree are remembered; empty if they are not.
+    `site_manifest` is for a release that has none. The states of its tree are remembered by the
+    key `own`, unless that is empty.
     """
     roots = [
         IndexRoot(prefix=start, path=tree, digest=_store_digest(tree) if start else own)

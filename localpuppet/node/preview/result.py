@@ -163,11 +163,7 @@ class PreviewResult(Value):
         return self.nodes - self.changed - len(self.failures)
 
     def exit_code(self, *, detailed: bool) -> int:
-        """Return the exit code of the command.
-
-        Args:
-            detailed: Whether differences and blind spots have codes of their own.
-        """
+        """Return the exit code; `detailed` gives differences and blind spots codes of their own."""
         as_before = 0 if self.tolerates else self.failing(SAME)
         if self.failing(NEW, BOTH, UNREADABLE) or as_before or self.violations:
             return FAILED
@@ -372,8 +368,7 @@ class DifferenceGrouping:
     ) -> None:
         """Add the difference of a node; an empty one adds nothing.
 
-        Args:
-            restarts: Returns the services that restart on the first node of a group.
+        `restarts` returns the services that restart on the first node of a group.
         """
         if not difference:
             return

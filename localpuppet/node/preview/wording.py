@@ -263,9 +263,7 @@ def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
 def rows(line: ChangeLine, *, most: int, longest: int) -> Iterator[tuple[str, str]]:
     """Yield the rows of a diff with their signs: a line, and its parameters.
 
-    Args:
-        most: Lines of a text.
-        longest: Characters of a value.
+    `most` are lines of a text, `longest` characters of a value.
     """
     yield line.sign, f"{line.sign} {line.text}"
     for change in line.parameters:

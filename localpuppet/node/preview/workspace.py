@@ -208,9 +208,8 @@ class PreviewWorkspace:
     ) -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
 
-        Args:
-            work_trees: Whether its lock may name work trees of modules on this machine.
-            base: The lock of the base, if the revision is not trusted.
+        With `work_trees` its lock may name work trees of modules on this machine. An untrusted
+        revision has the lock of its `base`.
         """
         name = tree.revision.name
         if not (tree.directory / MANIFEST).exists():
@@ -273,12 +272,7 @@ class PreviewWorkspace:
         inside: Path | None = None,
         names: Sequence[NodeName] = (),
     ) -> list[CapturedNode]:
-        """Return the nodes in a directory, or a part of them.
-
-        Raises:
-            InvalidInputError: The directory is missing, empty, a link out of `inside`, or lacks one
-                of the named nodes.
-        """
+        """Return the nodes in a directory, or a part of them."""
         nodes = NodesDirectory(directory, inside=inside).nodes(cache)
         if missing := {*names} - {node.name for node in nodes}:
             raise InvalidInputError(

@@ -166,11 +166,7 @@ class MutableCode(LockedModules):
         )
 
     def is_branch(self, path: ReleasePath) -> bool:
-        """Return whether a release is a branch of a source, and not a directory of that name.
-
-        Raises:
-            InvalidInputError: The release is a branch, and the site allows only tags.
-        """
+        """Return whether a release is a branch of a source, and not a directory of that name."""
         declared = path.source in self.supply.sources
         is_branch = path.is_branch and (declared or not (self.modules / path).is_dir())
         if is_branch and self.immutable_only:
@@ -273,10 +269,6 @@ class MutableCode(LockedModules):
             warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
                 By default they are notes.
             base: The lock of the base, if the code is not trusted: see `UntrustedModules`.
-
-        Raises:
-            InvalidInputError: The directory is not a work tree, others may write to it, or manifest
-                and lock are invalid or do not fit.
         """
         from localpuppet.node.releases.author.tagging import unused_parts  # agents seldom need it
 
@@ -304,8 +296,7 @@ class MutableCode(LockedModules):
     ) -> Release:
         """Return a directory as a release, whose modules and collections are in the store.
 
-        Args:
-            named: Where it and its collections have their names; `None` for a work tree.
+        It and its collections have their names in the directory `named`; `None` for a work tree.
         """
         links = release_links(directory, manifest.moduledir, lock.trees)
         single, hiera = ModuleLinks(self.supply.store.directory).places(directory, links)

@@ -142,11 +142,7 @@ def files(release: Release) -> dict[str, str]:
 def texts(
     before: Release, after: Release, names: Iterable[str], *, most: int = MAX_TEXTS
 ) -> dict[str, str]:
-    """Return differing files as unified diffs, by name; see `unified` for omissions.
-
-    Args:
-        most: After this number of characters, further diffs are omitted.
-    """
+    """Return differing files as unified diffs of `most` characters; see `unified` for omissions."""
     contents: dict[str, str] = {}
     room = most
     for name in names:
@@ -162,8 +158,7 @@ def texts(
 def manifest(release: Release, place: str) -> tuple[str, str]:
     """Return the name and the text of a module's manifest; both empty if the release has none.
 
-    Args:
-        place: `profile/manifests/db.pp`, from a node: it may be any text.
+    `place`, `profile/manifests/db.pp`, is from a node: it may be any text.
     """
     for directory in release.modulepath if place.endswith(".pp") else ():
         path = (directory / place).resolve()

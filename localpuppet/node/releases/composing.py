@@ -59,12 +59,9 @@ _CODEDIR = r"\$(?:environment|codedir|confdir)\b.*\Z"
 
 
 class EnvironmentConf(Value):
-    """The settings of an `environment.conf`.
+    """The settings of an `environment.conf`: paths inside the release, and notes about the others.
 
-    Attributes:
-        modulepath: Directories inside the release, and `$basemodulepath` at its position.
-        manifest: The site manifest, a file or directory inside the release.
-        notes: Messages about unsupported settings.
+    The modulepath has `$basemodulepath` at its position.
     """
 
     modulepath: tuple[str, ...]
@@ -131,8 +128,7 @@ class ReleaseLayout(Value):
     Attributes:
         modulepath: Directories inside the release; empty text for its top.
         notes: What r10k and Puppet would use and a release ignores.
-        code: Directories from which Puppet loads code for every module, see
-            `CODE_DIRECTORIES`.
+        code: Directories with code for every module, see `CODE_DIRECTORIES`.
         single: The index in the modulepath before which single modules come if they are outside of
             the release; `None` if their directory is not on the modulepath.
         base: Whether `environment.conf` names `$basemodulepath`, the node's own directories.
@@ -152,11 +148,7 @@ class ReleaseLayout(Value):
 
 
 def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseLayout:
-    """Return the layout of a release.
-
-    Raises:
-        InvalidInputError: `environment.conf` cannot be read, or the site manifest does not exist.
-    """
+    """Return the layout of a release."""
     if site_manifest and not (directory / site_manifest).exists():
         raise InvalidInputError(f"the release has no {site_manifest}", where="site_manifest")
     file = directory / "environment.conf"
@@ -336,8 +328,7 @@ class ModuleLinks:
 def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> dict[str, str]:
     """Return the links for a release whose modules are outside of it, for `ModuleLinks`.
 
-    Args:
-        trees: By module name: a digest, or the absolute path of a work tree.
+    `trees` has a digest or the absolute path of a work tree, by the name of the module.
     """
     links = {f"{_MODULES}/{name}": tree for name, tree in trees.items()}
     if trees and is_file(directory / HIERA):

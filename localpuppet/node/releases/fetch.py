@@ -65,11 +65,7 @@ class WantedTag(Value):
 def wanted_of(
     lock: Lock, sources: Mapping[str, ReleaseSource], *, file: str, hint: str = ""
 ) -> dict[str, WantedTag]:
-    """Return the tags that a lock pins, with their pins, by their key in the lock.
-
-    Args:
-        hint: The cure in the message if a tree differs.
-    """
+    """Return the tags that a lock pins, with their pins, by their key in the lock."""
     places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}
     return {
         key: WantedTag(
@@ -89,9 +85,8 @@ def wanted_of(
 class Fetcher:
     """Fetches and verifies trees.
 
-    Args:
-        proves: Whether each tree is written again, even if the store has it: then the repository
-            has it, too.
+    With `proves` each tree is written again, even if the store has it: then the repository has it,
+    too.
     """
 
     def __init__(self, *, repository: "Git", store: Store, proves: bool = False) -> None:
@@ -117,11 +112,8 @@ class Fetcher:
     ) -> dict[str, Pin]:
         """Bring trees into the store, and return the pins of their tags.
 
-        A tree that the store has is not fetched, unless its tag must be verified.
-
-        Args:
-            budget: The limits of the release that the trees belong to; trees in the store count,
-                too. `None` for separate limits for this call.
+        A tree that the store has is not fetched, unless its tag must be verified. All trees of one
+        release count for its `budget`, those in the store, too.
         """
         tags = dict(judged or {})
         noted = verification.Verifications(self._store.directory)
@@ -280,13 +272,11 @@ def refuse_moved(pin: Pin, tag_object: TagObject, *, where: str) -> None:
 def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[str]]) -> str:
     """Compare a tag that is new to this node with the commits that other nodes staged for it.
 
-    Returns:
-        A warning; empty if all nodes agree. If other nodes differ among themselves, the tag is
-        accepted: one node with a stolen key could otherwise block every release on new nodes.
+    Return a warning; empty if all nodes agree. If other nodes differ among themselves, the tag is
+    accepted: one node with a stolen key could otherwise block every release on new nodes.
 
     Args:
-        pin: The tag as this node has just fetched it.
-        commits: Commit -> nodes whose last good run was of the release with that commit.
+        commits: Commit → nodes whose last good run was of the release with that commit.
 
     Raises:
         IntegrityError: Other nodes report other commits, and no node reports this one.
@@ -329,12 +319,7 @@ class ModuleFetcher(Value):
         ask_all: bool = False,
         budget: Budget | None = None,
     ) -> dict[str, ModulePin]:
-        """Bring trees into the store, and return their complete pins; pins of tags are ignored.
-
-        Args:
-            pins: By key. Empty digests are filled in.
-            budget: As for `Fetcher.bring`: all parts of one release are counted together.
-        """
+        """Bring trees into the store, and return their complete pins; pins of tags are ignored."""
         wanted = {key: pin for key, pin in pins.items() if not pin.is_tag}
         present = {key: pin for key, pin in wanted.items() if self._has(pin)}
         budget = budget or self.store.budget()

@@ -109,14 +109,8 @@ class Ledger:
         """Reject a release that is older than the last applied release of its source.
 
         If the times inside both tags are known and differ, they decide, because they are signed.
-        Otherwise the order of the first runs on this node decides.
-
-        Args:
-            before: What other nodes report as applied on this node, for a source that the ledger
-                does not know; it can only lead to a rejection.
-
-        Raises:
-            InvalidInputError: The release is older.
+        Otherwise the order of the first runs on this node decides. What other nodes report as
+        applied `before`, for a source that the ledger does not know, can only lead to a rejection.
         """
         current = self.current(app.source)
         if current is None and before is not None:
@@ -168,8 +162,7 @@ class Ledger:
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
         """Return the rollback in force for the current input; a changed input ends it.
 
-        Args:
-            input_file: The node's own input; an unreadable input ends nothing.
+        An unreadable input ends nothing.
         """
         rollback = self.rollback()
         if rollback is None:

@@ -78,12 +78,7 @@ class Budget:
         self._archives = 0
 
     def take(self, size: int, *, where: str, members: int = 1) -> None:
-        """Count a member.
-
-        Args:
-            size: The member's bytes; 0 for a link or directory.
-            members: The number of members; `size` is their total.
-        """
+        """Count a member of some bytes, 0 for a link or directory, or several members together."""
         self._members += members
         self._bytes += size
         if self._members > self._limits.members:
@@ -112,11 +107,7 @@ def refuse_too_many(pinned: int, *, where: str) -> None:
 
 
 def size_problem(path: bytes) -> str:
-    """Return the problem with the length or depth of a path in a tree, or empty text.
-
-    Args:
-        path: Relative to the tree's root, its components separated by `/`.
-    """
+    """Return the problem with the length or depth of a path in a tree, or empty text."""
     parts = path.split(b"/")
     if len(parts) > MAX_DEPTH:
         return f"is more than {MAX_DEPTH} directories deep"
@@ -138,7 +129,6 @@ class GitLimits(Value):
         fetched: Bytes of the largest file that a fetch may write: a server sends one pack, and git
             writes an index of a tenth of its size.
         min_free: Bytes that a fetch must leave free on the disk.
-        parallel: How many fetches run at a time.
     """
 
     output: int = 64 * 1024 * 1024

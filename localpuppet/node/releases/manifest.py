@@ -44,11 +44,10 @@ class Manifest(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool = False) -> "Manifest":
-        """Return the manifest.
+        """Return the manifest in `raw`, every key optional; see `parse_module`.
 
-        Args:
-            raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
-                "site_manifest": path, "tags_only": bool}`, every key optional; see `parse_module`.
+        `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
+        "site_manifest": path, "tags_only": bool}`
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
@@ -77,8 +76,7 @@ class Manifest(Value):
     def to_text(self, comments: Mapping[str, str]) -> str:
         """Return the manifest as `manifest.yaml` has it, one field a line.
 
-        Args:
-            comments: Module → comment above it, one line or more; key `""` is for the whole file.
+        A comment is above its module, or with the key `""` above the whole file.
         """
         lines = _comment(comments.get("", ""), "")
         if self.tags_only:
@@ -134,9 +132,7 @@ def refuse_untagged(manifest: Manifest, *, because: str) -> None:
 def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:
     """Reject directories that must not share a modulepath.
 
-    Args:
-        tags_only: Reject everything but tags: the site sets `immutable_only`, or the release is
-            locked.
+    `tags_only` if the site sets `immutable_only`, or the release is locked.
     """
     count = 1 + len(manifest.modulepath)
     if count > MAX_DIRECTORIES:
@@ -186,11 +182,9 @@ class Lock(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool) -> "Lock":
-        """Return the lock.
+        """Return the lock in `raw`, which is shape-checked.
 
-        Args:
-            raw: `{"version": 1, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
-                directory}}`, shape-checked.
+        `{"version": 1, "modules": {name: pin}, "sources": {path: pin}, "paths": {name: directory}}`
         """
         if raw["version"] != VERSION:
             raise InvalidInputError(

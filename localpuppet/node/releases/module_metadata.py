@@ -36,11 +36,9 @@ def read_metadata(module: Path) -> dict[str, object] | None:
 
 
 def unmet(directories: Mapping[str, Path], *, implementation: str, version: str) -> tuple[str, ...]:
-    """Return the unmet dependencies and requirements of modules, as texts.
+    """Return the unmet dependencies and requirements of modules by name, as texts.
 
-    Args:
-        directories: The release's modules by name.
-        implementation: What parses them, a key of `IMPLEMENTATIONS`.
+    A key of `IMPLEMENTATIONS` parses them.
     """
     modules: dict[str, Mapping[str, object]] = {}
     for name in sorted(directories):

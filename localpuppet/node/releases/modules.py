@@ -63,10 +63,8 @@ class Module(Value):
 class ModulePin(Value):
     """A locked module, or a draft of that without digests.
 
-    Attributes:
-        is_tag: Whether it is a tag, which can be signed.
-        cure: What in `localpuppet.yaml` makes its place known, for messages; or empty.
-        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
+    `cure` is what in `localpuppet.yaml` makes its place known, for messages. `tree_sha256` is the
+    digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
     kind: ClassVar[str]
@@ -109,12 +107,10 @@ class ModulePin(Value):
 
 
 class ModuleAccess(Value):
-    """How the places of modules are reached.
+    """How the places of modules are reached: with `public` as everybody can, without a token.
 
-    Attributes:
-        patience: Seconds without a byte from a server.
-        public: Whether a server is asked as everybody can: directly, and without a token.
-        progress: Called with the numbers of fetched and of all documents or archives.
+    `patience` are seconds without a byte. `progress` gets the numbers of fetched and of all
+    documents or archives.
     """
 
     state: Path
@@ -166,13 +162,9 @@ class ModuleSource(Protocol):
         """Return drafts of modules without exact version."""
 
     def write(self, pins: Mapping[str, ModulePin], directory: Path, budget: "Budget") -> Trees:
-        """Write the trees of pins below an empty directory.
+        """Write the trees of pins below an empty directory, each counted before it is written.
 
-        Args:
-            budget: The limits; each tree is counted before any of it is written.
-
-        Yields:
-            Key, the pin with the digest of an archive, and its directory, when it is complete.
+        Yield key, the pin with the digest of an archive, and its directory, when it is complete.
         """
 
     def confirm(self, pins: Iterable[ModulePin]) -> None:

@@ -27,13 +27,12 @@ class Release(Value):
 
     Attributes:
         modulepath: Absolute directories, the app's own first; for a staged release the unchanging
-            ones in its record.
-        names: The names of the same directories below `modules/`.
+            ones in its record. `names` are those of the same directories below `modules/`.
         enc: Its `enc.yaml`, as `ReleaseFiles.read_enc` returned it.
         mutable: Directories of the modulepath that are not tags.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         work_tree: The directory of an unreleased work tree; else empty.
-        own_code: Its directories and files with code outside of modules, by their names below
+        own_code: Its directories and files with code outside of modules, by their names.
         base: The node's own module directories, after the others: `$basemodulepath`.
         trees: Its trees: its own with an empty name, those of single modules and collections by the
             directory that prefixes their names.
@@ -94,14 +93,10 @@ def resolve(
     sources: Mapping[str, ReleaseSource],
     immutable_only: bool,
 ) -> Release:
-    """Return the release `app`.
+    """Return the release `app` below `modules`; `immutable_only` rejects all but tags.
 
-    Args:
-        app: Its name, relative to `modules`.
-        store: The state directory, the target of a staged release's links.
-        sources: The site's sources by name: staged tags of one that requires signatures must be
-            verified with its current signers file.
-        immutable_only: Reject `trunk` and everything else that is not a tag.
+    Staged tags of a source that requires signatures must be verified with its current signers
+    file. The targets of a staged release's links are in `store`, the state directory.
     """
     if app.is_assigned:
         raise InvalidInputError(
@@ -236,10 +231,7 @@ def _single(
 ) -> tuple[Path | None, Path]:
     """Return the links to single modules, and the directory of its `hiera.yaml`.
 
-    There are no links if the modules are in the release.
-
-    Args:
-        store: The state directory; `None` for a staged release, which has its modules in itself.
+    There are no links if the modules are in the release; without a `store` they must be.
     """
     missing = missing_modules(manifest, directory)
     if not missing:

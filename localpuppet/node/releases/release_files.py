@@ -40,15 +40,9 @@ def require_manifest(directory: Path) -> None:
 
 
 def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:
-    """Reject a lock that does not fit its manifest.
+    """Reject a lock that does not fit its manifest, or without `work_trees` one that names some.
 
-    Args:
-        work_trees: Allow modules that are work trees of this machine, for a run of an unreleased
-            work tree.
-
-    Raises:
-        InvalidInputError: A name is in only one of the two or has another tag, or a module is a
-            work tree without `work_trees`.
+    Modules that are work trees of this machine are for a run of an unreleased work tree.
     """
     for name in lock.paths:
         if not work_trees:
@@ -100,11 +94,7 @@ def to_text(lock: Lock) -> str:
 
 
 class ReleaseFiles(Value):
-    """Reads manifests and locks.
-
-    Attributes:
-        read_enc: Reads the `enc.yaml` of a release, which may be missing.
-    """
+    """Reads manifests and locks, and with `read_enc` the `enc.yaml` of a release."""
 
     documents: Documents
     allow_file: bool
@@ -136,9 +126,7 @@ class ReleaseFiles(Value):
     ) -> Manifest:
         """Return the manifest in a directory, checked against the site's rules.
 
-        Args:
-            app: The release; a working copy has no name yet.
-            immutable: Whether its collections must be tags.
+        A working copy has no name yet. If it must be `immutable`, its collections are tags.
         """
         require_manifest(directory)
         file = directory / MANIFEST
@@ -157,12 +145,7 @@ class ReleaseFiles(Value):
     def locked(self, app: ReleasePath, read: Callable[[str], bytes | None]) -> Lock:
         """Return the lock of a release, checked against its manifest.
 
-        Args:
-            read: Returns the bytes of a file at the top of the release's tree, or `None`.
-
-        Raises:
-            InvalidInputError: The manifest is missing, or the lock for its dependencies is; one of
-                the two is invalid, or they disagree.
+        `read` returns the bytes of a file at the top of the release's tree, or `None`.
         """
         data = read(MANIFEST)
         if data is None:
@@ -185,9 +168,7 @@ class ReleaseFiles(Value):
     def pinned(self, directory: Path, manifest: Manifest, *, work_trees: bool = True) -> Lock:
         """Return the lock of mutable code, checked against its manifest.
 
-        Args:
-            work_trees: Whether its lock may name work trees of modules on this machine: only if
-                its user is the one who wrote it.
+        It may name work trees of modules on this machine only if its user is the one who wrote it.
         """
         lock = self.lock(directory)
         if lock is None:

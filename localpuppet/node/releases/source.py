@@ -44,17 +44,12 @@ class ReleaseSource(Value):
     def from_dict(
         cls, name: str, raw: Mapping[str, Any], *, root: Path, allow_file: bool
     ) -> "ReleaseSource":
-        """Return the source.
+        """Return the source, with paths relative to a root.
 
         Args:
             raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
                 "unnamed_tags": "accept", "fresh": "30d"}`, the URLs of the forge and the keys of
                 `GitAccess.from_dict`, shape-checked.
-            root: The base of a relative `signers` path.
-
-        Raises:
-            InvalidInputError: The name, URL or time is invalid; or signatures are required without
-                keys, or not required although `fresh` or `signatures` needs them.
         """
         where = f"sources.{name}"
         ReleasePath.parse(name, where=where)
@@ -94,11 +89,7 @@ def source_of(app: ReleasePath, sources: Mapping[str, ReleaseSource]) -> Release
 
 
 def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) -> None:
-    """Reject a tag whose message names another source.
-
-    Args:
-        source: The source; without signers it accepts any tag.
-    """
+    """Reject a tag whose message names another source; without signers any is accepted."""
     if source.signers is None or tag.sources == (source.name,):
         return
     if not tag.sources:
@@ -119,11 +110,7 @@ def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) 
 
 
 def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: str) -> None:
-    """Reject a release whose tag is too old to be installed.
-
-    Args:
-        source: The source; without `fresh` it accepts tags of any age.
-    """
+    """Reject a release whose tag is too old to be installed; see `ReleaseSource.fresh`."""
     if source.fresh is None:
         return
     if tag.tagged_at is None:

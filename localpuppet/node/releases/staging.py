@@ -64,10 +64,8 @@ def compare_first(compare: Callable[[StagedRelease], None], approve: Approve | N
 class ReleaseStaging:
     """The releases on this node.
 
-    Args:
-        approve: Called before a release gets its name, with its record, its modulepath and its code
-            outside of modules (final names → current paths). Raises to reject. `None` approves
-            everything.
+    `approve` is called before a release gets its name, with its record, its modulepath and its code
+    outside of modules (final names → current paths). It raises to reject.
     """
 
     def __init__(
@@ -161,13 +159,12 @@ class ReleaseStaging:
     ) -> StagedRelease:
         """Bring a release of a declared source onto the node, verify it, and link its name.
 
-        Args:
-            refresh: Ask the repository even about a staged release.
+        With `refresh` the repository is asked even about a staged release. After an error no link
+        was switched.
 
         Raises:
-            IntegrityError: A tag moved, a signature or digest is wrong; no link was switched.
+            IntegrityError: A tag moved, a signature or digest is wrong.
             UnavailableError: A repository is unreachable and a tree is missing.
-            StateError: The disk refused; no link was switched.
         """
 
         def obtain(known: StagedRelease | None) -> StagedRelease:
@@ -190,10 +187,6 @@ class ReleaseStaging:
             obtain: Called with the current record; brings the trees into the store and returns the
                 new record, or the current one if it is complete.
             accept_moved: Switch the name of a collection that another release pins differently.
-
-        Raises:
-            IntegrityError: Another staged release pins one of its names differently.
-            StateError: The disk refused; no link was switched.
         """
         tag_of(app)  # rejects what is no tag
         with self.store.locks.take_for_changes():
@@ -248,11 +241,7 @@ class ReleaseStaging:
         return self.describe(app, pins[key], lock)
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> StagedRelease:
-        """Return the record of a release whose trees are in the store.
-
-        Raises:
-            InvalidInputError: Two entries have the same name.
-        """
+        """Return the record of a release whose trees are in the store."""
         draft = StagedRelease(
             release=app,
             pin=pin,
@@ -426,8 +415,7 @@ class GarbageCollector(Value):
     def remove(self, removal: Removal) -> None:
         """Remove what `plan` returned; callers hold the locks for changes and for removal.
 
-        Raises:
-            StateError: The disk refused; the remaining releases are complete, and gc can run again.
+        After an error the remaining releases are complete, and gc can run again.
         """
         gone = {staged.release: staged for staged in self.staging.records.all()}
         kept = [staged for staged in gone.values() if staged.release in removal.remaining]

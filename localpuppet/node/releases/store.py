@@ -28,11 +28,9 @@ _BAD_NAME = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\x
 
 
 class TreeEntry(Value):
-    """A file or symlink of a tree.
+    """A file or symlink of a tree, with the digest of its bytes or of its target.
 
-    Attributes:
-        path: Relative to the tree's root, as bytes, separated by `/`.
-        sha256: Digest of the file's bytes, or of the link's target.
+    `path` is relative to the tree's root, as bytes, separated by `/`.
     """
 
     path: bytes
@@ -180,19 +178,15 @@ class Store:
         *,
         accept: Callable[[Mapping[str, str]], None] = lambda _found: None,
     ) -> dict[str, str]:
-        """Take trees from the staging directory into the store.
+        """Take trees from the staging directory into the store, all or none; return name → digest.
 
         Args:
             trees: Name for messages and directory below `staging()`. They are taken one by one, so
                 that later ones may still be written meanwhile.
             accept: Called with the digests by name before anything is added; raises to reject them.
 
-        Returns:
-            Name → digest.
-
         Raises:
             IntegrityError: A tree has a forbidden member, or is not accepted.
-            StateError: The disk refused; nothing was added.
         """
         digests: dict[str, str] = {}
         ready: list[tuple[Path, str, Path]] = []
@@ -233,8 +227,7 @@ class Store:
     def problem(self, sha256: str, *, full: bool) -> str:
         """Return the problem of a tree, or empty.
 
-        Args:
-            full: Hash every byte; otherwise only names, sizes, times and modes are compared.
+        `full` hashes every byte; otherwise only names, sizes, times and modes are compared.
         """
         path = self.path(sha256)
         try:

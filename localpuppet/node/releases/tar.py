@@ -38,10 +38,8 @@ _PAX_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
 class TarRules(Value):
     """The allowed form of a tar file.
 
-    Attributes:
-        foreign: Whether other programs write such files. Then directories need no members, names
-            may start with `./`, extended headers (pax) are read, and symlinks are left out, as r10k
-            leaves them out.
+    If other programs write it (`foreign`), directories need no members, names may start with `./`,
+    extended headers (pax) are read, and symlinks are left out, as r10k leaves them out.
     """
 
     top: re.Pattern[bytes]
@@ -59,12 +57,8 @@ def unpack(
 ) -> Path:
     """Unpack a tar file, compressed by gzip or plain, into an empty directory.
 
-    Args:
-        target: An empty directory.
-        budget: The limits that this file shares with others; `None` for none.
-
-    Returns:
-        The directory below `target` that has the one name at its top.
+    Return the directory below it that has the one name at the top. The file shares the limits of
+    `budget` with others.
     """
     where = str(file)
     with open_user_file(file, limit=limits.file) as raw:
@@ -243,8 +237,7 @@ class _Unpacking:
     def _enter(self, name: bytes) -> bytes:
         """Check a member's name by the rules, and ensure that its directory exists.
 
-        Returns:
-            Its path below the one name at the top.
+        Return its path below the one name at the top.
         """
         check_path(name, where=self._where)
         top, _, inside = name.partition(b"/")

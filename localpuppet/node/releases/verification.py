@@ -108,9 +108,8 @@ class Verifications:
 def note_verified(state: Path, tags: Iterable[tuple[ReleaseSource, Pin, str]]) -> None:
     """Record verified tags, with their trees as git wrote them.
 
-    Args:
-        tags: The source of each, its pin, and `rules_digest` of the source, taken before the
-            verification began. Tags of sources without signers are ignored.
+    Each has its source, its pin, and `rules_digest` of the source, taken before the verification
+    began. Tags of sources without signers are ignored.
     """
     new = {
         _key(source, pin): _entry(pin, rules)

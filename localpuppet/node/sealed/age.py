@@ -49,11 +49,7 @@ class AgeRecipient(str):
     def parse(cls, text: str, *, where: str = "", plugins: bool = False) -> "AgeRecipient":
         """Return the recipient, whose checksum the library has verified.
 
-        Args:
-            plugins: Accept a plugin's recipient, too: nodes have none.
-
-        Raises:
-            InvalidInputError: The text is another kind of key, or has a typing error.
+        With `plugins` a plugin's recipient is accepted, too: nodes have none.
         """
         if text.startswith("ssh-"):
             raise InvalidInputError(
@@ -143,11 +139,7 @@ def parse_identities(data: bytes, *, where: str, plugins: bool = False) -> tuple
 
 
 def seal(plaintext: bytes, recipient: str) -> bytes:
-    """Return a binary age file that only the recipient's identity opens.
-
-    Raises:
-        InvalidInputError: The plaintext is too large, or a plugin failed.
-    """
+    """Return a binary age file that only the recipient's identity opens."""
     check_limit(len(plaintext), MAX_PLAINTEXT, what="is too large to seal")
     library = _library()
     known = AgeRecipient(recipient)
@@ -165,11 +157,7 @@ def seal(plaintext: bytes, recipient: str) -> bytes:
 
 
 def check_form(sealed: bytes, *, plugins: bool = False) -> None:
-    """Check the size and the header of an age file, without opening it.
-
-    Raises:
-        InvalidInputError: It has another form than `seal` writes.
-    """
+    """Check the size and the header of an age file, without opening it."""
     check_limit(len(sealed), _MAX_FILE, unit="bytes of age")
     head = sealed[:MAX_HEADER]
     if not re.match(_HEADER, head) and not (plugins and re.match(_PLUGIN_HEADER, head)):

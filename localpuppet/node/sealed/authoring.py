@@ -71,11 +71,7 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
 
 
 def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> SealedGroup:
-    """Return a new group, whose serial follows `after`, that of an earlier one with this name.
-
-    Raises:
-        InvalidInputError: There is no operator, or a key is named twice.
-    """
+    """Return a new group, whose serial follows `after`, that of an earlier one with this name."""
     if not operators:
         raise InvalidInputError(
             "a new group needs an operator, who can add nodes to it later",
@@ -104,12 +100,8 @@ def with_keys(
 ) -> SealedGroup:
     """Return a group with its identity wrapped for more names, or for other keys of them.
 
-    Args:
-        members: Those without a key are left out.
-        pools: Names that share one key, which become one member.
-
-    Raises:
-        InvalidInputError: Two of them have one key and are no pool, or a pool has two keys.
+    Members without a key are left out. The names of one of the `pools` share one key, and become
+    one member.
     """
     pool_of = {name: tuple(pool) for pool in pools for name in pool}
     names: dict[tuple[str, ...], Sequence[AgeRecipient]] = {}
@@ -123,11 +115,7 @@ def with_keys(
 
 
 def content_of(text: bytes, kind: ValueType) -> bytes:
-    """Return the content to seal of what an author wrote.
-
-    Raises:
-        InvalidInputError: It is no text, or with `DATA` no YAML.
-    """
+    """Return the content to seal of what an author wrote."""
     if kind == ValueType.FILE:
         return text
     try:
@@ -197,11 +185,7 @@ def revoke(
 
 
 def merge_groups(base: SealedGroup, ours: SealedGroup, theirs: SealedGroup) -> SealedGroup:
-    """Return a group with the members that two branches added and removed.
-
-    Raises:
-        InvalidInputError: A branch has another identity or rule, or both changed one member.
-    """
+    """Return a group with the members that two branches added and removed."""
     if len({(one.serial, one.recipient, one.rule) for one in (ours, theirs)}) > 1:
         raise InvalidInputError(
             f"has serial {ours.serial} here and {theirs.serial} there, or another rule",

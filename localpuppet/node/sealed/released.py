@@ -43,8 +43,7 @@ class PastSealed(Value):
     def serials(self, released: Callable[[str], int]) -> dict[str, int]:
         """Return the highest serial that each group had, without those that a release refuses.
 
-        Args:
-            released: Returns the serial of a group in the newest release; 0 for a new one.
+        `released` returns the serial of a group in the newest release; 0 for a new one.
         """
         return _highest(
             (one.name, one.serial) for one in self.groups if is_step(one.serial, released(one.name))
@@ -160,11 +159,7 @@ class SealedRepository:
         return tuple(sorted(match[3] for match in matches if match[2] == "groups"))
 
     def sides(self, name: str) -> list[SealedGroup]:
-        """Return a group as the common ancestor, this branch and the other one have it.
-
-        Raises:
-            InvalidInputError: git has no conflict in it.
-        """
+        """Return a group as the common ancestor, this branch and the other one have it."""
         path = f"{PREFIX}/groups/{name}.yaml"
         files = self._program.objects(
             self._top / ".git", [f":{stage}:{path}" for stage in (1, 2, 3)]
@@ -193,11 +188,9 @@ class SealedRepository:
         return authors
 
     def past(self, *paths: str, since: str = "") -> PastSealed:
-        """Return groups and values in the history of HEAD.
+        """Return groups and values in the history of HEAD, without that of the commit `since`.
 
-        Args:
-            paths: Files and directories below `sealed`; all if none is named.
-            since: A commit whose history is left out.
+        `paths` are files and directories below `sealed`; all if none is named.
         """
         try:
             self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
@@ -254,12 +247,7 @@ class _Blobs(Mapping[str, bytes]):
 def exposed(current: SealedTree, past: PastSealed, *, name: str, operator: bool) -> dict[str, bool]:
     """Return what a node or an operator could ever open → whether that content is still in use.
 
-    Args:
-        current: The values as they are now.
-        past: What `SealedRepository.past` returns.
-
-    Raises:
-        InvalidInputError: No group ever had this name, or the history is not complete.
+    `current` has the values as they are now, `past` is what `SealedRepository.past` returns.
     """
     if past.is_cut:
         raise InvalidInputError("has only a part of the history", hint=UNCUT)

@@ -119,11 +119,7 @@ def parse_group_name(text: str, *, where: str = "") -> str:
 
 
 def decode(text: bytes) -> bytes:
-    """Return the bytes in canonical base64.
-
-    Raises:
-        InvalidInputError: Another text would have the same bytes.
-    """
+    """Return the bytes in canonical base64."""
     try:
         data = a2b_base64(text, strict_mode=True)
     except Base64Error as error:
@@ -166,11 +162,7 @@ class SealedValue(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, path: str) -> "SealedValue":
-        """Return the value in a file.
-
-        Raises:
-            InvalidInputError: The bytes are not those that `to_bytes` writes.
-        """
+        """Return the value in a file."""
         where = f"sealed/values/{parse_path(path)}.yaml"
         check_limit(len(data), MAX_VALUE_FILE, where=where)
         match = re.match(_FORM, data)
@@ -305,11 +297,7 @@ class SealedGroup(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, name: str) -> "SealedGroup":
-        """Return the group in a file.
-
-        Raises:
-            InvalidInputError: The bytes are not those that `to_bytes` writes.
-        """
+        """Return the group in a file."""
         where = f"sealed/groups/{parse_group_name(name)}.yaml"
         check_limit(len(data), MAX_GROUP_FILE, where=where)
         if b"\n<<<<<<< " in data:
@@ -360,13 +348,10 @@ class SealedGroup(Value):
         return {name: one for one in self.members for name in one.names}
 
     def opened_by(self, identities: Sequence[AgeIdentity]) -> AgeIdentity | None:
-        """Return the identity of the group; `None` if no wrap for them contains it.
+        """Return the identity of the group; `None` if no wrap for these identities contains it.
 
         A wrap counts only if it has the identity behind `recipient`, and was made for this group,
         rule, serial and name: the author of another one could read what is sealed next.
-
-        Args:
-            identities: Of a node or an operator.
         """
         plugins = any(one.is_plugin for one in identities)
         own = {one.recipient for one in identities if not one.is_plugin}
@@ -395,11 +380,7 @@ class SealedGroup(Value):
     def with_members(
         self, *, members: Iterable[GroupMember] = (), operators: Iterable[GroupMember] = ()
     ) -> "SealedGroup":
-        """Return the group with members and operators, in place of those with one of their names.
-
-        Raises:
-            InvalidInputError: Two of them have one key, or one name.
-        """
+        """Return the group with members and operators in place of those with one of their names."""
         members, operators = tuple(members), tuple(operators)
         rest = self.without({name for one in members + operators for name in one.names})
         group = replace(

@@ -26,11 +26,7 @@ class SealingKey:
         self._public = directory / "sealing.pub"
 
     def identities(self) -> tuple[AgeIdentity, ...]:
-        """Return the identities, the newest first; none if this node has no sealing key.
-
-        Raises:
-            InvalidInputError: Others can read the file, or it has something else.
-        """
+        """Return the identities, the newest first; none if this node has no sealing key."""
         for place in (
             Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), NAME),
             self.path,
@@ -49,8 +45,7 @@ class SealingKey:
     def make(self, *, replace: bool = False) -> tuple[AgeRecipient, ...]:
         """Make the key unless there is one; return the recipients.
 
-        Args:
-            replace: Put a new key in front of the newest one, which stays.
+        `replace` puts a new key in front of the newest one, which stays.
         """
         known = self.identities()
         if replace or not known:
@@ -64,10 +59,6 @@ class SealingKey:
 
 
 def read_identities(path: Path, *, plugins: bool = False) -> tuple[AgeIdentity, ...]:
-    """Return the identities in a file that only its owner can read.
-
-    Args:
-        plugins: Accept identities of plugins, which an operator may have.
-    """
+    """Return the identities in a file that only its owner can read; `plugins` for an operator's."""
     data = read_secret_file(path, what="a file of secret identities", limit=MAX_KEY_FILE)
     return parse_identities(data, where=str(path), plugins=plugins)

@@ -44,11 +44,7 @@ class SealedTree:
 
     @classmethod
     def on_disk(cls, root: Path) -> "SealedTree":
-        """Return the tree of a release.
-
-        Args:
-            root: The directory that contains `sealed`, or could.
-        """
+        """Return the tree of a release in a directory that contains `sealed`, or could."""
         directory = root / PREFIX
         return cls(lambda name: _read(directory / name), lambda: tuple(_files(directory)))
 
@@ -80,11 +76,7 @@ class SealedTree:
         return value.number if value else 0
 
     def group_of(self, value: SealedValue) -> SealedGroup:
-        """Return the group of a value.
-
-        Raises:
-            InvalidInputError: It has no file, or its identity has another serial.
-        """
+        """Return the group of a value."""
         where = f"sealed/values/{value.path}{_SUFFIX}"
         group = self.group(value.group)
         if group is None:
@@ -116,11 +108,7 @@ class SealedTree:
         yield from filter(None, map(self.value, self.paths()))
 
     def refuse_others(self) -> None:
-        """Reject files that are neither a group nor a value, such as plaintext left by an editor.
-
-        Raises:
-            InvalidInputError: There is one, or there are too many files.
-        """
+        """Reject files that are neither a group nor a value, such as an editor's plaintext."""
         known = len(self.group_names()) + len(self.paths())
         if known != len(self._names()):
             other = next(

@@ -46,14 +46,9 @@ def holders_of(group: SealedGroup) -> list[Claim]:
 
 
 def refuse_regress(group: SealedGroup, before: SealedGroup, known_from: str) -> None:
-    """Reject a group that cannot follow another one.
+    """Reject a group that cannot follow another one; `known_from` is where that is from.
 
-    Args:
-        known_from: Where `before` is from, for the message.
-
-    Raises:
-        InvalidInputError: It has an older identity, another one with the same serial, or a serial
-            that is far too high.
+    It has an older identity, another one with the same serial, or a serial that is far too high.
     """
     where = f"sealed/groups/{group.name}.yaml"
     if group.serial < before.serial:
@@ -104,12 +99,9 @@ class Approvals(JsonRecord):
 class SealedTrust:
     """Decides which claims of groups in a work tree are known.
 
-    The private `file` outside of all clones has what a person approved of groups that no release
-    has yet.
-
-    Args:
-        released: The tree of the newest verified release, with its tag; empty without one.
-        repository: The URL of the origin, or the directory of a clone without one.
+    `released` is the tree of the newest verified release, with its tag; empty without one. The
+    private `file` outside of all clones has what a person approved of groups that no release has
+    yet. `repository` is the URL of the origin, or the directory of a clone without one.
     """
 
     def __init__(self, released: SealedTree, tag: str, *, file: Path, repository: str) -> None:
@@ -125,11 +117,7 @@ class SealedTrust:
     def unknown(self, group: SealedGroup, *, holders: bool) -> Sequence[Claim]:
         """Return what neither the release nor a person vouches for.
 
-        Args:
-            holders: Whether operators and members count: they would get an identity.
-
-        Raises:
-            InvalidInputError: The group is older than what is known.
+        With `holders`, operators and members count: they would get an identity.
         """
         before = self.released.group(group.name)
         serial, approved = self._approved(group.name)

@@ -152,10 +152,8 @@ _SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
 class CheckedData(Value):
     """The result of the check.
 
-    Attributes:
-        yaml: The files that Puppet's own reader of YAML reads, `hiera.yaml` included, and their
-            names in messages; those of locked modules, too, if the release's `hiera.yaml` reads
-            them.
+    `yaml` has the files that Puppet's own reader of YAML reads, `hiera.yaml` included, and their
+    names in messages; those of locked modules, too, if the release's `hiera.yaml` reads them.
     """
 
     files: int
@@ -168,11 +166,7 @@ def check_data(
 ) -> CheckedData:
     """Check the data of a release and its own modules.
 
-    Args:
-        locked: Its locked modules, by the name that their directory has in it.
-
-    Raises:
-        InvalidInputError: A file cannot be parsed, or there are too many or too large ones.
+    `locked` are its locked modules, by the name that their directory has in it.
     """
     files = 0
     warnings: list[str] = []
@@ -198,11 +192,7 @@ def yaml_files(
 ) -> dict[str, Path]:
     """Return the files that Puppet's own reader of YAML reads, by name, `hiera.yaml` included.
 
-    Args:
-        hierarchy: Its hierarchy; `None` to read its `hiera.yaml`, if it has one.
-
-    Raises:
-        InvalidInputError: Its `hiera.yaml` cannot be parsed, or there are too many files.
+    Without a `hierarchy`, its `hiera.yaml` is read, if it has one.
     """
     if not (place / NAME).is_file():
         return {}
@@ -221,11 +211,8 @@ def refuse_unloadable(
 ) -> list[str]:
     """Return a line for each value and file that Puppet refuses.
 
-    Args:
-        own: The files of the release itself; other modules' files belong to their authors.
-
     Raises:
-        InvalidInputError: Puppet refuses a whole file of the release itself.
+        InvalidInputError: Puppet refuses a whole file of the release itself, one of `own`.
     """
     warnings = []
     for found in refused:

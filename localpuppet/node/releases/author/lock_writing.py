@@ -48,12 +48,9 @@ def resolve_modules(
     source: Callable[[str], ModuleSource],
     failed: list[UnavailableError],
 ) -> dict[str, ModulePin]:
-    """Resolve single modules that are not tags.
+    """Resolve single modules that are not tags; `source` is called only if it is needed.
 
-    Args:
-        kept: Pins that stay if they fit the manifest.
-        update: Names to resolve even if a pin fits.
-        source: Returns the source of a kind of modules; called only if it is needed.
+    A pin of `kept` stays if it fits the manifest, unless its name is one of `update`.
     """
     resolved: dict[str, ModulePin] = {}
     asked: dict[str, dict[str, Module]] = {}
@@ -89,18 +86,15 @@ def write_lock(
     """Resolve the manifest in a directory and write the lock beside it.
 
     Args:
-        supply: Provides code; locked trees are in the store afterwards.
         update: Single modules whose branch or range is resolved again; all for an empty
             collection, none for `None`.
         paths: Work trees of this machine that replace single modules, by name. Only `try`
             accepts such a lock.
 
     Raises:
-        InvalidInputError: The manifest is invalid, or names something mutable or unknown.
         IntegrityError: A tag or archive changed or is malformed, or its signature is not
             trusted.
-        UnavailableError: Repositories or the forge are unreachable; the message names all of
-            them.
+        UnavailableError: Repositories or the forge are unreachable; the message names all.
     """
     manifest = supply.files.manifest(directory)
     old = supply.files.lock(directory) or EMPTY
@@ -216,11 +210,7 @@ def moves(old: Lock, new: Lock) -> tuple[PinMove, ...]:
 
 
 def outdated(lock: Lock, source: Callable[[str], ModuleSource]) -> tuple[PinMove, ...]:
-    """Return the possible updates, by name.
-
-    Raises:
-        InvalidInputError: A source no longer has a module.
-    """
+    """Return the possible updates, by name."""
     pins, newer = lock.pins, dict[str, str]()
     for kind, some in by_kind(pins).items():
         newer |= source(kind).newer(some)

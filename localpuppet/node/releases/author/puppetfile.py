@@ -159,11 +159,7 @@ class _RubyError(Exception):
 
 
 def parse(text: str) -> Puppetfile:
-    """Return the entries of a Puppetfile; unreadable parts are named in the result.
-
-    Raises:
-        InvalidInputError: A comma is missing, so that Ruby cannot read it either.
-    """
+    """Return the entries of a Puppetfile; unreadable parts are named in the result."""
     entries: list[PuppetfileEntry] = []
     notes: dict[int, str] = {}
     settings: dict[str, str | None] = {"moduledir": None, "forge": ""}
@@ -192,11 +188,7 @@ def parse(text: str) -> Puppetfile:
 
 
 def _refuse_missing_comma(tokens: Sequence[Token], *, before: str) -> None:
-    """Reject `git: 'URL' tag: 'v1'`, also over two lines.
-
-    Args:
-        before: The first word of the statement before it.
-    """
+    """Reject `git: 'URL' tag: 'v1'`, also over two lines; `before` begins the last statement."""
     pairs = pairwise(tokens) if tokens[0].text == "mod" else ()
     missing = [second for first, second in pairs if first.kind in _ENDS and second.kind in _BEGINS]
     is_rest = tokens[0].kind == "label" or [token.kind for token in tokens[:2]] == _HASH_ROCKET

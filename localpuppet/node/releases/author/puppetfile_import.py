@@ -75,9 +75,8 @@ def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
 class ImportRules(Value):
     """Rules besides the Puppetfile itself.
 
-    Attributes:
-        use_tags: Replace a branch or commit by the tag at the same commit, or leave the entry out.
-        asking: Whether repositories are asked; otherwise the form of a name decides.
+    `use_tags` replaces a branch or commit by the tag at the same commit, or leaves the entry out.
+    Without `asking`, the form of a name decides what no repository is asked for.
     """
 
     allow_file: bool
@@ -87,12 +86,9 @@ class ImportRules(Value):
 
 
 class EntryChoice(Value):
-    """The result for an entry.
+    """The result for an entry; without `module` it is left out, or its repository must be asked.
 
-    Attributes:
-        name: The module's name, or the entry's if that is not a module name.
-        module: `None` if it is left out, or if its repository must be asked first.
-        left: Why it is left out.
+    `name` is the module's name, or the entry's if that is not a module name.
     """
 
     entry: PuppetfileEntry
@@ -128,10 +124,8 @@ def choose(
 ) -> EntryChoice:
     """Return the result for an entry.
 
-    Args:
-        refs: Full name of each ref of its repository, and HEAD, → the commit behind it; `None` if
-            the repository was not asked or did not answer.
-        unasked: Why it did not answer; empty if it was not asked.
+    `refs` has the full name of each ref of its repository, and HEAD, → the commit behind it; `None`
+    if it was not asked or did not answer. `unasked` says why it did not answer.
     """
     _, separator, rest = entry.name.replace("/", "-", 1).partition("-")
     name = rest if separator else entry.name
@@ -386,9 +380,8 @@ def import_modules(
 ) -> ImportResult:
     """Return the manifest of a Puppetfile, with the choice for each entry.
 
-    Args:
-        old: The existing manifest; its modulepath and other keys are kept.
-        repository: Git; `None` to ask no repository.
+    The modulepath and other keys of the existing manifest are kept. Without a `repository` none is
+    asked.
     """
     places = [must_ask(entry, rules) for entry in puppetfile.entries]
     urls = [url for url in places if url is not None]
@@ -444,12 +437,7 @@ LIMITS = {
 
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
-    """Return the entries of a Puppetfile after Ruby has run it.
-
-    Raises:
-        InvalidInputError: Ruby fails, or a limit is exceeded.
-        StateError: A program for the child is missing, or it cannot be isolated.
-    """
+    """Return the entries of a Puppetfile after Ruby has run it."""
     (ruby,) = find_programs("ruby", path=path, package="ruby")
     # Passed as text: the other user may have no access to localpuppet's directory.
     script = Path(shared_file("puppetfile.rb")).read_text("utf-8")

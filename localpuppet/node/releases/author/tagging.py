@@ -73,7 +73,6 @@ def countersign(
         push: Push the signature to the remote, which must have the same tag.
 
     Raises:
-        InvalidInputError: The tag does not exist, names no source, or git made no signature.
         IntegrityError: The tag is malformed, unsigned, for another source, or differs from
             origin's.
         UnavailableError: The remote is unreachable; no signature is left.
@@ -147,15 +146,10 @@ def tag_release(
     sign: bool,
     push: bool,
 ) -> Tagged:
-    """Tag the commit of a work tree as a release.
+    """Tag the commit of a work tree as a release; after an error, no tag is left.
 
-    Args:
-        check: Checks whether the working copy can be released; returns files that Puppet reads
-            in it and that git ignores.
-
-    Raises:
-        LocalpuppetError: The work tree, the tag or the release is invalid, or git failed; no tag is
-            left.
+    `check` checks whether the working copy can be released; it returns files that Puppet reads in
+    it and that git ignores.
     """
     commit = tree.commit
     _refuse_uncommitted(tree)
@@ -191,14 +185,7 @@ def keep_new(tree: "GitWorkTree", ref: str, *, sign: bool, push: bool) -> bool:
 def source_of_tag(
     tree: "GitWorkTree", sources: Mapping[str, ReleaseSource], *, named: str | None, sign: bool
 ) -> str | None:
-    """Return the source that a new tag names; `None` if an unsigned tag names none.
-
-    Args:
-        named: The user's choice.
-
-    Raises:
-        InvalidInputError: The source is unknown, or a signed tag would name none.
-    """
+    """Return the source that a new tag names; `None` if an unsigned tag names none."""
     if named is not None:
         if "/" in ReleasePath.parse(named, where="--source"):
             raise InvalidInputError(f"{named!r} is not the name of a source", where="--source")
@@ -223,11 +210,7 @@ def message_for(text: str, source: str | None) -> str:
 
 
 def parse_release_tag(text: str) -> Tag:
-    """Return the tag of a release.
-
-    Raises:
-        InvalidInputError: The text does not match the grammar, or cannot end an app's name.
-    """
+    """Return the tag of a release."""
     tag = Tag.parse(text, where="TAG")
     if "/" in tag:
         raise InvalidInputError(
@@ -304,12 +287,12 @@ _READ = (
 
 
 class OwnModules(Value):
-    """The modules of a working copy, and its code outside of modules.
+    """The modules of a working copy, and its code outside of modules; paths are relative to it.
 
     Attributes:
-        kept: Directory of the modulepath, relative to the working copy → its modules that count.
-        code: Directories and files of the other code that count, relative to it.
-        left_out: Modules and directories of code that git ignores, relative to it.
+        kept: Directory of the modulepath → its modules that count.
+        code: Directories and files of the other code that count.
+        left_out: Modules and directories of code that git ignores.
         unseen: Files of modules and code that count, and that git ignores.
     """
 
@@ -340,12 +323,7 @@ class OwnModules(Value):
 def own_modules(
     directory: Path, modulepath: Iterable[str], ignored: Ignored, *, code: Sequence[str] = ()
 ) -> OwnModules:
-    """Return the modules of a working copy, and its other code.
-
-    Args:
-        modulepath: Its directories of modules, relative to it; empty text for its top.
-        code: Its directories and files of code outside of modules, relative to it.
-    """
+    """Return the modules of a working copy, and its other code; paths are relative to it."""
     kept: dict[str, tuple[Path, ...]] = {}
     own = tuple(part for part in code if part not in ignored)
     left_out = [part for part in code if part in ignored]

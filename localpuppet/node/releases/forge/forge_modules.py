@@ -241,8 +241,7 @@ class Transfer:
     Attributes:
         ca: PEM file with the trusted authorities; `None` for the system's.
         token: Sent to the forge's own origin; empty for none.
-        timeout: Seconds without a byte.
-        total: Seconds for one document or archive.
+        timeout: Seconds without a byte; `total` for one document or archive.
         public: Whether it is asked for what everybody can read, at public addresses only.
     """
 
@@ -359,11 +358,9 @@ class Forge(Value):
     def archives(
         self, pins: Sequence[ForgePin]
     ) -> Generator[tuple[ForgePin, Path, str], None, None]:
-        """Get archives, several at a time.
+        """Get archives, several at a time; yield pin, archive and its SHA-256, in any order.
 
-        Yields:
-            Pin, its archive, and the archive's SHA-256, in any order. The archive exists until the
-            generator resumes.
+        The archive exists until the generator resumes.
         """
         make_private(self.cache)
         for pin, sha256 in self._several(pins, self._archive):

@@ -38,11 +38,7 @@ _BATCH = "ssh -oBatchMode=yes"
 
 
 class GitAccess(Value):
-    """How one repository is reached.
-
-    Attributes:
-        credentials: A file with `username=` and `password=`.
-    """
+    """How one repository is reached; `credentials` is a file with `username=` and `password=`."""
 
     proxy: str = ""
     ssh_key: Path | None = None
@@ -56,9 +52,6 @@ class GitAccess(Value):
         Args:
             raw: `{"proxy": url, "ssh_key": path, "known_hosts": path, "credentials": {"file":
                 path}}`, shape-checked, each optional.
-
-        Raises:
-            InvalidInputError: The proxy is not a usable URL; the message does not repeat it.
         """
         proxy = str(raw.get("proxy", ""))
         if proxy and not re.match(_PROXY, proxy):
@@ -100,13 +93,9 @@ NO_ACCESS = GitAccess()
 
 
 def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, str]:
-    """Return replacement addresses by URLs and URL prefixes.
+    """Return replacement addresses by URLs and URL prefixes: `{FROM: TO}`, shape-checked.
 
-    Args:
-        raw: `{FROM: TO}`, shape-checked. Both end in `/` or `:`, or both are whole URLs.
-
-    Raises:
-        InvalidInputError: An address is neither, or the two do not match.
+    Both end in `/` or `:`, or both are whole URLs.
     """
     for start, to in raw.items():
         if start.endswith(_OPEN) != to.endswith(_OPEN):
@@ -158,12 +147,7 @@ def host_of(url: str) -> str:
 
 
 def check_credentials(data: bytes, *, where: str) -> None:
-    """Reject a credentials file that git's helper protocol would misread.
-
-    Raises:
-        InvalidInputError: The file is not two lines, `username=…` and `password=…`; the message
-            repeats nothing.
-    """
+    """Reject a credentials file that git's helper protocol would misread; repeat nothing of it."""
     lines = data.decode("utf-8", "replace").rstrip("\n").split("\n")
     names = sorted(line.partition("=")[0] for line in lines)
     if names != ["password", "username"] or not all(

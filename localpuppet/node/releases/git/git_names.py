@@ -79,14 +79,7 @@ class GitUrl(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str, allow_file: bool = False) -> "GitUrl":
-        """Return the URL.
-
-        Args:
-            allow_file: Accept `file://`, for tests and air-gapped mirrors.
-
-        Raises:
-            InvalidInputError: The URL has another transport, credentials, or forbidden characters.
-        """
+        """Return the URL; `allow_file` accepts `file://`, for tests and air-gapped mirrors."""
         if re.match(_USERINFO, text):
             # The message must not repeat it.
             raise InvalidInputError(
@@ -118,11 +111,7 @@ def parse_branch(text: str, *, where: str) -> str:
 
 
 def parse_object_id(text: str, *, where: str) -> str:
-    """Return a full object id of git.
-
-    Raises:
-        InvalidInputError: The text is not 40 lower-case hex digits, or the null id.
-    """
+    """Return a full object id of git."""
     if not re.match(_OBJECT, text) or text == "0" * 40:
         raise InvalidInputError(
             f"{text[:44]!r} is an invalid id",
@@ -155,11 +144,9 @@ def parse_module_name(text: str, *, where: str) -> str:
 class TagObject(Value):
     """The target of `refs/tags/TAG` in a repository.
 
-    Attributes:
-        tagged_at: The time in the tag object, in seconds since 1970; `None` without one.
-        subject: The first line of its message, or of the commit's for a lightweight tag; cut after
-            `MAX_TAG_SUBJECT` characters.
-        author: The name of its tagger, or of the commit's author for a lightweight tag; cut alike.
+    `tagged_at` is the time in the tag object, in seconds since 1970; `None` without one. Subject
+    and author are those of the tag, or of the commit for a lightweight tag, cut after
+    `MAX_TAG_SUBJECT` characters.
     """
 
     id: str
@@ -183,10 +170,7 @@ def judge(
 ) -> TagObject:
     """Return a tag, from the object of its ref and the commit and tree behind it.
 
-    Args:
-        git_object: Id, type and bytes of that object; `None` when it is missing.
-        commit: Id, type and bytes of the commit behind it.
-        tree: Id, type and bytes of that commit's tree.
+    Each is id, type and bytes; `None` when it is missing.
     """
     kind = git_object[1] if git_object else "missing object"
     sources: tuple[str, ...] = ()

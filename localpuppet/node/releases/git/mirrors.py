@@ -82,11 +82,8 @@ _Result = TypeVar("_Result")
 class Git:
     """Git repositories by URL, each with a mirror below one directory.
 
-    A tag that the mirror has is fetched again only with `refresh`.
-
-    Args:
-        kind: The kind of mirrors. Those of one kind are not used for another: what came with the
-            credentials of this machine is not public.
+    A tag that the mirror has is fetched again only with `refresh`. Mirrors of one `kind` are not
+    used for another: what came with the credentials of this machine is not public.
     """
 
     def __init__(
@@ -114,15 +111,8 @@ class Git:
     ) -> Generator[list[tuple[str, str]], None, None]:
         """Bring tags into their mirrors, several repositories at a time; yield those that arrive.
 
-        Args:
-            refresh: Ask the server even for tags that the mirror has.
-
-        Yields:
-            Some of the tags, each once; others are fetched meanwhile, until the caller closes the
-            generator.
-
-        Raises:
-            InvalidInputError: A repository has no such tag.
+        With `refresh` the server is asked even for tags that the mirror has. Each tag comes once;
+        others are fetched meanwhile, until the caller closes the generator.
         """
         wanted: dict[str, list[str]] = {}
         here = []
@@ -192,9 +182,7 @@ class Git:
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Ask repositories for all their refs, several at a time; nothing is fetched.
 
-        Returns:
-            URL → full name of a ref, or HEAD → the commit behind it (that of an annotated tag, not
-            the tag object).
+        Return URL → full name of a ref, or HEAD → the commit behind it (not an annotated tag).
         """
         wanted = list(dict.fromkeys(urls))
         # A caller that asks one by one counts them.
@@ -242,12 +230,7 @@ class Git:
         *,
         depth: Sequence[str] = ("--depth=1",),
     ) -> None:
-        """Fetch refs into a mirror.
-
-        Args:
-            names: What is fetched, for messages.
-            depth: The option for how much history comes with it; by default none.
-        """
+        """Fetch refs into a mirror, by default without history; `names` are for messages."""
         mirror = self._mirror(url)
         if not (mirror / "HEAD").exists():
             _make(mirror)
@@ -274,10 +257,9 @@ class Git:
             raise
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
-        """Bring commits into their mirrors, several repositories at a time.
+        """Bring commits, pairs of URL and full id, into their mirrors, several at a time.
 
-        Args:
-            commits: Pairs of URL and full commit id; commits that the mirror has are not fetched.
+        Commits that the mirror has are not fetched.
         """
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
@@ -381,16 +363,9 @@ class Git:
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
     ) -> Sequence[signatures.Countersignature]:
-        """Judge the fetched countersignatures of a fetched tag.
+        """Judge all fetched countersignatures of a fetched tag, also those that do not count.
 
-        Args:
-            refresh: Fetch the server's countersignatures first.
-
-        Returns:
-            All countersignatures, including those that do not count.
-
-        Raises:
-            IntegrityError: The tag has too many, or the server sent corrupt data.
+        `refresh` fetches the server's countersignatures first.
         """
         if refresh:
             refs = signatures.refs_among(self.listed(url, countersignature_refs(tag)), tag)
@@ -402,11 +377,7 @@ class Git:
         )
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the bytes of files at the top of a fetched commit; missing files are left out.
-
-        Raises:
-            IntegrityError: A file is not regular, or larger than 1 MiB.
-        """
+        """Return the bytes of ordinary files at the top of a fetched commit, but missing ones."""
         place = self._mirror(url)
         listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()
         blobs = {}
@@ -424,20 +395,16 @@ class Git:
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
-        """Write trees byte for byte as git has them.
+        """Write trees byte for byte as git has them; yield each name when it is complete.
+
+        Others may be written meanwhile, until the caller closes the generator.
 
         Args:
             trees: URL, tree id, and the name of the new directory.
-            directory: An existing, empty directory.
             budget: The limits; each tree is counted before any of it is written.
 
-        Yields:
-            Names of directories, each when it is complete; others may be written meanwhile, until
-            the caller closes the generator.
-
         Raises:
-            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
-                members, or objects are missing.
+            IntegrityError: A tree holds a submodule, exceeds a limit, or objects are missing.
         """
         parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
         if len(parts) < 2:
@@ -464,12 +431,7 @@ _WRITTEN = ("objects/pack", "refs/tags", "refs/commits")
 
 
 def old_mirrors(state: Path, sources: Iterable[str], *, since: float) -> list[Path]:
-    """Return the mirrors without a fetch since a time.
-
-    Args:
-        sources: The URLs of the site's sources, whose mirrors stay.
-        since: The time, in seconds since 1970.
-    """
+    """Return the mirrors without a fetch since a time; those of the site's sources stay."""
     directory = state / PLACE
     if not directory.is_dir():
         return []

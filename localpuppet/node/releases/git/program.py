@@ -97,9 +97,6 @@ class GitProgram:
         """Run git with the access settings of a repository; see `run`.
 
         No file that git writes exceeds its limit, or this fetch's share of the free disk space.
-
-        Raises:
-            IntegrityError: The server sent more than the limit.
         """
         address = self._address(url)
         access = self._access(address)
@@ -142,10 +139,7 @@ class GitProgram:
         env: Mapping[str, str] | None = None,
         failure: Callable[[str], Exception] | None = None,
     ) -> bytes:
-        """Run git, require success, and return its output.
-
-        Args:
-            cwd: The working directory; `/` by default.
+        """Run git in a directory, by default `/`, require success, and return its output.
 
         Raises:
             IntegrityError: git failed, and `failure` is `None`.
@@ -261,13 +255,9 @@ class GitProgram:
         env: Mapping[str, str] | None = None,
         largest: int | None = None,
     ) -> ProgramResult:
-        """Run git, and return its result whether or not it succeeds.
+        """Run git, and return its result whether or not it succeeds; see `run`.
 
-            cwd: The working directory; `/` by default.
-            largest: The largest file that git and its children may write, in bytes.
-
-        Raises:
-            IntegrityError: git printed more than its limit.
+        `largest` are the bytes of the largest file that git and its children may write.
         """
         bounds = Bounds(
             seconds=self.timeout,
@@ -328,8 +318,7 @@ def _is_full(repository: Path, largest: int) -> bool:
 def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
     """Create an empty bare repository in an empty directory, without a `git init` process.
 
-    Args:
-        alternates: Repositories whose objects it shares.
+    It shares the objects of the repositories `alternates`.
     """
     for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (directory / name).mkdir(parents=True)
@@ -342,11 +331,7 @@ def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
 
 
 def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> None:
-    """Count trees against a budget.
-
-    Args:
-        records: `MODE KIND ID SIZE<tab>NAME/PATH`, directories included.
-    """
+    """Count trees against a budget, by records `MODE KIND ID SIZE<tab>NAME/PATH`."""
     for record in records:
         about, _, name = record.partition(b"\t")
         mode, _, _, size = about.split()
@@ -374,15 +359,12 @@ def check_out(
     directory: Path,
     budget: Budget,
 ) -> None:
-    """Write trees out.
+    """Write trees out to an empty directory.
 
-    Args:
-        repository: A scratch git directory that has the objects of all trees.
-        directory: An existing, empty directory.
+    `repository` is a scratch git directory that has the objects of all trees.
 
     Raises:
-        IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
-            objects are missing.
+        IntegrityError: A tree holds a submodule, exceeds a limit, or objects are missing.
     """
     listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
     top = program.run(repository, "mktree", "-z", stdin=listing.encode()).decode().strip()
@@ -406,9 +388,7 @@ _REFS = "/info/refs?service=git-upload-pack"
 class PublicAccess(GitAccess):
     """How everybody reaches a repository: directly, without credentials or redirects.
 
-    Attributes:
-        addresses: The IP addresses of its host. git does not look up the name again, which may have
-            another address by then.
+    git does not look up its host again, which may have other addresses by then.
     """
 
     addresses: tuple[str, ...]
@@ -439,11 +419,7 @@ def public_git(
     patience: float,
     limits: GitLimits,
 ) -> GitProgram:
-    """Return git for public repositories.
-
-    Raises:
-        StateError: This git is too old.
-    """
+    """Return git for public repositories."""
     kept = {name: env[name] for name in ("PATH", "LANG") if name in env}
     git = GitProgram(
         # Without HOME, git's library would look for .netrc in the user's directory.

@@ -31,12 +31,7 @@ REMOTE = "origin"
 
 
 class GitWorkTree:
-    """A git repository with a release at its top.
-
-    Raises:
-        InvalidInputError: The directory is not the top of a git work tree, or has no commit.
-        StateError: git is not installed.
-    """
+    """A git repository with a release at its top."""
 
     def __init__(self, directory: Path, *, timeout: float) -> None:
         import git
@@ -106,11 +101,7 @@ class GitWorkTree:
         return fields[0], self._run("cat-file", "tag", fields[0]).encode("utf-8", "surrogateescape")
 
     def remote_tag(self, tag: git_names.Tag) -> str:
-        """Return the id that the remote has for a tag; empty if it has no such tag.
-
-        Raises:
-            InvalidInputError: The remote `origin` does not exist.
-        """
+        """Return the id that the remote has for a tag; empty if it has no such tag."""
         if REMOTE not in [remote.name for remote in self._repo.remotes]:
             raise InvalidInputError(
                 f"there is no remote {REMOTE!r} to push to",
@@ -139,11 +130,7 @@ class GitWorkTree:
         return self._run("remote", "get-url", REMOTE).strip()
 
     def make_tag(self, tag: git_names.Tag, *, commit: str, message: str, sign: bool) -> None:
-        """Make an annotated tag at a commit.
-
-        Raises:
-            InvalidInputError: git refuses: no identity, no key, or the tag exists.
-        """
+        """Make an annotated tag at a commit."""
         self._run(
             "tag",
             "--sign" if sign else "--annotate",
@@ -166,11 +153,7 @@ class GitWorkTree:
         return "git needs user.name and user.email"
 
     def countersign(self, tag: git_names.Tag, tag_object: str, *, message: str) -> str:
-        """Sign the object of a tag; return the ref of the countersignature.
-
-        Raises:
-            InvalidInputError: git refuses: no identity or no key.
-        """
+        """Sign the object of a tag; return the ref of the countersignature."""
         name = git_names.countersignature_name(tag)
         # git signs tags below refs/tags only; what a killed one left there is overwritten.
         self._run(
@@ -288,14 +271,10 @@ _CONVERTING = ("filter", "ident", "working-tree-encoding", "eol")
 def refuse_unstageable(
     program: GitProgram, directory: Path, budget: Budget, *, scratch: Path
 ) -> None:
-    """Reject a working copy that no node would stage.
+    """Reject a working copy that no node would stage; changes that are not committed count.
 
-    A directory that is not the top of a work tree is read unchanged.
-
-    Args:
-        directory: The working copy; changes that are not committed count.
-        budget: What the release may take.
-        scratch: An existing directory for temporary files.
+    A directory that is not the top of a work tree is read unchanged. Temporary files are in the
+    directory `scratch`.
 
     Raises:
         IntegrityError: The tree has a forbidden member, or exceeds the budget.

@@ -229,9 +229,6 @@ class Package(Value):
 
         The tree is moved from a temporary copy, hard-linked if the file system allows it, and
         copied otherwise.
-
-        Raises:
-            IntegrityError: The package lacks the tree, or has other members than files and links.
         """
         tree = self.directory / "objects" / sha256
         if tree.is_symlink() or not tree.is_dir():
@@ -247,7 +244,6 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
     """Return the package in a directory.
 
     Raises:
-        InvalidInputError: Its record cannot be read, or others could write it.
         IntegrityError: Its record is damaged, or does not match the directory's name.
     """
     file = directory / RECORD
@@ -283,7 +279,6 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
 
     Raises:
         IntegrityError: The only package was changed, or one directory has two of it.
-        InvalidInputError: Others could write the only package.
     """
     problem: LocalpuppetError | None = None
     for directory in directories:
@@ -313,11 +308,7 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
 
 
 def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
-    """Return the file of a release pack, by its name, or `None`.
-
-    Raises:
-        IntegrityError: A directory has two of it.
-    """
+    """Return the file of a release pack, by its name, or `None`; a directory has one of it."""
     # A version has no `-`; a name that could be taken for a longer one ends in a digest.
     name = re.compile(rf"{re.escape(package_name(app))}-[^-]+\.tar(?:\.gz)?\Z")
     for directory in directories:
@@ -337,12 +328,7 @@ def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
 def copy_tree(source: Path, target: Path, *, link: bool) -> None:
     """Copy a tree; files get the modes that they have in the store.
 
-    Args:
-        link: Use hard links if they are allowed and the modes fit.
-
-    Raises:
-        IntegrityError: The tree has other members than files, links and directories.
-        OSError: The disk refused.
+    With `link` it has hard links where they are allowed and the modes fit.
     """
     linking = link
     pending = [(str(source), str(target))]

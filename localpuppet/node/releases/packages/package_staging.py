@@ -55,12 +55,7 @@ class PackageStaging:
         return self.staging.switch(app, obtain, accept_moved=accept_moved)
 
     def stage_installed(self, app: ReleasePath) -> StagedRelease:
-        """Stage a release from its installed package, even where its source is declared.
-
-        Raises:
-            IntegrityError: The package is damaged, or differs from the staged release.
-            StateError: The disk refused; no link was switched.
-        """
+        """Stage a release from its installed package, even where its source is declared."""
         return self.staging.switch(
             app, lambda known: self._installed(app, known, accept_moved=False)
         )
@@ -71,9 +66,7 @@ class PackageStaging:
         """Stage a release from a release pack.
 
         Raises:
-            InvalidInputError: The pack cannot be read, or is of another release.
             IntegrityError: The pack is damaged or hostile, or differs from the staged release.
-            StateError: The disk refused; no link was switched.
         """
         return self.staging.switch(
             app,

@@ -75,11 +75,7 @@ class SystemPackageTools:
         self._sleep = sleep
 
     def build_deb(self, tree: Path, control: str, target: Path, *, time: int) -> None:
-        """Build a Debian package of the files below `tree`.
-
-        Args:
-            tree: The files to install at `/`, with their final modes and times.
-        """
+        """Build a Debian package of the files below `tree`, with their final modes and times."""
         directory = tree / "DEBIAN"
         with ExitStack() as cleanup, disk_errors(directory):
             cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -99,14 +95,7 @@ class SystemPackageTools:
     def build_rpm(
         self, tree: Path, spec: str, macros: Mapping[str, str], target: Path, *, time: int
     ) -> None:
-        """Build an RPM package of the files below `tree`; see `build_deb`.
-
-        Args:
-            tree: The files to install at `/`; the spec finds it in `LOCALPUPPET_TREE`.
-
-        Raises:
-            InvalidInputError: rpmbuild would expand macros in the temporary directory's path.
-        """
+        """Build an RPM package of files, which the spec finds in `LOCALPUPPET_TREE`."""
         with tempfile.TemporaryDirectory(prefix="localpuppet-rpm-") as scratch:
             if "%" in scratch:  # rpmbuild runs what %(…) holds
                 raise InvalidInputError(
@@ -135,12 +124,7 @@ class SystemPackageTools:
             publish(top / "built.rpm", target, mode=0o644)
 
     def install(self, package: Path) -> None:
-        """Install a package of a release on this machine; repeating it is harmless.
-
-        Raises:
-            InvalidInputError: The file is not regular, others could write it, or it is not a
-                package of a release.
-        """
+        """Install a package of a release on this machine; repeating it is harmless."""
         # Absolute, so that no name can be taken for an option.
         path = os.path.abspath(package)  # noqa: PTH100 - Path.resolve() follows links
         with open_user_file(Path(path), limit=MAX_PACKAGE) as file:
@@ -232,12 +216,7 @@ _RULES = TarRules(
 
 
 def write(directory: Path, target: Path, *, time: int) -> None:
-    """Write a package's directory as a pack.
-
-    Args:
-        directory: Its name is the pack's only name at the top.
-        time: The time of every member, seconds since 1970.
-    """
+    """Write a package's directory as a pack, whose members all have one time."""
     with (
         disk_errors(target),
         target.open("xb") as file,
@@ -319,11 +298,7 @@ class Packager(Value):
     def build(
         self, staged: StagedRelease, *, form: str, directory: Path, version: str | None
     ) -> BuiltPackage:
-        """Build a package of a staged release.
-
-        Args:
-            form: `deb`, `rpm` or `tar`.
-            version: The package's version; `None` for the one in the tag.
+        """Build a package, `deb`, `rpm` or `tar`, of a staged release, by default of its version.
 
         Raises:
             IntegrityError: A tree in the store is damaged.
