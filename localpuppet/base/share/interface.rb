@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 # Prints as JSON the interface of the modules in the directories before '--', as Puppet's parser
-# reads it: errors, classes with their parameters, which modules may have Hiera data, and what the
+# reads it: problems, classes with their parameters, which modules may have Hiera data, and what the
 # code uses that neither they, Puppet nor localpuppet's modules (the first argument) define. After
-# '--' are directories and files with code outside of modules, and a hiera.yaml: only their errors
+# '--' are directories and files with code outside of modules, and a hiera.yaml: only their problems
 # and uses are printed. No code is evaluated.
 require 'json'
 require 'puppet'
@@ -45,7 +45,7 @@ RUBY = {
 }.freeze
 
 modules = {}
-errors = []
+problems = []
 classes = {}
 definitions = Set.new
 needs = {}
@@ -88,13 +88,13 @@ define_method(:note_use) do |name, kind, place|
     { kind: kind, name: name, module: kind == 'type' ? CORE.fetch(name, '') : '', place: place }
 end
 
-# Returns the classes and functions that a file defines; what is wrong in it is added to the errors.
+# Returns the classes and functions that a file defines; what is wrong in it is added to the problems.
 define_method(:read_code) do |path, place|
   parser = Puppet::Pops::Parser::EvaluatingParser.new
   program = parser.parser.parse_file(path).model
   parser.validate(program).errors.each do |found|
     line = found.source_pos && found.source_pos.line
-    errors << place.merge(line: line, message: formatter.format_message(found))
+    problems << { place: place.merge(line: line), message: formatter.format_message(found) }
   end
   program.definitions.each { |found| definitions << found.name.downcase if found.respond_to?(:name) }
   program._pcore_all_contents([]) do |node|
@@ -104,7 +104,7 @@ define_method(:read_code) do |path, place|
 rescue StandardError => e # a file that cannot be parsed or read
   message = e.respond_to?(:basic_message) ? e.basic_message : e.message
   line = e.respond_to?(:line) ? e.line : nil
-  errors << place.merge(line: line, message: message.dup.force_encoding('UTF-8').scrub)
+  problems << { place: place.merge(line: line), message: message.dup.force_encoding('UTF-8').scrub }
   []
 end
 
@@ -117,7 +117,7 @@ directories.each_with_index do |directory, index|
     path = File.join(directory, name)
     next if modules.key?(name) || !File.directory?(path) # the first on the modulepath wins
 
-    modules[name] = { data: may_hold_data(path) }
+    modules[name] = may_hold_data(path)
     Dir.glob(LOADED, base: path).sort.each do |relative|
       place = { directory: index, file: File.join(name, relative) }
       read_code(File.join(path, relative), place).grep(MODEL::HostClassDefinition).each do |found|
@@ -126,7 +126,7 @@ directories.each_with_index do |directory, index|
           type = source(parameter.type_expr)
           [parameter.name, { type: type, required: value.nil?, default: source(value) }]
         end
-        classes[found.name] ||= place.merge(line: found.line, parameters: parameters)
+        classes[found.name] ||= { place: place.merge(line: found.line), parameters: parameters }
       end
     end
   end
@@ -146,6 +146,6 @@ known = RUBY.keys.to_h { |kind| [kind, definitions + ruby_names(kind, libraries)
 needs.reject! { |(kind, name), _| known.fetch(kind, []).include?(name.downcase) }
 implementation = Puppet.respond_to?(:implementation) ? Puppet.implementation : 'puppet'
 puts JSON.generate(
-  schema: 3, puppet: Puppet.version, implementation: implementation,
-  modules: modules, errors: errors, classes: classes, needs: needs.values
+  schema: 4, puppet: Puppet.version, implementation: implementation,
+  modules: modules, problems: problems, classes: classes, needs: needs.values
 )

@@ -4,24 +4,21 @@ Puppet's own parser reads the classes, parameters, types and defaults. Only docu
 certainly fail in Puppet are rejected.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.names import did_you_mean
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, at, type_names
-from localpuppet.base.value import Value
 from localpuppet.node.enc.document import Classes, NodeDocument
 from localpuppet.node.puppet.types import METAPARAMETERS, fits, read
 from localpuppet.node.releases.module_metadata import IMPLEMENTATIONS
 
-SCHEMA = 3
 
-
-class SourceLocation(Value):
+class SourceLocation(JsonRecord):
     """A location in Puppet code.
 
     Attributes:
@@ -35,7 +32,7 @@ class SourceLocation(Value):
     line: int | None
 
 
-class Parameter(Value):
+class Parameter(JsonRecord):
     """A parameter of a class, required if it has no default."""
 
     type: str | None
@@ -43,22 +40,21 @@ class Parameter(Value):
     default: str | None
 
 
-class ClassInterface(Value):
+class ClassInterface(JsonRecord):
     """A class."""
 
-    name: str
     place: SourceLocation
     parameters: Mapping[str, Parameter]
 
 
-class Problem(Value):
+class Problem(JsonRecord):
     """An error of Puppet's parser."""
 
     place: SourceLocation
     message: str
 
 
-class InterfaceNeed(Value):
+class InterfaceNeed(JsonRecord):
     """A name that the code uses and that neither the release nor Puppet defines.
 
     Attributes:
@@ -72,84 +68,25 @@ class InterfaceNeed(Value):
     place: SourceLocation
 
 
-class Interface(Value):
-    """The interface of the directories of a modulepath.
+class Interface(JsonRecord):
+    """The interface of the directories of a modulepath, as `base/share/interface.rb` prints it.
 
     Attributes:
         implementation: `openvox` or `puppet`; a Puppet or early OpenVox 8 that has no such name is
             `puppet`.
-        modulepath: The names of the directories, and of code outside of modules, in messages; not
-            in the JSON form.
         modules: Every module, and whether it may hold Hiera data.
+        modulepath: The names of the directories, and of code outside of modules, in messages; who
+            reads a kept interface gives it those of the present release.
     """
 
+    SCHEMA: ClassVar = 4
     puppet: str
     implementation: str
-    modulepath: tuple[str, ...]
     modules: Mapping[str, bool]
     problems: tuple[Problem, ...]
     classes: Mapping[str, ClassInterface]
     needs: tuple[InterfaceNeed, ...]
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any], *, modulepath: Sequence[str]) -> "Interface":
-        """Return the interface in `raw`, which `base/share/interface.rb` or `to_dict` wrote.
-
-        Args:
-            raw: `{"schema": 3, "puppet": version, "implementation": name, "modules": {name:
-                {"data": bool}}, "errors": [{…place, "message"}], "classes": {name: {…place,
-                "parameters": {name: {"type", "required", "default"}}}}, "needs": [{"kind", "name",
-                "module", "place"}]}`; a place is `directory`, `file`, `line`.
-        """
-        with damage_errors():
-            check_schema(raw, SCHEMA)
-            return cls(
-                puppet=str(raw["puppet"]),
-                # Kept by an older version, it has none.
-                implementation=str(raw.get("implementation", "puppet")),
-                modulepath=tuple(modulepath),
-                modules={name: bool(module["data"]) for name, module in raw["modules"].items()},
-                problems=tuple(
-                    Problem(place=_place(error), message=str(error["message"]))
-                    for error in raw["errors"]
-                ),
-                classes={
-                    name: ClassInterface(
-                        name=name,
-                        place=_place(body),
-                        parameters={
-                            key: Parameter(**value) for key, value in body["parameters"].items()
-                        },
-                    )
-                    for name, body in raw["classes"].items()
-                },
-                needs=tuple(
-                    InterfaceNeed(**{**need, "place": _place(need["place"])})
-                    for need in raw["needs"]
-                ),
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "schema": SCHEMA,
-            "puppet": self.puppet,
-            "implementation": self.implementation,
-            "modules": {name: {"data": data} for name, data in self.modules.items()},
-            "errors": [
-                {**asdict(problem.place), "message": problem.message} for problem in self.problems
-            ],
-            "classes": {
-                name: {
-                    **asdict(class_interface.place),
-                    "parameters": {
-                        key: asdict(body) for key, body in class_interface.parameters.items()
-                    },
-                }
-                for name, class_interface in self.classes.items()
-            },
-            "needs": [asdict(need) for need in self.needs],
-        }
+    modulepath: tuple[str, ...] = ()
 
     @property
     def parser(self) -> str:
@@ -208,10 +145,6 @@ def _is_met(
     return bool(modules) or need.place.file.partition("/")[0] in locked
 
 
-def _place(raw: Mapping[str, Any]) -> SourceLocation:
-    return SourceLocation(directory=raw["directory"], file=raw["file"], line=raw["line"])
-
-
 def check(
     document: NodeDocument,
     interface: Interface,
@@ -261,7 +194,7 @@ def check_classes(
     for name, body in classes.items():
         class_interface = interface.classes.get(name)
         if class_interface is not None:
-            _check_body(class_interface, body, interface)
+            _check_body(name, class_interface, body, interface)
         elif name.rpartition("::")[2] not in other_classes:
             raise InvalidInputError(
                 f"the release has no class {name!r}",
@@ -303,17 +236,17 @@ def _nearest(name: str, interface: Interface) -> str:
 
 
 def _check_body(
-    class_interface: ClassInterface, body: Mapping[str, Json], interface: Interface
+    name: str, class_interface: ClassInterface, body: Mapping[str, Json], interface: Interface
 ) -> None:
     for key, value in body.items():
-        where = at(at("classes", class_interface.name), key)
+        where = at(at("classes", name), key)
         parameter = class_interface.parameters.get(key)
         if parameter is None:
             if key in METAPARAMETERS:
                 continue
             hint = did_you_mean(key, list(class_interface.parameters))
             raise InvalidInputError(
-                f"the class {class_interface.name} has no parameter {key!r}",
+                f"the class {name} has no parameter {key!r}",
                 where=where,
                 hint=f"{hint}; see {interface.show(class_interface.place)}",
             )
@@ -323,7 +256,7 @@ def _check_body(
         if type_ is not None and fits(type_, value) is False:
             # The value itself is not shown: it may be a password.
             raise InvalidInputError(
-                f"the parameter {key!r} of the class {class_interface.name} must be"
+                f"the parameter {key!r} of the class {name} must be"
                 f" {one_line(' '.join(parameter.type.split()))},"
                 f" and this {type_names[type(value)]} is not",
                 where=where,

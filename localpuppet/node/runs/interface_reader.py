@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,18 +72,15 @@ class Parser:
         Raises:
             PuppetMissingError: Puppet's library does not load, or reached the timeout.
         """
-        interface = self._answer(
-            self.script,
-            [self.own_modules, *directories, "--", *own_code.values()],
-            lambda raw: Interface.from_dict(raw, modulepath=[*names, *own_code]),
-        )
+        code = [self.own_modules, *directories, "--", *own_code.values()]
+        interface = self._answer(self.script, code, Interface.from_dict)
         if interface.puppet not in self.version:
             raise PuppetMissingError(
                 f"the Puppet of this Ruby is {interface.puppet}, and runs use {self.version}",
                 where=str(self.ruby),
                 hint="set puppet.command to a command that passes RUBYOPT on to Ruby",
             )
-        return interface
+        return replace(interface, modulepath=(*names, *own_code))
 
     def refused_data(self, files: Sequence[Path]) -> list[RefusedData]:
         """Return what Puppet's interpreter refuses in files of Hiera data, as YAML.
@@ -132,7 +129,7 @@ class Parser:
 def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
     """Return the interface in a file; `None` if it is missing or unreadable."""
     try:
-        return Interface.from_dict(read_json(file), modulepath=modulepath)
+        return replace(Interface.from_dict(read_json(file)), modulepath=tuple(modulepath))
     except (FileNotFoundError, StateError):
         return None
 

@@ -187,7 +187,7 @@ def test_a_run_reads_the_stored_interface(web: Node) -> None:
     kept[0].write_text("{")
     assert web.run("apply").code == 0, "without a stored interface, Puppet checks"
     web.run("stage", "web/tags/r3", code=0)
-    assert json.loads(kept[0].read_text())["classes"]["web"]["line"] == 2
+    assert json.loads(kept[0].read_text())["classes"]["web"]["place"]["line"] == 2
 
 
 def test_the_interface_of_a_mutable_release_is_read_only_by_check(node: Node) -> None:

@@ -25,10 +25,10 @@ VERSION = "7.23.0"
 
 def answer(*, broken: bool = False) -> bytes:
     """Return the answer of Puppet's parser about a release."""
-    error = {"directory": 0, "file": "web/manifests/init.pp", "line": 1, "message": "Syntax error"}
-    errors = [error] if broken else []
-    parsed = {"schema": 3, "puppet": VERSION, "modules": {}, "classes": {}, "needs": []}
-    return json.dumps({**parsed, "errors": errors}).encode() + b"\n"
+    place = {"directory": 0, "file": "web/manifests/init.pp", "line": 1}
+    problems = [{"place": place, "message": "Syntax error"}] if broken else []
+    parsed = {"schema": 4, "puppet": VERSION, "implementation": "puppet", "modules": {}}
+    return json.dumps({**parsed, "classes": {}, "needs": [], "problems": problems}).encode() + b"\n"
 
 
 class Provided:

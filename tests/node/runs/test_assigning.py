@@ -70,11 +70,12 @@ class Site(Provided):
 
     def _parser(self, _started: Started) -> FakeChild:
         parsed = {
-            "schema": 3,
+            "schema": 4,
             "puppet": VERSION,
-            "modules": {"web": {"data": False}},
-            "errors": [],
-            "classes": {"web": {**PLACE, "parameters": PARAMETERS}},
+            "implementation": "puppet",
+            "modules": {"web": False},
+            "problems": [],
+            "classes": {"web": {"place": PLACE, "parameters": PARAMETERS}},
             "needs": [],
         }
         return FakeChild([json.dumps(parsed).encode() + b"\n"])
