@@ -42,7 +42,7 @@ READERS: dict[Callable[[Any, Path], object], int] = {
     lambda raw, _: Assignment.from_dict(raw): 1,
     lambda raw, _: StagedRelease.from_dict(raw): 1,
     lambda raw, _: StagedBranch.from_dict(raw): 1,
-    lambda raw, _: Interface.from_dict(raw, modulepath=()): 3,
+    lambda raw, _: Interface.from_dict(raw): 4,
     lambda raw, path: read_file(
         raw, path / make.RUN / "request.json", lambda run: RunDirectory(run).read_request()
     ): 1,
