@@ -75,16 +75,13 @@ class Watch:
             log=site.log,
         )
 
-    async def look(self, *, after: float = 0.0) -> None:
-        self.site.clock.advance(after)
-        await self.notifier.look()
-        await self.notifier.settled()
+    async def look(self, *pauses: float) -> None:
+        """Look once after each pause; at once without one."""
+        for pause in pauses or (0.0,):
+            self.site.clock.advance(pause)
+            await self.notifier.look()
+            await self.notifier.settled()
 
     def looks(self, *pauses: float) -> None:
-        """Look once after each of some pauses."""
-
-        async def all_() -> None:
-            for pause in pauses:
-                await self.look(after=pause)
-
-        asyncio.run(all_())
+        """Look outside of a loop."""
+        asyncio.run(self.look(*pauses))

@@ -241,20 +241,20 @@ async def test_a_rollout_is_shown_once_a_minute_and_a_restart_repeats_nothing(si
         await watch.look()
         assert shown(forge) == ["6 success: on 4 of 4 nodes"]
         site.listing(*run(site, "r6", b, c, d), *run(site, "r7", a))
-        await watch.look(after=61.0)
+        await watch.look(61.0)
         assert sorted(shown(forge)) == ["6 success: on 3 of 4 nodes", "7 pending: on 1 of 4 nodes"]
         for through in ((a, b), (a, b, c)):  # two changes within a minute
             site.listing(*run(site, "r6", *({a, b, c, d} - {*through})), *run(site, "r7", *through))
-            await watch.look(after=10.0)
+            await watch.look(10.0)
         assert shown(forge) == []
         fails = True
-        await watch.look(after=61.0)
+        await watch.look(61.0)
         assert len(shown(forge)) == 2
-        await watch.look(after=10.0)
+        await watch.look(10.0)
         assert "web/tags/r6: answered 503" in site.fleet.failing[CHANNEL]["ci"]
         assert shown(forge) == []
         fails = False
-        await watch.look(after=61.0)
+        await watch.look(61.0)
         await watch.look()  # shows what the look before found
         taken = {one.taken for one in watch.ledger.sent_statuses("ci").values()}
         assert taken == {2, 3}  # what the forge refused does not count
@@ -262,14 +262,14 @@ async def test_a_rollout_is_shown_once_a_minute_and_a_restart_repeats_nothing(si
         assert site.fleet.failing[CHANNEL] == {}
         watch.ledger.close()
         again = Watch(site, {"ci": ci}, releases=[a_release("r6"), a_release("r7")])
-        await again.look(after=3600.0)
+        await again.look(3600.0)
         assert shown(forge) == []
         # While the bus is unreachable, statuses stay as they are.
         site.fleet.lost("connection refused")
-        await again.look(after=61.0)
+        await again.look(61.0)
         assert shown(forge) == []
         site.listing(*run(site, "r7", a, b, c, d))
-        await again.look(after=61.0)
+        await again.look(61.0)
         assert sorted(shown(forge)) == ["6 success: on 0 of 4 nodes", "7 success: on 4 of 4 nodes"]
 
 
@@ -282,7 +282,7 @@ async def test_a_forge_that_fails_delays_no_other_channel(site: Site) -> None:
         watch = Watch(site, channels, releases=[a_release("r7")])
         site.listing(*run(site, "r7", "a"))
         await watch.look()
-        await watch.look(after=1.0)
+        await watch.look(1.0)
         assert len(hook.received) == len(forge.received) == 1
         metrics = watch.metrics.with_name("metrics-notify.prom").read_text()
         assert 'localpuppet_notify_channel_failing{channel="ci"} 1' in metrics

@@ -13,7 +13,6 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from localpuppet.base.errors import StateError
-from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
 from localpuppet.web.notify.incidents import Condition, IncidentKind, Timing, decide
@@ -26,12 +25,7 @@ from tests.web.make import Site
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
 from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
-from tests.web.notify.test_notifier import LASTS, OUTAGE, run, told
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path, limits=FleetLimits(together=2000))
+from tests.web.notify.test_notifier import OUTAGE, begin_to_fail, run, told
 
 
 async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
@@ -42,11 +36,11 @@ async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
         watch = Watch(site, {"beat": beat})
         run(site, "a")
         await watch.look()
-        await watch.look(after=10.0)
+        await watch.look(10.0)
         assert site.fleet.failing[CHANNEL] == {"beat": "answered 503"}
         fails = False
         for _ in range(3):
-            await watch.look(after=61.0)
+            await watch.look(61.0)
     assert site.fleet.failing[CHANNEL] == {}
 
 
@@ -59,10 +53,10 @@ async def test_a_failing_server_is_asked_each_minute_at_least(
         watch = Watch(site, {"one": ChannelSettings(type=kind, url_file=file)})
         run(site, "a", **OUTAGE)
         await watch.look()
-        await watch.look(after=FOR + 1)
+        await watch.look(FOR + 1)
         asked = [len(receiver.received)]
         for _ in range(60):
-            await watch.look(after=10.0)
+            await watch.look(10.0)
             asked.append(len(receiver.received))
     by_minute = [after - before for before, after in zip(asked[:-6:6], asked[6::6], strict=True)]
     assert min(by_minute) >= 1  # Alertmanager ends what is not sent again
@@ -70,22 +64,20 @@ async def test_a_failing_server_is_asked_each_minute_at_least(
 
 
 async def test_a_message_that_was_taken_is_not_repeated_while_the_disk_is_full(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, receiver: Receiver, watch: Watch
 ) -> None:
     def no_space(*_: object) -> None:
         raise StateError("no space left on device", where="notify.sqlite")
 
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, "a")
-        await watch.look()
-        run(site, "a", **OUTAGE)
-        await watch.look()
-        with monkeypatch.context() as full:
-            full.setattr(NoticeLedger, "take_away", no_space)
-            for _ in range(4):
-                await watch.look(after=FOR + 1)
-        await watch.look(after=1.0)
+    run(site, "a")
+    await watch.look()
+    run(site, "a", **OUTAGE)
+    await watch.look()
+    with monkeypatch.context() as full:
+        full.setattr(NoticeLedger, "take_away", no_space)
+        for _ in range(4):
+            await watch.look(FOR + 1)
+    await watch.look(1.0)
     assert [one.split(":")[0] for one in told(receiver)] == ["summary", "opened"]
 
 
@@ -114,11 +106,11 @@ async def test_a_channel_that_was_removed_leaves_no_message_behind(site: Site) -
         await watch.look()
         watch.ledger.close()
         without = Watch(site, {"other": a_webhook(site.directory, receiver.url, name="o")})
-        await without.look(after=1.0)
+        await without.look(1.0)
         without.ledger.close()
         again = Watch(site, {"hook": a_webhook(site.directory, receiver.url, name="o")})
         receiver.received.clear()
-        await again.look(after=10.0)
+        await again.look(10.0)
     (one,) = receiver.received
     assert (one.json["event"], one.json["at"]) == ("summary", site.now())
 
@@ -211,33 +203,30 @@ def test_a_name_lookup_of_a_mail_server_ends_with_the_deadline(
 
 
 async def test_an_error_that_nobody_foresaw_is_shown_and_tried_again(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, receiver: Receiver, watch: Watch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("SECRET")
 
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, "a")
-        with monkeypatch.context() as broken:
-            broken.setattr(Channel, "send", fail)
-            await watch.look()
-            await watch.look(after=10.0)
-        assert site.fleet.failing[CHANNEL] == {"hook": "internal error: RuntimeError"}
-        await watch.look(after=900.0)
-        await watch.look(after=10.0)
+    run(site, "a")
+    with monkeypatch.context() as broken:
+        broken.setattr(Channel, "send", fail)
+        await watch.look()
+        await watch.look(10.0)
+    assert site.fleet.failing[CHANNEL] == {"hook": "internal error: RuntimeError"}
+    await watch.look(900.0)
+    await watch.look(10.0)
     assert [one.split(":")[0] for one in told(receiver)] == ["summary"]
     assert site.fleet.failing[CHANNEL] == {}
 
 
-def test_no_alert_ends_before_it_starts(tmp_path: Path) -> None:
-    with Receiver() as receiver:
-        file = secret_file(tmp_path, "url", receiver.url)
-        settings = ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file)
-        back = a_notice().incidents[0].opened_at - 86400.0  # the clock was set back
-        closed = replace(a_notice().incidents[0], closed_at=back)
-        incidents = (*a_notice().incidents, closed)
-        Channel(settings, tmp_path).alert(incidents, fleet="f", now=back)
+def test_no_alert_ends_before_it_starts(tmp_path: Path, receiver: Receiver) -> None:
+    file = secret_file(tmp_path, "url", receiver.url)
+    settings = ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file)
+    back = a_notice().incidents[0].opened_at - 86400.0  # the clock was set back
+    closed = replace(a_notice().incidents[0], closed_at=back)
+    incidents = (*a_notice().incidents, closed)
+    Channel(settings, tmp_path).alert(incidents, fleet="f", now=back)
     alerts = receiver.received[0].json
     assert [one["startsAt"] <= one["endsAt"] for one in alerts] == [True, True]
 
@@ -260,11 +249,7 @@ async def test_a_refused_recipient_is_shown_and_delays_no_other(site: Site) -> N
     try:
         mailbox = a_mailbox(site.directory, controller.port)
         watch = Watch(site, {"mail": mailbox.settings})
-        run(site, "a")
-        await watch.look()
-        run(site, "a", **OUTAGE)
-        for pause in LASTS:
-            await watch.look(after=pause)
+        await begin_to_fail(watch)
         assert "refused 1 of 2 recipients" in refusal(mailbox)
     finally:
         controller.stop()

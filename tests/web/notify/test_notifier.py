@@ -17,7 +17,6 @@ from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.node.runs.run import RefusalKind
-from localpuppet.web.dashboard.fleet import FleetLimits
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.notify.incidents import IncidentKind, Severity
 from localpuppet.web.notify.notifier import CHANNEL, DRIFT_EVERY, TTL, Election
@@ -44,14 +43,17 @@ OTHER = {
 LASTS, GONE = (0.0, FOR + 1), (1.0, CLEAR + 1)
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path, limits=FleetLimits(together=2000))
-
-
 def run(site: Site, *nodes: str, **last_run: Any) -> None:
     """Let nodes run, and publish how that ended; the bus lists them and no others."""
     site.listing(*(status(node, site.now(), last_run=last_run) for node in nodes))
+
+
+async def begin_to_fail(watch: Watch) -> None:
+    """Let a node run well, and then fail for long enough; look after each."""
+    run(watch.site, "a")
+    await watch.look()
+    run(watch.site, "a", **OUTAGE)
+    await watch.look(*LASTS)
 
 
 def told(receiver: Receiver) -> list[str]:
@@ -65,25 +67,25 @@ def title(one: Received) -> str:
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=LONG)])
-async def test_a_git_host_outage_is_one_message_and_one_recovery(site: Site, count: int) -> None:
+async def test_a_git_host_outage_is_one_message_and_one_recovery(
+    site: Site, count: int, receiver: Receiver, watch: Watch
+) -> None:
     nodes = names(count)
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, *nodes)
-        await watch.look()
-        assert told(receiver) == ["summary: "]
-        receiver.received.clear()
-        for part in range(1, 11):  # they fail one after the other
-            failed, good = nodes[: part * count // 10], nodes[part * count // 10 :]
-            site.listing(
-                *(status(node, site.now(), last_run=OUTAGE) for node in failed),
-                *(status(node, site.now()) for node in good),
-            )
-            await watch.look(after=30.0)
-        assert len(receiver.received) == 1
-        run(site, *nodes)
-        for _ in range(8):
-            await watch.look(after=30.0)
+    run(site, *nodes)
+    await watch.look()
+    assert told(receiver) == ["summary: "]
+    receiver.received.clear()
+    for part in range(1, 11):  # they fail one after the other
+        failed, good = nodes[: part * count // 10], nodes[part * count // 10 :]
+        site.listing(
+            *(status(node, site.now(), last_run=OUTAGE) for node in failed),
+            *(status(node, site.now()) for node in good),
+        )
+        await watch.look(30.0)
+    assert len(receiver.received) == 1
+    run(site, *nodes)
+    for _ in range(8):
+        await watch.look(30.0)
     assert told(receiver) == [
         f"opened: {count * 3 // 10} nodes fail web/tags/r7",
         f"closed: {count} nodes fail web/tags/r7",
@@ -95,35 +97,35 @@ async def test_a_git_host_outage_is_one_message_and_one_recovery(site: Site, cou
     assert opened["url"].startswith("https://fleet.example.com/nodes?failure_cause=")
 
 
-async def test_the_first_start_is_one_summary_and_later_starts_are_silent(site: Site) -> None:
-    with Receiver() as receiver:
-        channels = {"hook": a_webhook(site.directory, receiver.url)}
-        watch = Watch(site, channels)
-        run(site, "a", "b", **OUTAGE)
-        # Before the first message, what is wrong has lasted long enough to be in it.
-        await watch.look()
-        await watch.look(after=FOR + 1)
-        assert told(receiver) == ["summary: ", "opened: 2 nodes fail web/tags/r7"]
-        watch.ledger.close()
-        again = Watch(site, channels)
-        await again.look(after=10.0)
-        assert len(receiver.received) == 2
-        more = Watch(
-            site, {**channels, "new": a_webhook(site.directory, f"{receiver.url}/new", name="new")}
-        )
-        await more.look(after=10.0)
+async def test_the_first_start_is_one_summary_and_later_starts_are_silent(
+    site: Site, receiver: Receiver
+) -> None:
+    channels = {"hook": a_webhook(site.directory, receiver.url)}
+    watch = Watch(site, channels)
+    run(site, "a", "b", **OUTAGE)
+    # Before the first message, what is wrong has lasted long enough to be in it.
+    await watch.look()
+    await watch.look(FOR + 1)
+    assert told(receiver) == ["summary: ", "opened: 2 nodes fail web/tags/r7"]
+    watch.ledger.close()
+    again = Watch(site, channels)
+    await again.look(10.0)
+    assert len(receiver.received) == 2
+    more = Watch(
+        site, {**channels, "new": a_webhook(site.directory, f"{receiver.url}/new", name="new")}
+    )
+    await more.look(10.0)
     assert told(receiver)[2:] == ["summary: 2 nodes fail web/tags/r7"]
 
 
-async def test_messages_are_signed_and_fit_the_schema(site: Site) -> None:
+async def test_messages_are_signed_and_fit_the_schema(
+    site: Site, receiver: Receiver, watch: Watch
+) -> None:
     schema = json.loads(shared_file("notification.schema.json").read_text("utf-8"))
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, "a")
-        await watch.look()
-        run(site, "a", "b", **OUTAGE)
-        for pause in (*LASTS,):
-            await watch.look(after=pause)
+    run(site, "a")
+    await watch.look()
+    run(site, "a", "b", **OUTAGE)
+    await watch.look(*LASTS)
     for one in receiver.received:
         jsonschema.validate(one.json, schema)
         identifier, at = one.headers["webhook-id"], int(one.headers["webhook-timestamp"])
@@ -150,14 +152,9 @@ async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> Non
             "well": a_webhook(site.directory, other.url, name="other"),
         }
         watch = Watch(site, channels)
+        await begin_to_fail(watch)
         run(site, "a")
-        await watch.look()
-        run(site, "a", **OUTAGE)
-        for pause in LASTS:
-            await watch.look(after=pause)
-        run(site, "a")
-        for pause in GONE:
-            await watch.look(after=pause)
+        await watch.look(*GONE)
         kinds = [one.split(":")[0] for one in told(other)]
         assert kinds == ["summary", "opened", "closed"]
         assert {one.json["event"] for one in receiver.received} == {"summary"}
@@ -170,8 +167,8 @@ async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> Non
             assert "answered 503" in client.get("/").text
         fails = False
         receiver.received.clear()
-        await watch.look(after=900.0)
-        await watch.look(after=1.0)
+        await watch.look(900.0)
+        await watch.look(1.0)
         assert [one.split(":")[0] for one in told(receiver)] == kinds
     assert site.fleet.failing[CHANNEL] == {}
 
@@ -199,26 +196,20 @@ async def test_channels_that_wait_leave_the_dashboard_its_threads(site: Site) ->
     assert [one.json["event"] for one in receiver.received] == ["summary"] * 2
 
 
-async def test_an_unreachable_bus_is_the_one_incident(site: Site) -> None:
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, "a")
-        await watch.look()
-        run(site, "a", **OUTAGE)
-        for pause in LASTS:
-            await watch.look(after=pause)
-        receiver.received.clear()
-        site.fleet.lost("connection refused")
-        for pause in (*LASTS, 3600.0, 3600.0):  # meanwhile all nodes would be late
-            await watch.look(after=pause)
-        assert told(receiver) == ["opened: the bus is unreachable"]
-        run(site, "a")
-        for pause in GONE:
-            await watch.look(after=pause)
-        assert told(receiver)[1:] == [
-            "closed: 1 node fails web/tags/r7",
-            "closed: the bus is unreachable",
-        ]
+async def test_an_unreachable_bus_is_the_one_incident(
+    site: Site, receiver: Receiver, watch: Watch
+) -> None:
+    await begin_to_fail(watch)
+    receiver.received.clear()
+    site.fleet.lost("connection refused")
+    await watch.look(*LASTS, 3600.0, 3600.0)  # meanwhile all nodes would be late
+    assert told(receiver) == ["opened: the bus is unreachable"]
+    run(site, "a")
+    await watch.look(*GONE)
+    assert told(receiver)[1:] == [
+        "closed: 1 node fails web/tags/r7",
+        "closed: the bus is unreachable",
+    ]
 
 
 async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
@@ -243,8 +234,7 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         site.listing(
             status("a", site.now() - 86400.0), status("b", site.now() - 86400, last_run=OTHER)
         )
-        for pause in LASTS:
-            await watch.look(after=pause)
+        await watch.look(*LASTS)
         by_channel: dict[str, set[str]] = {}
         for one in receiver.received:
             by_channel.setdefault(one.path[1:], set()).add(title(one))
@@ -262,26 +252,25 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         assert "<strong>bad<" in client.get("/").text
 
 
-async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -> None:
+async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(
+    site: Site, receiver: Receiver, watch: Watch
+) -> None:
     hold = {"owner": "alice", "reason": "", "until": None, "since": None}
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, "a", "b", "c")
-        await watch.look()
-        site.clock.advance(86400.0)
-        site.listing(
-            status("a", site.now() - 86400.0, holds=[hold]),
-            {"node": "b", "state": "not trusted", "reason": "its key is unknown"},
-        )
-        now = site.now()
-        watch.rollouts = [
-            RolloutRow(id="20261121T140000Z-0a1b", state="paused", reason="waits for approval"),
-            RolloutRow(id="20261121T130000Z-0a1b", state="failed", finished_at=now - 10),
-            RolloutRow(id="20261121T120000Z-0a1b", state="done", finished_at=now - 10),
-        ]
-        watch.certificates = {"ssl/web.pem": now + 86400.0, "ssl/ca.pem": now + 86400.0 * 300}
-        for pause in LASTS:
-            await watch.look(after=pause)
+    run(site, "a", "b", "c")
+    await watch.look()
+    site.clock.advance(86400.0)
+    site.listing(
+        status("a", site.now() - 86400.0, holds=[hold]),
+        {"node": "b", "state": "not trusted", "reason": "its key is unknown"},
+    )
+    now = site.now()
+    watch.rollouts = [
+        RolloutRow(id="20261121T140000Z-0a1b", state="paused", reason="waits for approval"),
+        RolloutRow(id="20261121T130000Z-0a1b", state="failed", finished_at=now - 10),
+        RolloutRow(id="20261121T120000Z-0a1b", state="done", finished_at=now - 10),
+    ]
+    watch.certificates = {"ssl/web.pem": now + 86400.0, "ssl/ca.pem": now + 86400.0 * 300}
+    await watch.look(*LASTS)
     assert sorted(title(one) for one in receiver.received[1:]) == [
         "1 node is late",  # the unresponsive one
         "1 node is not trusted",
@@ -292,25 +281,22 @@ async def test_nodes_on_hold_are_not_late_and_other_kinds_are_told(site: Site) -
     ]
 
 
-async def test_certificates_of_nodes_that_end_soon_are_one_incident(site: Site) -> None:
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        now = site.now()
+async def test_certificates_of_nodes_that_end_soon_are_one_incident(
+    site: Site, receiver: Receiver, watch: Watch
+) -> None:
+    now = site.now()
 
-        def signed(**ends: float | None) -> None:
-            site.listing(
-                *(status(node, site.now(), certificate_end=end) for node, end in ends.items())
-            )
+    def signed(**ends: float | None) -> None:
+        site.listing(*(status(node, site.now(), certificate_end=end) for node, end in ends.items()))
 
-        signed(a=now + 13 * 86400.0, b=now + 86400.0, c=now + 15 * 86400.0, d=None)
-        await watch.look()
-        await watch.look(after=FOR + 1)
-        late = now + 90 * 86400.0
-        signed(a=late, b=now + 86400.0, c=late, d=None)  # a and c were renewed
-        await watch.look(after=1.0)
-        signed(a=late, b=late, c=late, d=None)
-        for pause in GONE:
-            await watch.look(after=pause)
+    signed(a=now + 13 * 86400.0, b=now + 86400.0, c=now + 15 * 86400.0, d=None)
+    await watch.look()
+    await watch.look(FOR + 1)
+    late = now + 90 * 86400.0
+    signed(a=late, b=now + 86400.0, c=late, d=None)  # a and c were renewed
+    await watch.look(1.0)
+    signed(a=late, b=late, c=late, d=None)
+    await watch.look(*GONE)
     assert told(receiver)[1:] == [
         "opened: the certificates of 2 nodes expire",
         "closed: the certificate of 1 node expires",
@@ -318,22 +304,21 @@ async def test_certificates_of_nodes_that_end_soon_are_one_incident(site: Site) 
     assert receiver.received[1].json["incidents"][0]["nodes"] == ["a", "b"]
 
 
-async def test_much_that_opens_together_is_one_message(site: Site) -> None:
-    with Receiver() as receiver:
-        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
-        run(site, *names(50))
-        await watch.look()
-        site.listing(
-            *(
-                status(node, site.now(), last_run=causes(number))
-                for number, node in enumerate(names(50))
-            )
+async def test_much_that_opens_together_is_one_message(
+    site: Site, receiver: Receiver, watch: Watch
+) -> None:
+    run(site, *names(50))
+    await watch.look()
+    site.listing(
+        *(
+            status(node, site.now(), last_run=causes(number))
+            for number, node in enumerate(names(50))
         )
-        for pause in LASTS:
-            await watch.look(after=pause)
-        assert [one.json["event"] for one in receiver.received] == ["summary", "summary"]
-        assert receiver.received[1].json["total"] == 50
-        assert len(receiver.received[1].json["incidents"]) == 5
+    )
+    await watch.look(*LASTS)
+    assert [one.json["event"] for one in receiver.received] == ["summary", "summary"]
+    assert receiver.received[1].json["total"] == 50
+    assert len(receiver.received[1].json["incidents"]) == 5
 
 
 def causes(number: int) -> dict[str, Any]:
@@ -341,27 +326,29 @@ def causes(number: int) -> dict[str, Any]:
     return {**OTHER, "failure_cause": cause}
 
 
-async def test_a_denied_lease_is_shown_and_stops_no_message(site: Site, tmp_path: Path) -> None:
+async def test_a_denied_lease_is_shown_and_stops_no_message(
+    site: Site, tmp_path: Path, receiver: Receiver
+) -> None:
     async def denied() -> Leases:
         raise RefusedError("denies writing", where="bus")
 
-    with Receiver() as receiver:
-        channel = {"hook": a_webhook(tmp_path, receiver.url)}
-        watch = Watch(site, channel, election=Election(denied))
-        run(site, "a")
-        await watch.look(after=3.0)
-        run(site, "a", **OUTAGE)
-        for pause in LASTS:
-            await watch.look(after=pause)
-        assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
-        assert "leases: [notify]" in site.fleet.failing["lease"]["notify"]
-        assert watch.notifier.election is not None
-        watch.notifier.election = None
-        await watch.look(after=3.0)
-        assert not site.fleet.failing["lease"]
+    channel = {"hook": a_webhook(tmp_path, receiver.url)}
+    watch = Watch(site, channel, election=Election(denied))
+    run(site, "a")
+    await watch.look(3.0)
+    run(site, "a", **OUTAGE)
+    await watch.look(*LASTS)
+    assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
+    assert "leases: [notify]" in site.fleet.failing["lease"]["notify"]
+    assert watch.notifier.election is not None
+    watch.notifier.election = None
+    await watch.look(3.0)
+    assert not site.fleet.failing["lease"]
 
 
-async def test_one_of_two_notifiers_sends_until_it_leaves(site: Site, tmp_path: Path) -> None:
+async def test_one_of_two_notifiers_sends_until_it_leaves(
+    site: Site, tmp_path: Path, receiver: Receiver
+) -> None:
     clock = site.clock
     store = MemoryStore(now=clock.monotonic)
 
@@ -372,56 +359,56 @@ async def test_one_of_two_notifiers_sends_until_it_leaves(site: Site, tmp_path: 
 
         return Election(leases)
 
-    with Receiver() as receiver:
-        watches = []
-        for name in ("first", "second"):
-            channel = a_webhook(tmp_path, f"{receiver.url}/{name}", name=f"url-{name}")
-            watches.append(
-                Watch(site, {"hook": channel}, election=election(name), directory=tmp_path / name)
-            )
-        run(site, "a")
-        clock.advance(90.0)  # a new store gives no lease at first
-        for watch in (*watches, *watches):
-            await watch.look(after=3.0)
-        run(site, "a", **OUTAGE)
-        for pause in LASTS:
-            for watch in watches:
-                await watch.look(after=pause / 4)
-        for _ in range(4):
-            for watch in watches:
-                await watch.look(after=FOR / 4)
-        senders = {one.path for one in receiver.received}
-        assert len(senders) == 1
-        assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
-        first = watches[0] if senders == {"/first"} else watches[1]
-        second = watches[1] if first is watches[0] else watches[0]
-        assert first.notifier.election is not None
-        await first.notifier.election.leave()
-        receiver.received.clear()
-        run(site, "a")
-        for pause in (1.0, CLEAR + 1):
-            await second.look(after=pause)
-        assert [one.json["event"] for one in receiver.received] == ["closed"]
-        assert TTL < CLEAR
+    watches = []
+    for name in ("first", "second"):
+        channel = a_webhook(tmp_path, f"{receiver.url}/{name}", name=f"url-{name}")
+        watches.append(
+            Watch(site, {"hook": channel}, election=election(name), directory=tmp_path / name)
+        )
+    run(site, "a")
+    clock.advance(90.0)  # a new store gives no lease at first
+    for watch in (*watches, *watches):
+        await watch.look(3.0)
+    run(site, "a", **OUTAGE)
+    for pause in LASTS:
+        for watch in watches:
+            await watch.look(pause / 4)
+    for _ in range(4):
+        for watch in watches:
+            await watch.look(FOR / 4)
+    senders = {one.path for one in receiver.received}
+    assert len(senders) == 1
+    assert [one.json["event"] for one in receiver.received] == ["summary", "opened"]
+    first = watches[0] if senders == {"/first"} else watches[1]
+    second = watches[1] if first is watches[0] else watches[0]
+    assert first.notifier.election is not None
+    await first.notifier.election.leave()
+    receiver.received.clear()
+    run(site, "a")
+    for pause in (1.0, CLEAR + 1):
+        await second.look(pause)
+    assert [one.json["event"] for one in receiver.received] == ["closed"]
+    assert TTL < CLEAR
 
 
-async def test_a_resource_that_puppet_keeps_correcting_is_one_incident(site: Site) -> None:
+async def test_a_resource_that_puppet_keeps_correcting_is_one_incident(
+    site: Site, receiver: Receiver
+) -> None:
     resources = (replace(MOTD, corrective_change=True),)
-    with Receiver() as receiver:
-        channel = a_webhook(site.directory, receiver.url, severity=Severity.INFO)
-        watch = Watch(site, {"hook": channel})
-        run(site, "a", "b")
-        await watch.look()
-        for _ in range(3):
-            now, kind = site.now(), Kind.CHANGED
-            corrected = (summary(one, now, outcome=kind, resources=resources) for one in ("a", "b"))
-            summarise(site, *corrected)
-            site.clock.advance(60.0)
-        await watch.look(after=DRIFT_EVERY)
-        await watch.look(after=FOR + 1)
-        await watch.look(after=25 * 3600.0)
-        run(site, "a", "b")
-        await watch.look(after=CLEAR + 1)
+    channel = a_webhook(site.directory, receiver.url, severity=Severity.INFO)
+    watch = Watch(site, {"hook": channel})
+    run(site, "a", "b")
+    await watch.look()
+    for _ in range(3):
+        now, kind = site.now(), Kind.CHANGED
+        corrected = (summary(one, now, outcome=kind, resources=resources) for one in ("a", "b"))
+        summarise(site, *corrected)
+        site.clock.advance(60.0)
+    await watch.look(DRIFT_EVERY)
+    await watch.look(FOR + 1)
+    await watch.look(25 * 3600.0)
+    run(site, "a", "b")
+    await watch.look(CLEAR + 1)
     about = [(one.json["event"], one.json["incidents"][0]) for one in receiver.received[1:]]
     drift = [(event, it["kind"], it["nodes"]) for event, it in about if it["kind"] == "drift"]
     assert drift == [("opened", "drift", ["a", "b"]), ("closed", "drift", ["a", "b"])]
@@ -435,19 +422,19 @@ async def test_a_heartbeat_stops_while_the_fleet_is_not_seen_or_a_channel_fails(
         watch = Watch(site, {"beat": beat})
         run(site, "a")
         for _ in range(3):
-            await watch.look(after=61.0)
+            await watch.look(61.0)
         assert len(receiver.received) == 3
-        await watch.look(after=10.0)  # not at each look
+        await watch.look(10.0)  # not at each look
         site.fleet.lost("connection refused")
-        await watch.look(after=61.0)
+        await watch.look(61.0)
         assert len(receiver.received) == 3
         run(site, "a")
-        await watch.look(after=61.0)
+        await watch.look(61.0)
         assert len(receiver.received) == 4
         watch.ledger.close()
         hook = a_webhook(site.directory, broken.url)
         both = Watch(site, {"beat": beat, "hook": hook})
         for _ in range(4):  # the failure of the first look is known in the third one
-            await both.look(after=61.0)
+            await both.look(61.0)
     assert len(broken.received) > 1
     assert len(receiver.received) == 6
