@@ -132,19 +132,22 @@ def test_a_connection_that_leaves_makes_room_and_an_ipv6_network_is_a_single_add
 
 
 @pytest.mark.parametrize(
-    ("text", "address", "port"),
-    [("127.0.0.1:8141", "127.0.0.1", 8141), ("localhost:0", "127.0.0.1", 0), ("[::1]:1", "::1", 1)],
+    ("text", "address", "port", "is_loopback"),
+    [
+        ("127.0.0.1:8141", "127.0.0.1", 8141, True),
+        ("localhost:0", "127.0.0.1", 0, True),
+        ("127.0.0.2:1", "127.0.0.2", 1, True),
+        ("[::1]:1", "::1", 1, True),
+        ("0.0.0.0:1", "0.0.0.0", 1, False),  # noqa: S104 - nothing listens
+        ("[::]:1", "::", 1, False),
+    ],
 )
-def test_an_address_and_a_port_are_taken(text: str, address: str, port: int) -> None:
-    assert ListenAddress.parse(text) == ListenAddress(address=address, port=port)
-
-
-@pytest.mark.parametrize(
-    ("text", "loopback"),
-    [("127.0.0.2:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("[::]:1", False)],
-)
-def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
-    assert ListenAddress.parse(text).is_loopback is loopback
+def test_an_address_and_a_port_are_taken(
+    text: str, address: str, port: int, is_loopback: bool
+) -> None:
+    found = ListenAddress.parse(text)
+    assert found == ListenAddress(address=address, port=port)
+    assert found.is_loopback is is_loopback
 
 
 @pytest.mark.parametrize(

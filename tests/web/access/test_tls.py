@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, NotInForceError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import server_tls_context
 from localpuppet.base.machine.process_table import SystemClock
@@ -130,6 +130,7 @@ def test_only_listed_people_have_access(secured: Secured) -> None:
     code, text = ask(node)
     assert code == 403
     assert "web.people does not list web01.example.com" in text
+    assert "localpuppet.yaml" in text
     node.close()
     other = Ca(since=secured.ca.since, until=secured.ca.until)
     of_another_ca = secured.issue("alice", ca=other)
@@ -170,14 +171,6 @@ def test_a_visitor_without_a_certificate_gets_a_fixed_answer(secured: Secured) -
     # The server closes the connection while this is written: part of the answer can be lost.
     assert NO_CERTIFICATE.startswith(answer_to(secured, b"GET /nodes HTTP/1.1\r\n" * 500_000))
     assert "refused a connection from 127.0.0.1: no certificate" in secured.log.text
-
-
-def test_a_person_who_is_removed_loses_access_on_the_same_connection(secured: Secured) -> None:
-    alice = secured.client(secured.issue("alice"))
-    assert ask(alice)[0] == 200
-    secured.people.clear()
-    assert ask(alice)[0] == 403
-    alice.close()
 
 
 def test_a_person_with_a_revoked_certificate_has_no_access(secured: Secured) -> None:
@@ -298,13 +291,6 @@ def test_which_requests_of_a_listed_person_are_good(request_: dict[str, str], co
     assert Made().why(**request_)[0] == code
 
 
-def test_a_certificate_of_the_ca_is_not_enough() -> None:
-    code, why = Made().why(who="web01.example.com")
-    assert code == 403
-    assert "web.people does not list web01.example.com" in why
-    assert "localpuppet.yaml" in why
-
-
 def test_a_person_who_is_removed_from_the_list_loses_access_at_once() -> None:
     made = Made()
     visitor = Visitor(headers=HOST, certificate=b"alice")
@@ -312,12 +298,6 @@ def test_a_person_who_is_removed_from_the_list_loses_access_at_once() -> None:
     made.people.clear()
     assert not made.door.knows(visitor)
     assert made.why()[0] == 403
-
-
-def test_a_bad_certificate_loses_access_at_once_with_the_reason() -> None:
-    made = Made()
-    made.wrong = NotInForceError("the certificate of alice, or of its CA, has expired")
-    assert made.why() == (403, "No access: the certificate of alice, or of its CA, has expired. ")
 
 
 def test_refused_files_give_no_access_and_are_not_named() -> None:

@@ -165,10 +165,6 @@ def test_drift_is_listed_by_resource_and_filed_by_node(visitor: TestClient, site
     assert text(visitor, "/drift.txt") == "web01\ndb01\n"
 
 
-def test_without_drift_the_view_has_a_note(visitor: TestClient) -> None:
-    assert "No run of these days corrected a resource." in text(visitor, "/drift")
-
-
 def test_the_map_has_a_cell_for_each_node_by_urgency(visitor: TestClient) -> None:
     page = text(visitor, "/map")
     cells = re.findall(r'class="cell ([\w-]+)" href="/nodes/(\w+)" title="([^"]*)"', page)

@@ -173,15 +173,6 @@ async def test_waiting_entries_of_a_store_are_forgotten_with_it(tmp_path: Path) 
     assert rows(site) == {"a": "unresponsive"}
 
 
-async def test_a_change_wakes_listeners_and_an_earlier_change_returns_at_once(site: Site) -> None:
-    waiting = asyncio.create_task(site.fleet.changes.changed(site.fleet.changes.revision))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    site.fleet.take(KeyListing(entries=(), revision=1))
-    await waiting
-    await site.fleet.changes.changed(0)
-
-
 def test_a_reader_far_behind_loads_everything(site: Site) -> None:
     limits = FleetLimits(changes=3)
     site.fleet = fleet = Fleet(site.memory, believe=lambda *_: {}, now=site.now, limits=limits)

@@ -24,7 +24,6 @@ from localpuppet.web.dashboard.listing import (
     Table,
     as_csv,
     as_json,
-    as_names,
     failures_table,
     nodes_table,
     releases_table,
@@ -193,19 +192,6 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     assert "this machine has no rollout" in text(visitor, "/rollouts/20261122T110000Z-00ab", 404)
 
 
-def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClient) -> None:
-    rolled_out(site)
-    (site.directory / "rollouts" / "20261122T120000Z-00aa.sqlite").write_bytes(b"no database" * 99)
-    page = text(visitor, "/rollouts")
-    assert listed(page) == [SHOP, "20261122T120000Z-00aa"]
-    assert "damaged" in page
-    page = text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
-    assert "move it away" in page
-    # Only a sentence gets a capital letter: a place may be a host name.
-    assert 'class="empty"' in page
-    assert 'class="empty sentence"' in text(visitor, "/nodes/absent.example.com", 404)
-
-
 def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:
     site.tell(*(status(f"n{number:03}", site.now()) for number in range(250)))
     page = text(visitor, "/nodes?name=n0")
@@ -338,10 +324,6 @@ def test_json_has_the_time_of_the_last_update() -> None:
         "last_updated": None,
         "nodes": [],
     }
-
-
-def test_the_text_form_has_a_name_on_each_line() -> None:
-    assert as_names(nodes_table([ROW, a_row("b")]).names) == "a.example.com\nb\n"
 
 
 @pytest.mark.parametrize(

@@ -337,7 +337,6 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        ("/nodes?sort=password", 400),
         ("/nodes/UPPER", 400),
         ("/nodes/..%2f..%2fetc%2fpasswd", 404),
         ("/nodes/absent.example.com", 404),
@@ -345,7 +344,6 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         ("/nodes/web01/runs/x", 400),
         ("/nodes/web01?before=x", 400),
         ("/nodes.exe", 404),
-        ("/failures?is=late", 400),
         ("/static/..%2fpages.py", 404),
         ("/static/", 404),
         ("/elsewhere", 404),
@@ -363,24 +361,6 @@ def test_every_answer_has_the_headers(visitor: TestClient) -> None:
             for name, value in HEADERS.items():
                 assert it.headers[name] == value, url
     assert "'unsafe" not in HEADERS["content-security-policy"]
-
-
-def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: TestClient) -> None:
-    run = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    for url in (
-        "/",
-        "/nodes",
-        "/failures",
-        "/releases",
-        "/rollouts",
-        "/nodes/lb01",
-        run,
-        "/kicks",
-        "/elsewhere",
-    ):
-        page = visitor.get(url).text
-        assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son[a-z]+=", page), url
-        assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url
 
 
 def test_a_visitor_without_a_session_learns_what_to_do(site: Site) -> None:
@@ -439,6 +419,8 @@ def test_an_empty_fleet_has_a_note(tmp_path: Path) -> None:
         assert "No node has published anything yet" in text(client, "/")
         assert "No node has published anything yet" in text(client, "/nodes")
         assert "No node kicks" in text(client, "/kicks")
+        assert "No run of these days corrected a resource." in text(client, "/drift")
+        assert "No release is staged on this machine." in text(client, "/releases/difference")
 
 
 @pytest.mark.parametrize("at", [1e18, 1e300])

@@ -297,10 +297,6 @@ def test_a_url_is_understood_whole_or_refused(visitor: TestClient, query: str) -
     assert "<h1>" in text(visitor, f"/releases/difference?{query}", 400)
 
 
-def test_without_a_staged_release_the_view_has_a_note(site: Site, visitor: TestClient) -> None:
-    assert "No release is staged on this machine." in text(visitor, "/releases/difference")
-
-
 async def test_requests_that_wait_for_a_difference_take_no_thread(two: Site) -> None:
     at_once: list[int] = []
     begun, going_on = threading.Event(), threading.Event()
