@@ -383,6 +383,16 @@ def new(
     return execution(RolloutState(first), nodes, notes, probe)
 
 
+async def begun(
+    first: RolloutBegan, nodes: SimulatedNodes, notes: Notes, *, after: float
+) -> tuple[Execution, "asyncio.Task[RolloutEnded]"]:
+    """Return a rollout as it is some seconds after its beginning, and its task."""
+    work = new(first, nodes, notes)
+    doing = asyncio.create_task(work.run())
+    await asyncio.sleep(after)
+    return work, doing
+
+
 async def carry_out(
     first: RolloutBegan,
     nodes: SimulatedNodes,

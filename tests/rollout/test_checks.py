@@ -97,13 +97,6 @@ async def test_the_checks_of_a_node_run_together_and_a_failed_check_is_named() -
 
 
 @pytest.mark.simulated
-async def test_a_check_that_passes_later_passes() -> None:
-    probe = SimulatedProbe(up={"http://n01.example.com/": 5.0})
-    assert await CheckRunner(probe).problem(node(1), ["http://%{node}/"]) == ""
-    assert len(probe.tried) == 3
-
-
-@pytest.mark.simulated
 async def test_the_number_of_concurrent_checks_is_limited_over_all_nodes() -> None:
     probe = SimulatedProbe()
     checking = CheckRunner(probe)

@@ -506,8 +506,8 @@ async def test_until_is_right_in_the_night_when_clocks_are_set_back(text: str, r
 LASTED = LastRunsReported(durations={node(n): (1000.0, 10.0 * n, 0.0) for n in range(1, 6)})
 
 
-def rollout(*groups: list[int], **options: object) -> RolloutState:
-    state = RolloutState(began(*groups, **options))
+def rollout(*groups: list[int], places: Any = (), **options: object) -> RolloutState:
+    state = RolloutState(replace(began(*groups, **options), places=dict(places)))
     state.take(LASTED)
     return state
 
@@ -521,18 +521,13 @@ def rollout(*groups: list[int], **options: object) -> RolloutState:
         ({"window": 2}, 50 + 50),
         ({"window": 4}, 40 + 50),
         ({"window": 1, "canary": 2}, 20 + 70 + 50),
+        pytest.param(
+            {"places": {node(n): str(n % 2) for n in range(1, 6)}}, 40 + 30 + 50, id="places"
+        ),
     ],
 )
 def test_the_estimate_uses_medians_of_runs_left(options: dict[str, object], seconds: float) -> None:
     assert seconds_left(rollout([1, 2, 3, 4], [5], **options)) == seconds
-
-
-def test_the_times_of_places_add_up() -> None:
-    state = RolloutState(
-        replace(began([1, 2, 3, 4]), places={node(n): str(n % 2) for n in range(1, 5)})
-    )
-    state.take(LASTED)
-    assert seconds_left(state) == 40 + 30
 
 
 def test_ended_runs_take_no_time_and_an_unknown_duration_has_no_estimate() -> None:

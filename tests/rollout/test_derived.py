@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName
 from localpuppet.fleet.edges.links import links_of
 from localpuppet.fleet.exports.recording import CollectorRecord
@@ -119,15 +117,6 @@ def test_a_cycle_of_relations_gives_no_order_and_declared_components_win() -> No
     )
     assert groups(declared) == [["db"], ["web"]]
     assert declared.notes == ("no order between db and web: each waits for the other",)
-
-
-def test_a_circle_of_components_is_refused_as_in_a_site() -> None:
-    found = of(
-        node("a", components=(part("A[a]", "x", "y"),)),
-        node("b", components=(part("B[a]", "y", "x"),)),
-    )
-    with pytest.raises(InvalidInputError, match="the order has a cycle: A"):
-        groups(found)
 
 
 def test_a_relation_between_too_many_nodes_gives_no_order_and_is_noted() -> None:

@@ -29,6 +29,7 @@ from tests.rollout.make import (
     SimulatedNodes,
     SimulatedProbe,
     began,
+    begun,
     carry_out,
     execution,
     new,
@@ -55,21 +56,10 @@ async def test_a_window_moves_on_with_each_end() -> None:
     assert nodes.held == set()
 
 
-async def test_nodes_of_a_group_run_together_and_groups_one_after_the_other() -> None:
-    nodes = SimulatedNodes()
-    await carry_out(began([1, 2, 3], [2, 4]), nodes)
-    first = max(end for turn, (_, end) in nodes.ran.items() if turn.step == 1)
-    assert all(begin >= first for turn, (begin, _) in nodes.ran.items() if turn.step == 2)
-    assert asyncio.get_running_loop().time() < 2.5
-    assert len(nodes.ran) == 5
-
-
 async def test_an_unresponsive_node_is_a_failure_and_ends_the_rollout() -> None:
     nodes = SimulatedNodes()
     notes = Notes()
-    rollout = new(began([1, 2], [3], timeout=100), nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(0.5)
+    rollout, doing = await begun(began([1, 2], [3], timeout=100), nodes, notes, after=0.5)
     nodes.silent.add(node(2))
     over = await doing
     assert over.ending is RolloutEnding.FAILED
@@ -179,31 +169,17 @@ async def test_a_stop(
     assert nodes.held == set()
 
 
-async def test_a_stop_before_the_first_run_starts_none() -> None:
-    nodes = SimulatedNodes()
-    rollout = new(began([1]), nodes, Notes())
-    rollout.stop("interrupted")
-    assert (await rollout.run()).ending is RolloutEnding.STOPPED
-    assert nodes.ran == {}
-
-
 async def test_a_stopped_rollout_can_be_resumed() -> None:
     nodes, notes = SimulatedNodes(), Notes()
     first = began([1], [2], [3])
     rollout = new(first, nodes, notes)
     rollout.stop("interrupted")
-    await rollout.run()
+    assert ((await rollout.run()).ending, nodes.ran) == (RolloutEnding.STOPPED, {})
     again = execution(RolloutState.of(notes.events), nodes, notes)
     assert again.state.resumable
     over = await again.run(RolloutResumed())
     assert (over.ending, words(again.state)) == (RolloutEnding.DONE, ["succeeded"] * 3)
     assert not again.state.resumable
-
-
-async def test_holds_are_renewed() -> None:
-    nodes = SimulatedNodes({node(1): 5 * RENEW - 1})
-    await carry_out(began([1]), nodes)
-    assert nodes.holds == 5
 
 
 async def test_a_window_waits_for_checks_and_a_check_may_take_some_tries() -> None:
@@ -311,9 +287,7 @@ async def test_a_node_that_cannot_take_it_stops_it_before_anything_changed(
 
 async def test_a_stop_while_it_is_brought_ends_it_before_anything_changed() -> None:
     nodes = SimulatedNodes(staging=10_000.0)
-    rollout = new(began([1], delivery=RELEASE), nodes, Notes())
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(5)
+    rollout, doing = await begun(began([1], delivery=RELEASE), nodes, Notes(), after=5)
     rollout.interrupt("stopped by SIGINT")
     over = await doing
     assert (over.ending, nodes.ran, nodes.held) == (RolloutEnding.STOPPED, {}, set())
@@ -367,9 +341,7 @@ async def test_a_failed_rollback_does_not_stop_the_others() -> None:
 
 async def test_an_unresponsive_node_delays_no_other_rollback() -> None:
     nodes = SimulatedNodes(bad={node(2)}, untaken={node(2)}, back=3)
-    rollout = new(began([1], [2, 3], timeout=50, **BACK), nodes, Notes())
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(1.5)
+    rollout, doing = await begun(began([1], [2, 3], timeout=50, **BACK), nodes, Notes(), after=1.5)
     nodes.silent.add(node(3))
     await doing
     assert words(rollout.state) == ["rolled back", "failed", "rollback failed"]
@@ -380,9 +352,7 @@ async def test_an_unresponsive_node_delays_no_other_rollback() -> None:
 
 async def test_a_stop_by_a_person_rolls_nothing_back() -> None:
     nodes = SimulatedNodes(back=3)
-    rollout = new(began([1], [2], **BACK), nodes, Notes())
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(1.5)
+    rollout, doing = await begun(began([1], [2], **BACK), nodes, Notes(), after=1.5)
     rollout.interrupt("stopped by SIGINT")
     await doing
     assert words(rollout.state) == ["succeeded", "not reached"]

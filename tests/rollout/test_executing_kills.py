@@ -34,6 +34,7 @@ from tests.rollout.make import (
     SimulatedProbe,
     approved,
     began,
+    begun,
     carry_out,
     change,
     execution,
@@ -201,9 +202,7 @@ async def test_a_takeover_is_in_the_journal_and_not_a_failure() -> None:
     """Running nodes are not failures either: the other controller has their results."""
 
     notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
-    rollout = new(RESUMED["groups"], nodes, notes)
-    running = asyncio.create_task(rollout.run())
-    await asyncio.sleep(10)
+    rollout, running = await begun(RESUMED["groups"], nodes, notes, after=10)
     for _ in range(2):
         rollout.hand_over(BOB)
     running.cancel()
@@ -230,9 +229,7 @@ async def test_an_overtaken_controller_leaves_the_holds_to_the_new_one(handed_ov
     """Otherwise nodes would run for others until the next controller holds them: up to 20 s."""
 
     notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
-    rollout = new(RESUMED["groups"], nodes, notes)
-    running = asyncio.create_task(rollout.run())
-    await asyncio.sleep(10)
+    rollout, running = await begun(RESUMED["groups"], nodes, notes, after=10)
     if handed_over:
         rollout.hand_over()
     running.cancel()
@@ -320,17 +317,3 @@ async def test_a_node_runs_for_only_one_rollout_at_a_time(later: float, *, skip:
         assert endings == [RolloutEnding.DONE, RolloutEnding.DONE]
     for ending, nodes in zip(endings, (first, second), strict=True):
         assert bool(nodes.ran) == (ending is RolloutEnding.DONE)
-
-
-async def test_a_refused_rollout_can_run_when_the_other_has_ended() -> None:
-    holders: Holders = {}
-    one, first = orchestrator(1, began([1, 2]), holders)
-    two, second = orchestrator(2, began([2, 3]), holders)
-    doing = asyncio.create_task(new(one, first, Notes()).run())
-    await asyncio.sleep(2.5)
-    over = await new(two, second, Notes()).run()
-    assert over.ending is RolloutEnding.NOT_READY
-    assert over.reason == f"{node(2)}: on hold: {one.id}"
-    assert (await doing).ending is RolloutEnding.DONE
-    assert (await new(two, second, Notes()).run()).ending is RolloutEnding.DONE
-    assert [turn.node for turn in second.ran] == [node(2), node(3)]

@@ -31,6 +31,7 @@ from tests.rollout.make import (
     SimulatedNodes,
     approved,
     began,
+    begun,
     carry_out,
     change,
     entry_of,
@@ -51,9 +52,7 @@ async def test_failures_pause_a_rollout_until_an_operator_continues_it() -> None
     """Two fail: each of them pauses, what runs ends, and holds are renewed meanwhile."""
 
     notes, nodes = Notes(), SimulatedNodes(bad={node(1), node(3)})
-    rollout = new(PAUSES, nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(3 * RENEW)
+    rollout, doing = await begun(PAUSES, nodes, notes, after=3 * RENEW)
     assert rollout.state.waits
     assert list(nodes.ran) == [NodeRun(1, node(1))]
     assert nodes.holds == 1 + 2
@@ -74,9 +73,7 @@ async def test_failures_pause_a_rollout_until_an_operator_continues_it() -> None
 @pytest.mark.parametrize("word", [None, RolloutCommand.STOP])
 async def test_a_pause_ends_by_a_command_or_its_deadline(word: RolloutCommand | None) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
-    rollout = new(PAUSES, nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(100)
+    _, doing = await begun(PAUSES, nodes, notes, after=100)
     if word is not None:
         notes.words.append((word, "bob"))
     over = await doing
@@ -96,8 +93,7 @@ async def test_a_pause_ends_by_a_command_or_its_deadline(word: RolloutCommand | 
 @pytest.mark.parametrize("continues", [True, False])
 async def test_a_killed_rollout_is_still_paused_and_its_time_counts(continues: bool) -> None:
     notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
-    doing = asyncio.create_task(new(PAUSES, nodes, notes).run())
-    await asyncio.sleep(1800)
+    _, doing = await begun(PAUSES, nodes, notes, after=1800)
     doing.cancel()
     await asyncio.wait([doing])
     await asyncio.sleep(1000)
@@ -142,9 +138,7 @@ async def test_an_operator_pauses_and_continues_and_accepts_no_failure_by_that(f
 
     notes = Notes()
     nodes = SimulatedNodes(bad={node(2)} if fails else set(), seconds={node(2): 100.0})
-    rollout = new(began([1, 2, 3], [4], window=1), nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(20)
+    rollout, doing = await begun(began([1, 2, 3], [4], window=1), nodes, notes, after=20)
     notes.words += [(RolloutCommand.PAUSE, "bob"), (RolloutCommand.PAUSE, "carol")]
     await asyncio.sleep(600)
     assert notes.refused == ["", "is already paused: paused by bob on pc"]
@@ -228,9 +222,7 @@ def site(**differing: object) -> SimulatedNodes:
 async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[RolloutEnded]]:
     """Return a rollout that waits for the approval of what node 2 would change."""
     nodes, notes = site(differing=True), Notes()
-    rollout = new(FIRST, nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(100)
+    rollout, doing = await begun(FIRST, nodes, notes, after=100)
     assert rollout.state.waits
     return nodes, notes, rollout, doing
 
@@ -302,9 +294,7 @@ class Unreachable(SimulatedNodes):
 
 async def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
     nodes, notes = Unreachable(foreseen={node(1): foretold(A)}), Notes()
-    rollout = new(approved(began([1])), nodes, notes)
-    doing = asyncio.create_task(rollout.run())
-    await asyncio.sleep(500)
+    rollout, doing = await begun(approved(began([1])), nodes, notes, after=500)
     assert NodeRun(1, node(1)) in rollout.state.cleared
     nodes.foreseen[node(1)] = foretold(A, B)
     await asyncio.sleep(500)

@@ -61,16 +61,6 @@ def test_a_site_is_sorted_and_has_each_name_once() -> None:
     assert str(found.components[0]) == "y of A on n1"
 
 
-def test_the_environment_defaults_to_production() -> None:
-    assert read({"applications": {}}).environment == "production"
-
-
-def test_checks_are_urls_and_argument_vectors() -> None:
-    checks = ["http://%{node}:8080/health", ["/bin/probe", "--host", "%{node}"]]
-    (found,) = read(parts(a={**PART, "checks": checks})).components
-    assert found.checks == ("http://%{node}:8080/health", ("/bin/probe", "--host", "%{node}"))
-
-
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

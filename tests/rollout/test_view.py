@@ -247,19 +247,6 @@ def test_a_rollback_of_an_unresponsive_node_waits_for_it() -> None:
         assert f"1 running ({node(int(running))})" in how_far(found.report.state)
 
 
-def test_a_group_whose_only_node_failed_has_failed() -> None:
-    turn = NodeRun(1, node(1))
-    found = view(
-        runs_started(turn),
-        ended(turn, NodeResult.FAILED),
-        FAILURES,
-        rollout_over(RolloutEnding.FAILED, "1 node failed"),
-        first=began([1], [2]),
-        taken=False,
-    )
-    assert [group.state for group in found.groups] == ["failed", "not reached"]
-
-
 def test_a_result_that_never_arrived_is_a_failure_and_not_unreached() -> None:
     turn = NodeRun(1, node(1))
     stopped = rollout_over(RolloutEnding.STOPPED, "stopped by bob")
@@ -506,11 +493,6 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
     text = page(report(first), NOW)
     assert {"shop/tags/r2", "at most 2 nodes at a time"} <= set(Reader(text).texts)
     assert "canary-6f1e" not in text
-
-
-def test_a_running_rollout_has_a_report_too() -> None:
-    texts = Reader(page(report(HOSTILE, runs_started(NodeRun(1, node(1)))), NOW)).texts
-    assert {"interrupted", "running", "waiting", "not started", "Group 1: running"} <= set(texts)
 
 
 def test_the_report_shows_unapproved_changes_and_who_approved_them() -> None:
