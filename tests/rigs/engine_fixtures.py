@@ -7,44 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.engines import (
-    Engine,
-    EtcdEngine,
-    MemoryEngine,
-    NatsEngine,
-    RelayEngine,
-    ServerEngine,
-    SqliteEngine,
-)
+from tests.rigs import engines
 from tests.rigs.servers import OLD_NATS
 
-SERVED: dict[str, Callable[[Path], ServerEngine]] = {
-    "etcd": EtcdEngine,
-    "nats-debian": partial(NatsEngine, program=OLD_NATS),
-    "nats": NatsEngine,
+SERVED: dict[str, Callable[[Path], engines.ServerEngine]] = {
+    "etcd": engines.EtcdEngine,
+    "nats-debian": partial(engines.NatsEngine, program=OLD_NATS),
+    "nats": engines.NatsEngine,
 }
-ENGINES: dict[str, Callable[[Path], Engine]] = {
-    "memory": lambda _: MemoryEngine(),
-    "sqlite": SqliteEngine,
-    "relay": RelayEngine,
+ENGINES: dict[str, Callable[[Path], engines.Engine]] = {
+    "memory": lambda _: engines.MemoryEngine(),
+    "sqlite": engines.SqliteEngine,
+    "relay": engines.RelayEngine,
     **SERVED,
 }
 
 
 @contextmanager
-def _running(name: str, factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def _running(name: str, factory: pytest.TempPathFactory) -> Iterator[engines.Engine]:
     made = ENGINES[name](factory.mktemp(name))
-    if isinstance(made, ServerEngine):
+    if isinstance(made, engines.ServerEngine):
         made.server.start()
     yield made
-    if isinstance(made, ServerEngine):
+    if isinstance(made, engines.ServerEngine):
         made.server.stop()
 
 
 @pytest.fixture(scope="session", params=ENGINES)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
+) -> Iterator[engines.Engine]:
     """Each engine; its servers run from the first test that needs them to the last."""
     with _running(request.param, tmp_path_factory) as made:
         yield made
@@ -53,7 +45,7 @@ def engine(
 @pytest.fixture(params=[name for name in ENGINES if name != "memory"])
 def lossy(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
+) -> Iterator[engines.Engine]:
     """Each engine, for one test, which makes it lose its data."""
     with _running(request.param, tmp_path_factory) as made:
         yield made
@@ -62,7 +54,7 @@ def lossy(
 @pytest.fixture(scope="session", params=SERVED)
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
+) -> Iterator[engines.Engine]:
     """Each engine with its own server, which the test may kill."""
     with _running(request.param, tmp_path_factory) as made:
         yield made

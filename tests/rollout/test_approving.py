@@ -7,15 +7,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout import events
 from localpuppet.rollout.deciding import approval_of, decide, find, not_approvable, refuse_other
-from localpuppet.rollout.events import (
-    NodeRun,
-    RolloutBegan,
-    RolloutEnded,
-    RolloutEnding,
-    from_dict,
-    to_dict,
-)
 from localpuppet.rollout.rollout_options import (
     MAX_ALL,
     Delivery,
@@ -42,11 +35,11 @@ OVER = rollout_over()
 TAGS = RolloutOptions(tags=("web",))
 
 
-def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> RolloutState:
+def looked(*told: PredictedChanges | None, over: events.RolloutEnded | None = OVER) -> RolloutState:
     """Return the state of a rollout with noop whose nodes reported this."""
     state = RolloutState(FIRST)
     for number, one in enumerate(told, 1):
-        turn = NodeRun(number, node(number))
+        turn = events.NodeRun(number, node(number))
         state.take(run_ended(turn, outcome="unchanged", predicted_changes=one))
     if over is not None:
         state.take(over)
@@ -73,7 +66,7 @@ def test_an_approval_is_found_by_its_digest_or_the_first_digits() -> None:
     [
         (looked(foretold(), foretold(), over=None), "is still running"),
         (
-            looked(foretold(), foretold(), over=replace(OVER, ending=RolloutEnding.STOPPED)),
+            looked(foretold(), foretold(), over=replace(OVER, ending=events.RolloutEnding.STOPPED)),
             "is still running",
         ),
         (looked(foretold(), None), "n02.example.com did not report what would change"),
@@ -177,7 +170,7 @@ def test_a_digest_covers_the_whole_approval() -> None:
     ]
     assert len({first, *others}) == 5
     whole = approval(nodes)
-    began = RolloutBegan(
+    began = events.RolloutBegan(
         id=ID, caller="op", groups=(), options=RolloutOptions(), title="", approval=whole
     )
-    assert from_dict(to_dict(began)) == began
+    assert events.from_dict(events.to_dict(began)) == began

@@ -13,16 +13,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
+from localpuppet.rollout import site
 from localpuppet.rollout.checking import AT_ONCE, PAUSE, TRIES, CheckRunner, Probing
-from localpuppet.rollout.site import (
-    MAX_CHECK,
-    Check,
-    on_node,
-    parse_check,
-    parse_text,
-    shown,
-    to_json,
-)
 from tests.rigs.node import REPOSITORY
 from tests.rigs.tls import Authority
 from tests.rigs.waiting import PATIENCE, wait_until
@@ -38,9 +30,9 @@ from tests.rollout.make import SimulatedProbe, node
         ("/bin/sh -c 'exit 0; # $HOME'", ("/bin/sh", "-c", "exit 0; # $HOME")),
     ],
 )
-def test_a_check_is_parsed_from_a_text(text: str, check: Check) -> None:
-    assert parse_text(text, where="--check") == check
-    assert parse_check(to_json(check), "") == check  # type: ignore[arg-type]
+def test_a_check_is_parsed_from_a_text(text: str, check: site.Check) -> None:
+    assert site.parse_text(text, where="--check") == check
+    assert site.parse_check(site.to_json(check), "") == check  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -55,32 +47,34 @@ def test_a_check_is_parsed_from_a_text(text: str, check: Check) -> None:
         ("http://:80/", "is not an http or https URL"),
         ("/bin/probe 'x", "has unbalanced quotes"),
         ("/bin/probe %{fqdn}", r"\[1\]: unknown placeholder"),
-        ("/bin/probe " + "x" * MAX_CHECK, "characters; at most 4096"),
-        ("http://web/" + "x" * MAX_CHECK, "characters; at most 4096"),
+        ("/bin/probe " + "x" * site.MAX_CHECK, "characters; at most 4096"),
+        ("http://web/" + "x" * site.MAX_CHECK, "characters; at most 4096"),
         ("/bin/probe" + " x" * 64, "has 65 elements; at most 64"),
     ],
 )
 def test_an_invalid_check_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
-        parse_text(text, where="--check")
+        site.parse_text(text, where="--check")
     assert str(refused.value).startswith("--check")
 
 
 @pytest.mark.parametrize("value", [None, 1, {"a": 1}, [], ["probe"], [1], ["/p", "\0"]])
 def test_an_invalid_check_in_a_document_is_refused(value: Json) -> None:
     with pytest.raises(InvalidInputError):
-        parse_check(value, "checks[0]")
+        site.parse_check(value, "checks[0]")
 
 
 def test_the_node_name_replaces_each_placeholder() -> None:
-    found = on_node(("/bin/probe", "%{node}:%{node}", "%{x"), node(1))
+    found = site.on_node(("/bin/probe", "%{node}:%{node}", "%{x"), node(1))
     assert found == ("/bin/probe", "n01.example.com:n01.example.com", "%{x")
-    assert on_node("http://%{node}/%{node}", node(1)) == "http://n01.example.com/n01.example.com"
+    assert (
+        site.on_node("http://%{node}/%{node}", node(1)) == "http://n01.example.com/n01.example.com"
+    )
 
 
 def test_messages_name_a_check_without_possible_secrets() -> None:
-    assert shown("https://web/health?token=secret") == "https://web/health"
-    assert shown(("/bin/probe", "--password", "secret")) == "/bin/probe"
+    assert site.shown("https://web/health?token=secret") == "https://web/health"
+    assert site.shown(("/bin/probe", "--password", "secret")) == "/bin/probe"
 
 
 @pytest.mark.simulated
@@ -153,7 +147,7 @@ def tried(
     return asyncio.run(work())
 
 
-def run(check: Check, *, seconds: float = PATIENCE) -> str:
+def run(check: site.Check, *, seconds: float = PATIENCE) -> str:
     return asyncio.run(Probing(ca=None).problem(check, seconds=seconds))
 
 
@@ -239,7 +233,7 @@ def test_https_is_trusted_by_the_authority_that_is_named(tmp_path: Path) -> None
         (("/bin/sh", "-c", "head -c 10000000 /dev/zero; read line || exit 0; exit 1"), ""),
     ],
 )
-def test_the_exit_code_of_a_command_decides(check: Check, problem: str) -> None:
+def test_the_exit_code_of_a_command_decides(check: site.Check, problem: str) -> None:
     assert run(check) == problem
 
 

@@ -11,16 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.converter import (
-    ALWAYS,
-    AllowedRange,
-    Key,
-    Message,
-    Selected,
-    from_record,
-    register_form,
-    to_record,
-)
+from localpuppet.base.formats import converter
 from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.schema_number import check_schema, damage_errors, without_schema
 from localpuppet.base.formats.text import parse_line
@@ -73,7 +64,7 @@ def _digits(amount: Amount) -> str:
     return str(amount.number)
 
 
-register_form(Amount, read=_amount, write=_digits)
+converter.register_form(Amount, read=_amount, write=_digits)
 A = NodeName("a.example.com")
 SMALL = Sample(
     count=1,
@@ -103,8 +94,8 @@ LARGE = Sample(
 
 @pytest.mark.parametrize("value", [SMALL, LARGE])
 def test_a_value_is_restored_from_json(value: Sample) -> None:
-    raw = json.loads(json.dumps(to_record(value)))
-    copy = from_record(Sample, raw)
+    raw = json.loads(json.dumps(converter.to_record(value)))
+    copy = converter.from_record(Sample, raw)
     assert copy == value
     assert all(type(node) is NodeName for node in (*copy.nodes, *copy.reasons))
     assert raw["points"] == [[step, str(node)] for step, node in value.points]
@@ -139,9 +130,9 @@ def test_a_value_is_restored_from_json(value: Sample) -> None:
     ],
 )
 def test_another_form_is_refused_with_its_place(changes: dict[str, Any], message: str) -> None:
-    raw = json.loads(json.dumps(to_record(LARGE))) | changes
+    raw = json.loads(json.dumps(converter.to_record(LARGE))) | changes
     with pytest.raises(InvalidInputError) as refusal:
-        from_record(Sample, raw, where="sample")
+        converter.from_record(Sample, raw, where="sample")
     assert str(refusal.value).startswith(message)
 
 
@@ -149,35 +140,37 @@ def test_a_record_is_an_object_with_each_key() -> None:
     others: tuple[object, ...] = (None, [], "text", 5)
     for raw in others:
         with pytest.raises(InvalidInputError, match="must be a mapping"):
-            from_record(Sample, raw)
-    whole = json.loads(json.dumps(to_record(SMALL)))
+            converter.from_record(Sample, raw)
+    whole = json.loads(json.dumps(converter.to_record(SMALL)))
     for key in whole:
         rest = {name: value for name, value in whole.items() if name != key}
         with pytest.raises(InvalidInputError, match=f"the key '{key}' is missing"):
-            from_record(Sample, rest)
+            converter.from_record(Sample, rest)
 
 
-class Kick(Message):
-    node: Annotated[NodeName, Key("to")]
-    tags: Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(minimum=1, maximum=2)] = ()
-    hops: Annotated[int, AllowedRange(minimum=0)] = 0
-    noop: Annotated[bool, ALWAYS] = False
+class Kick(converter.Message):
+    node: Annotated[NodeName, converter.Key("to")]
+    tags: Annotated[
+        tuple[Annotated[str, parse_tag], ...], converter.AllowedRange(minimum=1, maximum=2)
+    ] = ()
+    hops: Annotated[int, converter.AllowedRange(minimum=0)] = 0
+    noop: Annotated[bool, converter.ALWAYS] = False
 
     def __post_init__(self) -> None:
         if self.hops > 9:
             raise InvalidInputError("is too large", where="hops", hint="send fewer")
 
 
-class Note(Message):
+class Note(converter.Message):
     text: Annotated[str, partial(parse_line, what="text")]
 
 
-class Letter(Message):
+class Letter(converter.Message):
     SCHEMA: ClassVar = 3
     WHERE: ClassVar = "letter"
     LIMIT: ClassVar = 200
     kind: str
-    content: Annotated[Kick | Note, Selected("kind", {"kick": Kick}, Note)]
+    content: Annotated[Kick | Note, converter.Selected("kind", {"kick": Kick}, Note)]
 
 
 def parse(**content: object) -> Letter:
@@ -230,7 +223,7 @@ def test_a_message_of_another_version_or_beyond_its_limits_is_refused(payload: b
         Letter.parse(payload)
 
 
-class Numbered(Message):
+class Numbered(converter.Message):
     WHERE, SCHEMA = "request", 1
 
 

@@ -14,19 +14,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.cli.nodes import cells
 from localpuppet.fleet.inventory.node_row import STATES
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
-from localpuppet.web.dashboard.activity import (
-    FAILURES,
-    MOST_CELLS,
-    MOST_MARKERS,
-    RANGES,
-    ROLE,
-    RUNS_PANEL,
-    day_strip,
-    days_before,
-    heat_map,
-    range_of,
-    time_chart,
-)
+from localpuppet.web.dashboard import activity
 from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_VALUE, tree_of
 from localpuppet.web.dashboard.list_query import CONCERNS
 from localpuppet.web.dashboard.nodes import MapNode
@@ -49,7 +37,7 @@ def test_a_bar_counts_the_runs_of_its_hour_and_leads_to_them() -> None:
         (LAST - 23, Kind.FAILED): 1,
         (LAST - 24, Kind.FAILED): 9,
     }
-    chart = time_chart(counts, (), range_=RANGES["24h"], now=NOW, since=None)
+    chart = activity.time_chart(counts, (), range_=activity.RANGES["24h"], now=NOW, since=None)
     assert len(chart.bars) == 24
     last = chart.bars[-1]
     assert last.counts == {GOOD: 3, CHANGED: 2, BAD: 1}
@@ -62,19 +50,19 @@ def test_a_bar_counts_the_runs_of_its_hour_and_leads_to_them() -> None:
 
 def test_failures_have_a_scale_of_their_own() -> None:
     counts = {(LAST, Kind.UNCHANGED): 19_000, (LAST, Kind.FAILED): 3, (LAST - 1, Kind.FAILED): 5}
-    chart = time_chart(counts, (), range_=RANGES["24h"], now=NOW, since=None)
+    chart = activity.time_chart(counts, (), range_=activity.RANGES["24h"], now=NOW, since=None)
     assert [number for _, number in chart.lines] == [5, 0, 20_000, 0]
     (failed, top, height), (good, _, tall) = chart.bars[-1].rectangles
     assert (failed, good) == ("failed", "unchanged")
-    assert height == pytest.approx(0.6 * (FAILURES[1] - FAILURES[0]))
-    assert top + height == pytest.approx(FAILURES[1])
-    assert tall == pytest.approx(0.95 * (RUNS_PANEL[1] - RUNS_PANEL[0]), abs=0.1)
+    assert height == pytest.approx(0.6 * (activity.FAILURES[1] - activity.FAILURES[0]))
+    assert top + height == pytest.approx(activity.FAILURES[1])
+    assert tall == pytest.approx(0.95 * (activity.RUNS_PANEL[1] - activity.RUNS_PANEL[0]), abs=0.1)
 
 
 @pytest.mark.parametrize(("word", "bars", "begins"), [("7d", 28, 6), ("90d", 90, 24)])
 def test_longer_ranges_have_bars_of_more_hours(word: str, bars: int, begins: int) -> None:
     counts = {(LAST - back, Kind.CHANGED): 1 for back in range(2200)}
-    chart = time_chart(counts, (), range_=RANGES[word], now=NOW, since=None)
+    chart = activity.time_chart(counts, (), range_=activity.RANGES[word], now=NOW, since=None)
     assert len(chart.bars) == bars
     assert all(bar.begin % (begins * HOUR) == 0 for bar in chart.bars)
     assert {bar.total for bar in chart.bars[:-1]} == {begins}
@@ -88,27 +76,29 @@ def test_rollouts_of_the_range_are_marked_and_a_later_history_is_named() -> None
         for number in range(100)
     ]
     rows.append(RolloutRow(id="unknown", state="damaged"))
-    chart = time_chart({}, rows, range_=RANGES["24h"], now=NOW, since=NOW - HOUR)
+    chart = activity.time_chart({}, rows, range_=activity.RANGES["24h"], now=NOW, since=NOW - HOUR)
     assert len(chart.markers) == 24
     assert chart.markers[-1].rollout.id == "r0"
     assert 95 < chart.markers[-1].x < 100
     assert chart.since == NOW - HOUR
-    whole = time_chart({}, rows, range_=RANGES["7d"], now=NOW, since=NOW - 30 * 86400)
-    assert len(whole.markers) == MOST_MARKERS
+    whole = activity.time_chart(
+        {}, rows, range_=activity.RANGES["7d"], now=NOW, since=NOW - 30 * 86400
+    )
+    assert len(whole.markers) == activity.MOST_MARKERS
     assert whole.since is None
 
 
 def test_an_unknown_range_is_an_error() -> None:
-    assert range_of("") is RANGES["24h"]
+    assert activity.range_of("") is activity.RANGES["24h"]
     with pytest.raises(InvalidInputError, match="24h, 7d, 90d"):
-        range_of("1y")
+        activity.range_of("1y")
 
 
 DAY = 86400.0
 
 
 def test_a_day_has_the_colour_and_the_letter_of_its_worst_result() -> None:
-    today = days_before(NOW)[-1]
+    today = activity.days_before(NOW)[-1]
     counts = {
         (today, Kind.UNCHANGED): 5,
         (today - 1, Kind.UNCHANGED): 40,
@@ -117,7 +107,7 @@ def test_a_day_has_the_colour_and_the_letter_of_its_worst_result() -> None:
         (today - 2, Kind.TIMED_OUT): 1,
         (today - 99, Kind.FAILED): 1,
     }
-    cells = day_strip("web01", counts, now=NOW)
+    cells = activity.day_strip("web01", counts, now=NOW)
     assert len(cells) == 14
     assert [(one.letter, one.style, one.words) for one in cells[-4:]] == [
         ("–", "", "no run"),
@@ -196,9 +186,9 @@ def test_a_large_fleet_shows_the_urgent_nodes_and_counts_the_rest(roles: int) ->
         )
         for number, name in enumerate(names(10_000))
     ]
-    groups = heat_map(rows, by=ROLE, name_of=lambda row: row.roles)
+    groups = activity.heat_map(rows, by=activity.ROLE, name_of=lambda row: row.roles)
     shown = [cell for group in groups for cell in group.cells]
-    assert len(shown) <= MOST_CELLS
+    assert len(shown) <= activity.MOST_CELLS
     if roles < 300:
         assert sum(group.total for group in groups) == 10_000
         assert sum(cell.word == "failed" for cell in shown) == 20

@@ -15,15 +15,8 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.history import history_records
 from localpuppet.fleet.history.history_follower import HistoryFollower
-from localpuppet.fleet.history.history_records import (
-    AUDIT,
-    DAY,
-    RUNS,
-    HistoryDay,
-    HistoryForm,
-    history_key,
-)
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
@@ -146,23 +139,25 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
     run = a_summary(at, resources=(a_resource(1),))
     node = NodeName(WEB.name)
 
-    async def put(form: HistoryForm[Any], *records: Any) -> tuple[str, bytes]:
-        day = HistoryDay(node=node, day=int(at // DAY), records=records, dropped=0)
-        key = history_key(node, form.kind, day.day)
+    async def put(form: history_records.HistoryForm[Any], *records: Any) -> tuple[str, bytes]:
+        day = history_records.HistoryDay(
+            node=node, day=int(at // history_records.DAY), records=records, dropped=0
+        )
+        key = history_records.history_key(node, form.kind, day.day)
         value = WEB.signer.sign(day.to_payload(), form.message)
         await MemoryKeyValue(hearing.store).put(key, value)
         return key, hashlib.sha256(value).digest()
 
     async with hearing.going_on():
-        await put(RUNS, run)
-        audit = await put(AUDIT, a_decision(at))
+        await put(history_records.RUNS, run)
+        audit = await put(history_records.AUDIT, a_decision(at))
         asked = ListQuery()
         while not hearing.memory.read(listed, asked, limit=9).rows:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         (known,) = hearing.memory.runs(str(node), limit=9)
         assert known == RunRow.of_summary(str(node), run)
         assert known.resources
-        await put(RUNS, run, a_summary(at + 60))
+        await put(history_records.RUNS, run, a_summary(at + 60))
         while len(hearing.memory.runs(str(node), limit=9)) < 2:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
     # The records of a batch are written with the next batch.

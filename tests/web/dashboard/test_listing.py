@@ -18,17 +18,9 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.rollout.events import Event, NodeResult, NodeRun
 from localpuppet.rollout.journal import Journals
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS
+from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.differences import changes_table
 from localpuppet.web.dashboard.list_query import FAILURES, ListQuery
-from localpuppet.web.dashboard.listing import (
-    Table,
-    as_csv,
-    as_json,
-    failures_table,
-    nodes_table,
-    releases_table,
-    rollouts_table,
-)
 from tests.fleet.make import a_row
 from tests.rollout.make import run_ended, runs_started
 from tests.web.dashboard.test_actions import NOOP, hidden
@@ -296,30 +288,32 @@ ROW = a_row(
 )
 def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
     row = NodeRow(node="a", roles=(cell,), problem=cell)
-    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
+    (_, cells) = csv.reader(io.StringIO(listing.as_csv(listing.nodes_table([row])), newline=""))
     assert cells.count(neutral) == 2
 
 
 @pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
 def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
-    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([NodeRow(node="a", problem=cell)]))))
+    (_, cells) = csv.reader(
+        io.StringIO(listing.as_csv(listing.nodes_table([NodeRow(node="a", problem=cell)])))
+    )
     assert cell in cells
 
 
 def test_csv_keeps_the_texts_of_cells() -> None:
-    head, cells = csv.reader(io.StringIO(as_csv(nodes_table([ROW]))))
+    head, cells = csv.reader(io.StringIO(listing.as_csv(listing.nodes_table([ROW]))))
     said = dict(zip(head, cells, strict=True))
     assert (said["outcome"], said["roles"], said["reason"]) == ("failed", "web lb", "x, y")
     assert said["finished_at"] == "1970-01-01T00:00:00.000000Z"
 
 
 def test_json_has_the_time_of_the_last_update() -> None:
-    told = json.loads(as_json(nodes_table([ROW]), last_updated=0.0))
+    told = json.loads(listing.as_json(listing.nodes_table([ROW]), last_updated=0.0))
     assert (told["last_updated"], told["nodes"][0]["roles"]) == (
         "1970-01-01T00:00:00.000000Z",
         ["web", "lb"],
     )
-    assert json.loads(as_json(nodes_table([]), last_updated=None)) == {
+    assert json.loads(listing.as_json(listing.nodes_table([]), last_updated=None)) == {
         "schema": 1,
         "last_updated": None,
         "nodes": [],
@@ -329,14 +323,14 @@ def test_json_has_the_time_of_the_last_update() -> None:
 @pytest.mark.parametrize(
     ("path", "table"),
     [
-        ("/nodes", nodes_table([])),
-        ("/failures", failures_table([])),
-        ("/releases", releases_table([])),
-        ("/rollouts", rollouts_table([])),
+        ("/nodes", listing.nodes_table([])),
+        ("/failures", listing.failures_table([])),
+        ("/releases", listing.releases_table([])),
+        ("/rollouts", listing.rollouts_table([])),
         ("/releases/difference", changes_table([])),
     ],
 )
-def test_the_documentation_lists_the_columns_of_each_file(path: str, table: Table) -> None:
+def test_the_documentation_lists_the_columns_of_each_file(path: str, table: listing.Table) -> None:
     (columns,) = re.findall(
         rf"^\| `{path}` \| (`[a-z_]+`(?:, `[a-z_]+`)*) \|$", PAGE.read_text(), re.M
     )

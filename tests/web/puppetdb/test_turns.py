@@ -8,14 +8,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError
 from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
-from localpuppet.web.puppetdb.answering import (
-    AnswerKey,
-    AnswerSharing,
-    RequestDeadline,
-    SharedDeadline,
-    TurnLimits,
-    Turns,
-)
+from localpuppet.web.puppetdb import answering
 from localpuppet.web.puppetdb.answers import AnswerBodies, BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.api_requests import endpoint_of, from_texts
 from tests.doubles.ports import FakeClock
@@ -24,8 +17,8 @@ from tests.doubles.ports import FakeClock
 class Desk:
     """Clients at turns: `order` has those that got one, in order."""
 
-    def __init__(self, limits: TurnLimits) -> None:
-        self.turns = Turns(limits)
+    def __init__(self, limits: answering.TurnLimits) -> None:
+        self.turns = answering.Turns(limits)
         self.order: list[str] = []
         self.running: dict[str, list[asyncio.Event]] = {}
         self.tasks: list[asyncio.Task[None]] = []
@@ -55,7 +48,7 @@ class Desk:
 
 
 async def test_the_next_turn_belongs_to_the_next_client() -> None:
-    desk = Desk(TurnLimits(running=1, running_of_one=1))
+    desk = Desk(answering.TurnLimits(running=1, running_of_one=1))
     await desk.come("a", "a", "a", "a", "b", "c", "b")
     for client in "abcab":
         await desk.end(client)
@@ -64,7 +57,7 @@ async def test_the_next_turn_belongs_to_the_next_client() -> None:
 
 
 async def test_one_client_does_not_get_all_turns() -> None:
-    desk = Desk(TurnLimits(running=3, running_of_one=2))
+    desk = Desk(answering.TurnLimits(running=3, running_of_one=2))
     await desk.come("a", "a", "a", "a", "b")
     assert "".join(desk.order) == "aab"
     await desk.leave()
@@ -72,7 +65,7 @@ async def test_one_client_does_not_get_all_turns() -> None:
 
 @pytest.mark.parametrize(("client", "most"), [("a", 2), ("b", 3)])
 async def test_too_many_waiting_queries_are_rejected(client: str, most: int) -> None:
-    desk = Desk(TurnLimits(running=1, running_of_one=1, waiting=3, waiting_of_one=2))
+    desk = Desk(answering.TurnLimits(running=1, running_of_one=1, waiting=3, waiting_of_one=2))
     await desk.come("a", "a", "a", *(["b"] if client == "b" else []))
     with pytest.raises(BusyError, match=f"{most} queries are waiting already"):
         async with desk.turns.turn(client):
@@ -81,7 +74,7 @@ async def test_too_many_waiting_queries_are_rejected(client: str, most: int) -> 
 
 
 async def test_a_client_that_gives_up_leaves_its_place() -> None:
-    desk = Desk(TurnLimits(running=1, running_of_one=1))
+    desk = Desk(answering.TurnLimits(running=1, running_of_one=1))
     await desk.come("a", "b", "c")
     desk.tasks[1].cancel()
     await desk.end("a")
@@ -105,21 +98,21 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
         self.bodies = AnswerBodies(directory)
-        self.turns = Turns(TurnLimits(running=1, running_of_one=1))
-        self.shared = AnswerSharing(self.turns)
+        self.turns = answering.Turns(answering.TurnLimits(running=1, running_of_one=1))
+        self.shared = answering.AnswerSharing(self.turns)
         self.free = asyncio.Event()
         self.evaluated: list[str] = []
         self.state = "before"
         self.error: Exception | None = None
-        self.deadlines: list[RequestDeadline] = []
+        self.deadlines: list[answering.RequestDeadline] = []
 
     def ask(
         self, client: str = "a", question: bytes = b"q", *, gzip: bool = False, seconds: float = 60
     ) -> "asyncio.Task[WrittenAnswer]":
-        key = AnswerKey(client=client, question=question, form=BodyForm(gzip=gzip))
-        self.deadlines.append(RequestDeadline(self.clock.monotonic, seconds))
+        key = answering.AnswerKey(client=client, question=question, form=BodyForm(gzip=gzip))
+        self.deadlines.append(answering.RequestDeadline(self.clock.monotonic, seconds))
 
-        async def evaluate(shared: SharedDeadline) -> WrittenAnswer:
+        async def evaluate(shared: answering.SharedDeadline) -> WrittenAnswer:
             self.evaluated.append(client)
             shared.check()
             if self.error is not None:
