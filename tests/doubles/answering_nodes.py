@@ -19,11 +19,7 @@ class ChunkKeeper(Protocol):
 
 
 class AnsweringNodes(RequestClient):
-    """A client whose nodes are in this process.
-
-    Attributes:
-        change: Returns what a node sends in place of its reply: a result, or an error.
-    """
+    """A client whose nodes are in this process."""
 
     def __init__(self, action: str, keeper: Callable[[NodeName], ChunkKeeper | None]) -> None:
         super().__init__(
@@ -35,6 +31,7 @@ class AnsweringNodes(RequestClient):
         self._action = action
         self.keeper = keeper  # returns the keeper of a node; `None` if the node does not answer
         self.asked: list[ChunkArguments] = []  # the arguments of all requests
+        # returns what a node sends in place of its reply: a result, or an error
         self.change: Callable[[dict[str, Any]], Mapping[str, Any] | str] = lambda reply: reply
 
     async def ask(

@@ -100,13 +100,10 @@ Program = Callable[[RecordedRelease], Iterable[CatalogResource]]
 
 @dataclass(eq=False)
 class FakeCompileEngine:
-    """Runs a program for each node.
-
-    Attributes:
-        compiled: The nodes that were compiled, in their order.
-    """
+    """Runs a program for each node."""
 
     program: Program  # returns the resources of a catalog
+    # the nodes that were compiled, in their order
     compiled: list[str] = field(default_factory=list)
 
     def compile(

@@ -44,15 +44,12 @@ class _Kept:
 
 @dataclass
 class MemoryStore:
-    """The data that several clients share.
-
-    Attributes:
-        away: The store is unreachable: every call raises, every watch ends with an error.
-        warnings: The warnings of a client about the server after it has connected.
-    """
+    """The data that several clients share."""
 
     now: Callable[[], float] = time.monotonic  # returns the time, by which values expire
+    # the store is unreachable: every call raises, every watch ends with an error
     away: bool = False
+    # the warnings of a client about the server after it has connected
     warnings: tuple[str, ...] = ()
     born: float = 0.0  # when it began, in seconds since 1970
     full: bool = False  # the store has no room: writes raise, reads work

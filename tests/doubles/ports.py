@@ -114,11 +114,7 @@ class FakeChild:
 
 
 class FakeProcesses:
-    """Processes that a test lists as alive, and children whose behaviour a test defines.
-
-    Attributes:
-        programs: Returns the child of a program, by its path; others cannot be started.
-    """
+    """Processes that a test lists as alive, and children whose behaviour a test defines."""
 
     def __init__(
         self, living: Sequence[ProcessId] = (), *, clock: "FakeClock | None" = None
@@ -126,6 +122,7 @@ class FakeProcesses:
         self.living = list(living)
         self.command_lines: dict[int, list[str]] = {}
         self.running: dict[int, RunningProcess] = {}
+        # returns the child of a program, by its path; others cannot be started
         self.programs: dict[str, Callable[[Started], FakeChild]] = {}
         self.started: list[Started] = []  # the arguments with which each child was started
         self.children: list[FakeChild] = []

@@ -31,17 +31,14 @@ class _Published:
 
 @dataclass
 class FakeServers:
-    """Git servers and their published tags.
-
-    Attributes:
-        broken: URLs of repositories that send an object that git rejects.
-        published: The content of each tag, by URL and tag.
-        countersigned: Further signers and the tag object that each signed, by URL and tag.
-    """
+    """Git servers and their published tags."""
 
     away: set[str] = field(default_factory=set)  # URLs of repositories that cannot be reached
+    # URLs of repositories that send an object that git rejects
     broken: set[str] = field(default_factory=set)
+    # the content of each tag, by URL and tag
     published: dict[Ref, _Published] = field(default_factory=dict)
+    # further signers and the tag object that each signed, by URL and tag
     countersigned: dict[Ref, list[tuple[str, str]]] = field(default_factory=dict)
 
     def countersign(self, url: str, tag: str, signer: str) -> None:

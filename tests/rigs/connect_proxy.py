@@ -12,16 +12,13 @@ CHUNK = 65536
 
 @dataclass
 class ConnectProxy:
-    """A proxy's behaviour, and the requests that it received.
-
-    Attributes:
-        heard: The first line and the headers of each request.
-        elsewhere: Where it connects for each request; `None` for the place in the request.
-    """
+    """A proxy's behaviour, and the requests that it received."""
 
     password: str = ""  # what it requires in `Proxy-Authorization`; empty for nothing
     slow: bool = False  # whether it answers one byte after another, without end
+    # the first line and the headers of each request
     heard: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    # where it connects for each request; `None` for the place in the request
     elsewhere: tuple[str, int] | None = None
     over: threading.Event = field(default_factory=threading.Event)
 

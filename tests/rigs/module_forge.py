@@ -57,18 +57,15 @@ def archive(
 
 @dataclass
 class ModuleForge:
-    """Archives by name, and the requests.
-
-    Attributes:
-        asked: Path and headers of each request.
-        cut: Archives whose first answer breaks off in the middle.
-        lies: Archives → the digest that the API has instead of theirs.
-    """
+    """Archives by name, and the requests."""
 
     files: dict[str, bytes] = field(default_factory=dict)  # `OWNER-NAME-VERSION.tar.gz` → bytes
+    # path and headers of each request
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    # archives whose first answer breaks off in the middle
     cut: set[str] = field(default_factory=set)
     elsewhere: str = ""  # A URL that archives are redirected to; empty for none
+    # archives → the digest that the API has instead of theirs
     lies: dict[str, str] = field(default_factory=dict)
     said: int = 0  # the size in megabytes of the body of a redirect
     silent: bool = False  # whether the API has no SHA-256

@@ -57,15 +57,12 @@ def shell(text: str) -> str:
 
 @dataclass
 class Node:
-    """A root in its own directory.
-
-    Attributes:
-        inside: Words that start a program elsewhere, in another network, say.
-        running: Programs that were started and have not ended.
-    """
+    """A root in its own directory."""
 
     root: Path
+    # words that start a program elsewhere, in another network, say
     inside: list[str] = field(default_factory=list)
+    # programs that were started and have not ended
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property

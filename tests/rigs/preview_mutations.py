@@ -187,16 +187,13 @@ def _new_version(top: Path, names: Sequence[str], chance: random.Random) -> Muta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofStep:
-    """What mutations did.
-
-    Attributes:
-        needless: Nodes that were compiled again, with the same result → what differed.
-    """
+    """What mutations did."""
 
     mutations: tuple[Mutation, ...]
     nodes: int = 0  # how many nodes there are
     changed: tuple[str, ...] = ()  # those whose catalogs differ, with every node compiled
     missed: tuple[str, ...] = ()  # nodes whose stored catalog is wrong
+    # nodes that were compiled again, with the same result → what differed
     needless: Mapping[str, str] = field(default_factory=dict)
     invalid: str = ""  # why the release cannot be used at all; empty for most
 

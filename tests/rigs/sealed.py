@@ -22,15 +22,11 @@ hierarchy:
 
 @dataclass
 class Sealing:
-    """The sealed values of one release.
-
-    Attributes:
-        key: The sealing key of the node.
-        groups: The groups of the release by name.
-    """
+    """The sealed values of one release."""
 
     directory: Path
-    key: AgeIdentity
+    key: AgeIdentity  # the sealing key of the node
+    # the groups of the release by name
     groups: dict[str, SealedGroup] = field(default_factory=dict)
 
     @classmethod

@@ -47,12 +47,7 @@ NO_FETCH = NoFetch()
 
 
 class Site:
-    """One node, its clock, its processes, and the observer of its runs.
-
-    Attributes:
-        life: What Puppet does when it is started; by itself it changes two resources.
-        fits_asked: What the node documents of its runs were compared with.
-    """
+    """One node, its clock, its processes, and the observer of its runs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -62,7 +57,9 @@ class Site:
         self.processes.programs[PUPPET] = self._puppet
         self.observer = FakeObserver()
         self.documents = Documents(None)
+        # what Puppet does when it is started; by itself it changes two resources
         self.life: Life = lambda site, run, _started: site.ends(run, 2, status="changed")
+        # what the node documents of its runs were compared with
         self.fits_asked: list[tuple[NodeDocument, Release, tuple[str, ...]]] = []
         self.installation = Installation(
             command=PUPPET,

@@ -171,54 +171,46 @@ class Notes(EventRecorder):
 
 @dataclass
 class SimulatedNodes(FleetNodes):
-    """The nodes.
+    """The nodes."""
 
-    Attributes:
-        seconds: How long each node's run takes; 1 for others.
-        bad: The nodes whose runs fail.
-        silent: The nodes that do not answer.
-        deaf_to_ends: The nodes that do not answer when they are to stay on hold, or are released.
-        unready: The nodes that are not ready, with the reason.
-        staged: The nodes that were to have the release, each time, and in which epoch.
-        staging: How long that takes.
-        unstaged: The nodes that cannot, with the reason.
-        back: The step of the rollback runs.
-        stuck: The nodes whose rollback fails.
-        untaken: The nodes that then report that they never applied the release.
-        foreseen: What each node would change.
-        silent_looks: The nodes that do not answer a request for a prediction.
-        looked: The node runs with which nodes predicted that.
-        looked_at: The end of each prediction, by step and node.
-        ran_with: What each run changed.
-        producers: The nodes that others wait for; they are asked for their entry.
-        requests: The number of requests for each node run.
-        after: What each run waited for.
-        ran: The runs, in the order in which they began, with their begin and end.
-    """
-
+    # how long each node's run takes; 1 for others
     seconds: dict[NodeName, float] = field(default_factory=dict)
-    bad: set[NodeName] = field(default_factory=set)
-    silent: set[NodeName] = field(default_factory=set)
+    bad: set[NodeName] = field(default_factory=set)  # the nodes whose runs fail
+    silent: set[NodeName] = field(default_factory=set)  # the nodes that do not answer
+    # the nodes that do not answer when they are to stay on hold, or are released
     deaf_to_ends: set[NodeName] = field(default_factory=set)
+    # the nodes that are not ready, with the reason
     unready: dict[NodeName, str] = field(default_factory=dict)
     held: set[NodeName] = field(default_factory=set)
+    # the nodes that were to have the release, each time, and in which epoch
     staged: list[tuple[set[NodeName], int]] = field(default_factory=list)
-    staging: float = 1.0
+    staging: float = 1.0  # how long that takes
+    # the nodes that cannot, with the reason
     unstaged: dict[NodeName, str] = field(default_factory=dict)
-    back: int = 0
-    stuck: set[NodeName] = field(default_factory=set)
+    back: int = 0  # the step of the rollback runs
+    stuck: set[NodeName] = field(default_factory=set)  # the nodes whose rollback fails
+    # the nodes that then report that they never applied the release
     untaken: set[NodeName] = field(default_factory=set)
     lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
+    # what each node would change
     foreseen: dict[NodeName, PredictedChanges] = field(default_factory=dict)
+    # the nodes that do not answer a request for a prediction
     silent_looks: set[NodeName] = field(default_factory=set)
+    # the node runs with which nodes predicted that
     looked: list[NodeRun] = field(default_factory=list)
+    # the end of each prediction, by step and node
     looked_at: dict[tuple[int, NodeName], float] = field(default_factory=dict)
+    # what each run changed
     ran_with: dict[NodeRun, PredictedChanges | None] = field(default_factory=dict)
+    # the nodes that others wait for; they are asked for their entry
     producers: set[NodeName] = field(default_factory=set)
+    # the number of requests for each node run
     requests: Counter[NodeRun] = field(default_factory=Counter)
+    # what each run waited for
     after: dict[NodeRun, tuple[AwaitedEntry, ...]] = field(default_factory=dict)
+    # the runs, in the order in which they began, with their begin and end
     ran: dict[NodeRun, tuple[float, float]] = field(default_factory=dict)
     twice: list[NodeRun] = field(default_factory=list)
     epoch: int = 0
@@ -339,19 +331,14 @@ class SimulatedNodes(FleetNodes):
 
 @dataclass
 class SimulatedProbe(Probing):
-    """Checks, each of which takes half a second.
+    """Checks, each of which takes half a second."""
 
-    Attributes:
-        bad: The checks that do not pass.
-        up: From when on each check passes; at once for others.
-        tried: The checks that were tried, and when.
-        notes: The journal of the rollout that checks.
-    """
-
-    bad: set[Check] = field(default_factory=set)
+    bad: set[Check] = field(default_factory=set)  # the checks that do not pass
+    # from when on each check passes; at once for others
     up: dict[Check, float] = field(default_factory=dict)
+    # the checks that were tried, and when
     tried: list[tuple[Check, float]] = field(default_factory=list)
-    notes: Notes | None = None
+    notes: Notes | None = None  # the journal of the rollout that checks
     on: int = 0
     most: int = 0
 

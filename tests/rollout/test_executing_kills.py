@@ -243,17 +243,13 @@ Holders = dict[NodeName, RolloutId]
 
 @dataclass
 class SharedNodes(SimulatedNodes):
-    """Nodes that another rollout controller may hold: the first one gets a node, as on real nodes.
+    """Nodes that another controller may hold: the first one gets a node, as on real nodes."""
 
-    Attributes:
-        rollout: The rollout that asks here.
-        holders: The rollout that holds each node; shared by all controllers.
-        pause: Seconds that a node takes to answer.
-    """
-
+    # the rollout that asks here
     rollout: RolloutId = field(default_factory=lambda: RolloutId("20261122T110000Z-0123"))
+    # the rollout that holds each node; shared by all controllers
     holders: Holders = field(default_factory=dict)
-    pause: float = 1.0
+    pause: float = 1.0  # seconds that a node takes to answer
 
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
         await asyncio.sleep(self.pause)

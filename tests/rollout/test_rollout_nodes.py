@@ -401,11 +401,7 @@ TAKEN = Enable(rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
 
 
 class TakeoverRecorder:
-    """Records the takeovers that it has to verify.
-
-    Args:
-        believed: Whether it trusts them.
-    """
+    """Records the takeovers that it has to verify."""
 
     def __init__(self, *, believed: bool = True) -> None:
         self.believed = believed

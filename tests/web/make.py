@@ -399,8 +399,6 @@ class Served:
 
     Args:
         site: What is shown; while this serves, use it through `do`.
-        patience: The limits of connections.
-        port: Where it listens; 0 for any free port.
     """
 
     def __init__(self, site: Site, *, patience: ConnectionLimits = PATIENCE, port: int = 0) -> None:

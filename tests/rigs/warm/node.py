@@ -15,11 +15,7 @@ HOST = Path(__file__).with_name("host.py")
 
 
 class WarmNode:
-    """A node and what starts its runs.
-
-    Attributes:
-        server: Its fork server, which exists while `warm`.
-    """
+    """A node and what starts its runs."""
 
     def __init__(self, node: Node, *, warm: bool, **puppet: str) -> None:
         self.node = node
@@ -27,6 +23,7 @@ class WarmNode:
         node.copy_pack()
         self.settings(**puppet)
         path = node.state / "agent" / "fork_server.sock"
+        # its fork server, which exists while `warm`
         self.server = ForkServerClient(path, SystemProcesses())
         self._host = subprocess.Popen(
             [sys.executable, str(HOST), str(node.root)],

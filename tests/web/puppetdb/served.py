@@ -74,13 +74,7 @@ class ServedApi:
 
     Args:
         directory: Takes large answers.
-        reader: The entries.
-        records: Reports, events and catalogs.
-        limits: The limits of an answer.
-        patience: The limits of connections.
         users: The numbers of the users with access.
-        sources: More fields of `ApiContext`.
-        parse_pql: Parses the text of a query.
     """
 
     def __init__(
@@ -208,12 +202,7 @@ def node(name: str, **more: Any) -> NodeRow:
 
 
 class PlayedRuns:
-    """A memory with runs.
-
-    Args:
-        runs: The runs.
-        nodes: The nodes.
-    """
+    """A memory with runs."""
 
     def __init__(self, runs: Iterable[RunRow], nodes: Iterable[NodeRow] = ()) -> None:
         directory = TemporaryDirectory()

@@ -89,11 +89,7 @@ MANY = 20
 
 
 class Bench:
-    """One turn for all clients, which is taken until `free` is set; counts evaluations.
-
-    Args:
-        directory: Takes large answers.
-    """
+    """One turn for all clients, which is taken until `free` is set; counts evaluations."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()

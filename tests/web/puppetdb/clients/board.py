@@ -28,13 +28,7 @@ RUNNING = " * Running on "
 
 @contextmanager
 def puppetboard(python: Path, directory: Path, api: str) -> Iterator[str]:
-    """Run Puppetboard until the end of the block; yield its address.
-
-    Args:
-        python: The Python of `scripts/clients`.
-        directory: Where its settings and its log are.
-        api: The address of the API.
-    """
+    """Run Puppetboard until the end of the block; yield its address."""
     settings, log = directory / "puppetboard.py", directory / "puppetboard.log"
     settings.write_text(SETTINGS.format(port=urlsplit(api).port))
     with log.open("w") as output:
@@ -58,12 +52,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 class BoardVisitor:
-    """A browser for pages of Puppetboard.
-
-    Args:
-        driver: The browser.
-        address: Of Puppetboard.
-    """
+    """A browser for pages of Puppetboard."""
 
     def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self._driver = driver

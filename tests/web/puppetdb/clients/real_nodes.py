@@ -64,11 +64,7 @@ define prometheus::scrape_job(String $job_name, Array[String] $targets, Hash $la
 
 
 class RealNodes:
-    """The nodes and the server of the API.
-
-    Args:
-        fleet: An empty fleet on a bus.
-    """
+    """The nodes and the server of the API."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet

@@ -32,25 +32,14 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """A request of a client.
-
-    Attributes:
-        client: The client's name.
-        purpose: What it asks for.
-        sent: The request, as the file has it.
-    """
+    """A request of a client."""
 
     client: str
     purpose: str
     sent: dict[str, Any]
 
     def problems(self, api: str, hash_: str) -> list[str]:
-        """Send the request; return what the client would miss in the answer.
-
-        Args:
-            api: The address of the API.
-            hash_: The hash of a report.
-        """
+        """Send the request; return what the client would miss in the answer."""
         status, answer = self._send(api, hash_)
         if status != self.sent.get("status", 200):
             return [f"{self}: status {status}: {answer}"]

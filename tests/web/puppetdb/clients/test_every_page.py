@@ -40,8 +40,6 @@ def pages(env: str, name: str, report: str) -> list[tuple[str, tuple[str, ...]]]
 
     Args:
         env: The environment in the path; `*` for all.
-        name: The failed node.
-        report: The hash of its last report.
     """
     return [
         (f"/{env}/", (name, "with status failed")),

@@ -30,15 +30,7 @@ SHOWN = """return [...document.querySelectorAll(arguments[0])].find(element =>
 
 
 class Operator:
-    """One task.
-
-    Args:
-        driver: A browser with a session of the dashboard.
-        url: The dashboard's address without a path.
-
-    Attributes:
-        clicks: How often the operator clicked.
-    """
+    """One task."""
 
     def __init__(self, driver: webdriver.Chrome, url: str) -> None:
         self._driver = driver
@@ -47,7 +39,7 @@ class Operator:
 
     def begins(self) -> None:
         """Begin a task at the overview."""
-        self.clicks = 0
+        self.clicks = 0  # how often the operator clicked
         self._driver.get(f"{self._url}/")
 
     def click(self, selector: str, text: str = "") -> None:
@@ -143,12 +135,7 @@ def code(tag: str, *broken: str) -> dict[str, str]:
 
 
 class Alice:
-    """The operator: a root with a key, which all nodes trust, and with the releases.
-
-    Args:
-        fleet: The fleet, with all its nodes.
-        sources: The settings for the sources of releases.
-    """
+    """The operator: a root with a key, which all nodes trust, and with the releases."""
 
     def __init__(self, fleet: Fleet, sources: Mapping[str, Any]) -> None:
         self.node = Node(fleet.directory / "alice")
@@ -172,11 +159,7 @@ class Alice:
 
 
 class SmallSite:
-    """The nodes, their operator and the dashboard.
-
-    Args:
-        fleet: An empty fleet on a bus.
-    """
+    """The nodes, their operator and the dashboard."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
