@@ -102,17 +102,3 @@ def test_no_pattern_lets_a_final_newline_through() -> None:
     found = [pattern for file in files for pattern in patterns(json.loads(file.read_text()))]
     assert len(found) > 4
     assert [pattern for pattern in found if not pattern.endswith(r"$(?!\n)")] == []
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"state": "var\n"},
-        {"agent": {"network": {"user": "puppet\n"}}},
-        {"buses": {"nats": {"servers": ["tls://a"], "stream": "a\n"}}},
-        {"buses": {"nats": {"servers": ["tls://a"], "api": "a\n"}}},
-    ],
-)
-def test_a_final_newline_is_refused(document: dict[str, Json]) -> None:
-    with pytest.raises(InvalidInputError, match="has a character that is not allowed there"):
-        schemas.check(document, schema="settings", where="f")
