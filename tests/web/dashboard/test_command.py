@@ -97,9 +97,7 @@ class Page:
     def requests(self, action: str) -> dict[str, str]:
         """Return what each node recorded of an action, as the audit view has it."""
         records = json.loads(self.get(f"/audit.json?action={action}"))["audit"]
-        return {
-            one["node"]: f"{one['caller']}: {one['subject']}: {one['decision']}" for one in records
-        }
+        return {it["node"]: f"{it['caller']}: {it['subject']}: {it['decision']}" for it in records}
 
     def until(self, **states: str) -> None:
         names = {f"{name}.example.com": state for name, state in states.items()}
@@ -172,10 +170,10 @@ def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fle
     c.kill()
     some = urlencode([("node", one.name) for one in (b, c, d)])
     came = page.do(f"/nodes/do/hold?{some}", message="disk is full", length="1h")
-    verdicts = dict(
+    found = dict(
         re.findall(r'href="/nodes/([^"]+)">[^<]+</a></th><td[^>]*><span[^>]*>([^<]+)', came)
     )
-    assert {name: word.strip() for name, word in verdicts.items()} == {
+    assert {name: word.strip() for name, word in found.items()} == {
         b.name: "accepted",
         c.name: "no answer",
         d.name: "refused",

@@ -138,10 +138,10 @@ async def test_messages_are_signed_and_fit_the_schema(
 def test_a_signature_is_that_of_standard_webhooks() -> None:
     # The example of https://github.com/standard-webhooks/standard-webhooks.
     secret = parse_webhook_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", where="")
-    signed = sign_webhook(
+    found = sign_webhook(
         secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
     )
-    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 async def test_a_failing_channel_keeps_the_order_and_is_shown(site: Site) -> None:
@@ -232,7 +232,7 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         receiver.received.clear()
         site.clock.advance(86400.0)  # both are late, and b fails
         site.listing(
-            status("a", site.now() - 86400.0), status("b", site.now() - 86400, last_run=OTHER)
+            status("a", site.now() - 86400), status("b", site.now() - 86400, last_run=OTHER)
         )
         await watch.look(*LASTS)
         by_channel: dict[str, set[str]] = {}
