@@ -22,6 +22,7 @@ MIB = 1024 * 1024
 CHUNK = 64 * 1024
 INFO = b'INFO {"server_id": "x", "version": "2.11.0", "headers": true, "max_payload": 1048576}\r\n'
 STATUS = encode((2, "3.5.33"))
+EMPTY = encode((1, encode((1, 1), (3, 5))))  # a RangeResponse
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -62,8 +63,7 @@ def answering(answer: bytes, *, first: bytes = INFO) -> Serve:
 
 def page(entry: bytes, count: int) -> bytes:
     """Return a RangeResponse of many entries."""
-    header = encode((1, encode((1, 1), (3, 5))), (3, 1))
-    return header + encode((2, entry)) * count
+    return EMPTY + encode((3, 1)) + encode((2, entry)) * count
 
 
 async def watching(stream: Stream[bytes, bytes]) -> None:
@@ -74,77 +74,50 @@ async def watching(stream: Stream[bytes, bytes]) -> None:
         await stream.send_message(encode((11, event)) * 10)
 
 
-def range_lies(answer: Callable[[], bytes]) -> AbstractAsyncContextManager[str]:
+def etcd_lies(
+    answer: Callable[[], bytes], watch: etcd_double.Serve | None = None
+) -> AbstractAsyncContextManager[str]:
     return etcd_double.etcd_double(
         {
             etcd_messages.STATUS: etcd_double.answering(STATUS),
             etcd_messages.RANGE: etcd_double.answering(answer()),
-            etcd_messages.WATCH: etcd_double.answering(),
+            etcd_messages.WATCH: watch or etcd_double.answering(),
         }
     )
 
 
-def watch_lies() -> AbstractAsyncContextManager[str]:
-    empty = encode((1, encode((1, 1), (3, 5))))
-    return etcd_double.etcd_double(
-        {
-            etcd_messages.STATUS: etcd_double.answering(STATUS),
-            etcd_messages.RANGE: etcd_double.answering(empty),
-            etcd_messages.WATCH: watching,
-        }
-    )
-
-
-@asynccontextmanager
-async def endless_message() -> AsyncGenerator[str, None]:
+async def endless_message(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Announce a message of ten gigabytes, and send it."""
-
-    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(INFO)
-        writer.write(b"PONG\r\n" * 2 + b"MSG x 1 9999999999\r\n")
-        while True:
-            writer.write(bytes(MIB))
-            await writer.drain()
-
-    async with listening(serve) as url:
-        yield url
+    writer.write(INFO + b"PONG\r\n" * 2 + b"MSG x 1 9999999999\r\n")
+    while True:
+        writer.write(bytes(MIB))
+        await writer.drain()
 
 
-@asynccontextmanager
-async def endless_line() -> AsyncGenerator[str, None]:
-    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(INFO + b"PONG\r\nINFO ")
-        while True:
-            writer.write(b"x" * MIB)
-            await writer.drain()
-
-    async with listening(serve) as url:
-        yield url
+async def endless_line(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(INFO + b"PONG\r\nINFO ")
+    while True:
+        writer.write(b"x" * MIB)
+        await writer.drain()
 
 
-@asynccontextmanager
-async def ever_more_servers() -> AsyncGenerator[str, None]:
+async def ever_more_servers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Name ten thousand other servers, again and again."""
-
-    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(INFO + b"PONG\r\n")
-        for number in range(200):
-            names = ",".join(f'"10.0.{number}.1:{port}"' for port in range(10_000))
-            writer.write(INFO.replace(b"}", b', "connect_urls": [%s]}' % names.encode()))
-            await writer.drain()
-
-    async with listening(serve) as url:
-        yield url
+    writer.write(INFO + b"PONG\r\n")
+    for number in range(200):
+        names = ",".join(f'"10.0.{number}.1:{port}"' for port in range(10_000))
+        writer.write(INFO.replace(b"}", b', "connect_urls": [%s]}' % names.encode()))
+        await writer.drain()
 
 
 LIES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
-    "etcd, one answer": lambda: range_lies(lambda: page(bytes(MIB), 32)),
-    "etcd, small entries": lambda: range_lies(lambda: page(b"", MIB)),
-    "etcd, nothing and more": lambda: range_lies(lambda: page(b"", 0)),
-    "etcd, a watch": watch_lies,
-    "nats, a message": endless_message,
-    "nats, a line": endless_line,
-    "nats, servers": ever_more_servers,
+    "etcd, one answer": lambda: etcd_lies(lambda: page(bytes(MIB), 32)),
+    "etcd, small entries": lambda: etcd_lies(lambda: page(b"", MIB)),
+    "etcd, nothing and more": lambda: etcd_lies(lambda: page(b"", 0)),
+    "etcd, a watch": lambda: etcd_lies(lambda: EMPTY, watching),
+    "nats, a message": lambda: listening(endless_message),
+    "nats, a line": lambda: listening(endless_line),
+    "nats, servers": lambda: listening(ever_more_servers),
     "nats, an answer": lambda: listening(answering(b"[" * 3 * MIB)),
     "nats, a deep answer": lambda: listening(answering(b'{"a":' * 100_000)),
     "nats, many values": lambda: listening(answering(b"[" + b"[]," * 600_000 + b"1]")),
