@@ -110,18 +110,6 @@ def test_a_dashboard_keeps_its_host_name_unless_it_has_actions(here: Here) -> No
     assert hosts(actions=False).isdisjoint(hosts(actions=True))
 
 
-def test_a_session_ends_with_its_process(here: Here) -> None:
-    here.node.settings()
-    place = ListenAddress(address="127.0.0.1", port=8443)
-    first, second = (here.way(place).entrance for _ in range(2))
-    assert first is not None
-    assert second is not None
-    cookie = first.sessions.enter(first.sessions.link())
-    assert cookie is not None
-    visitor = Visitor(headers={"cookie": f"{first.cookie}={cookie}"})
-    assert (first.knows(visitor), second.knows(visitor)) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("settings", "what"),
     [

