@@ -6,7 +6,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import shake_256
-from typing import Any
+from typing import Any, TypeVar
 
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
@@ -32,8 +32,16 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.run import Category, Outcome, RefusalKind, new_run_id
 from tests.fleet.inventory.entries import entry
 
+_Value = TypeVar("_Value")
+
 NODE = NodeName("web01.example")
 TODAY = 20_500
+
+
+def there(value: _Value | None) -> _Value:
+    """Return a value that has to be there."""
+    assert value is not None
+    return value
 
 
 def run_id(at: float, random: str = "00aa") -> RunId:
@@ -75,7 +83,6 @@ _FIELDS: dict[Kind, dict[str, Any]] = {
 
 
 def an_end(at: float, kind: Kind = Kind.UNCHANGED, **fields: Any) -> RunEnd:
-    """Return the end of a run with a result."""
     by_name = {} if kind in _FIELDS else {"outcome": Outcome(kind.replace(" ", "_"))}
     return replace(a_summary(at).end, **{"started_at": at, **_FIELDS.get(kind, by_name), **fields})
 
@@ -150,7 +157,6 @@ def resource(kind: str, title: str, *tags: str, **parameters: Any) -> ExportedRe
 
 
 def offer(node: str, kind: str, title: str, *tags: str, **parameters: Any) -> Offer:
-    """Return the same, as a node offers it."""
     return Offer(node=f"{node}.example.com", resource=resource(kind, title, *tags, **parameters))
 
 
@@ -192,7 +198,6 @@ def a_catalog(node: NodeName, **files: Mapping[str, Json]) -> NodeCatalog:
 
 
 def entry_with(catalog: NodeCatalog) -> InventoryEntry:
-    """Return an entry whose node publishes a catalog."""
     summary = CatalogSummary(digest=catalog.header.digest, size=catalog.header.size)
     return entry(catalog.node, at=catalog.header.at, catalog=summary)
 

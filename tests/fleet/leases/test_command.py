@@ -28,12 +28,10 @@ wait
 
 
 def started(process: "subprocess.Popen[str]", count: int = 2) -> list[ProcessId]:
-    """Return the processes that a command prints."""
     return [SystemProcesses().identify(int(read_line(process))) for _ in range(count)]
 
 
 def gone(*processes: ProcessId) -> None:
-    """Wait until these have ended."""
     alive = SystemProcesses().alive
     wait_until(
         lambda: not any(alive(process) for process in processes),
@@ -73,11 +71,8 @@ def test_a_command_may_read_from_its_terminal(member: Member) -> None:
     main, terminal = pty.openpty()
     words = [sys.executable, "-m", "localpuppet", "lease", "db", "--"]
     # No shell: dash forgets a SIGINT that comes while it starts its next command.
-    command = [
-        sys.executable,
-        "-uc",
-        "print('ready'); print('got', input()); open('/dev/tty').read()",
-    ]
+    code = "print('ready'); print('got', input()); open('/dev/tty').read()"
+    command = [sys.executable, "-uc", code]
     process = subprocess.Popen(
         ["setsid", "--ctty", *words, *command],
         env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
@@ -132,8 +127,7 @@ def test_signals_and_exit_codes_go_through(member: Member) -> None:
     started(held, 1)
     held.send_signal(signal.SIGHUP)
     member.node.finish(held, code=9)
-    killed = member.run("lease", "db", "--", "sh", "-c", "kill -KILL $$")
-    assert killed.code == 128 + signal.SIGKILL
+    assert member.run("lease", "db", "--", "sh", "-c", "kill -KILL $$").code == 128 + signal.SIGKILL
     member.run("lease", "db", "--", "sh", "-c", "exit 0", code=0)
 
 

@@ -24,6 +24,7 @@ from localpuppet.fleet.leases.lease import Leases, Use
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.make import there
 from tests.rigs.engines import SqliteEngine, age
 from tests.rigs.following import Follower
 
@@ -33,15 +34,11 @@ PROCESS = LockUser(process=ProcessId(pid=7, boot_id="b", started=1))
 
 
 class FullBook(FakeBook):
-    """A disk that is full."""
-
     def note(self, noted: LeaseRecord) -> None:
         raise StateError("the disk is full", where="leases.sqlite")
 
 
 class Rig:
-    """A node's keeper, and another node."""
-
     def __init__(self, book: FakeBook | None = None) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
@@ -52,13 +49,11 @@ class Rig:
         self.slow = False
         self.book = book or FakeBook()
         self.keeper = self.start("1")
-        self.other = Leases(
-            MemoryKeyValue(self.store),
-            self.clock,
-            holder="b.example.com",
-            session="1",
-            stores=FirstStore(),
-        )
+        self.other = self.leases_of("b.example.com", "1")
+
+    def leases_of(self, holder: str, session: str) -> Leases:
+        kv = (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
+        return Leases(kv, self.clock, holder=holder, session=session, stores=FirstStore())
 
     def start(self, session: str) -> Keeper:
         """Start an agent; the one before has ended."""
@@ -76,11 +71,9 @@ class Rig:
     async def leases(self, session: str) -> Leases:
         if not self.connected:
             raise UnavailableError("there is no connection", where="bus")
-        kv = (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
-        return Leases(kv, self.clock, holder="a.example.com", session=session, stores=FirstStore())
+        return self.leases_of("a.example.com", session)
 
     async def rob(self, name: str) -> None:
-        """Let another node take a lease, as after a pause of this agent."""
         self.store.kept.pop(f"/localpuppet/leases/{name}")
         assert await self.other.take(name, ttl=1000, use=Use.LEADER) is not None
 
@@ -88,8 +81,12 @@ class Rig:
         return await self.other.holder(name) is None
 
 
-async def test_a_lock_is_renewed_in_time_and_not_before() -> None:
-    rig = Rig()
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_lock_is_renewed_in_time_and_not_before(rig: Rig) -> None:
     revision = await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT - 1)
     await rig.keeper.step()
@@ -103,8 +100,7 @@ async def test_a_lock_is_renewed_in_time_and_not_before() -> None:
     assert rig.book.entries() == []
 
 
-async def test_a_lock_is_had_once() -> None:
-    rig = Rig()
+async def test_a_lock_is_had_once(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     with pytest.raises(InvalidInputError, match=r"already \(run .* relies on it"):
         await rig.keeper.lock("db", wait=0, user=RUN)
@@ -113,8 +109,7 @@ async def test_a_lock_is_had_once() -> None:
         await rig.keeper.lock("theirs", wait=0, user=RUN)
 
 
-async def test_a_lost_lock_ends_its_run() -> None:
-    rig = Rig()
+async def test_a_lost_lock_ends_its_run(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
     rig.clock.advance(LOCK_TTL * RENEW_AT)
@@ -127,8 +122,7 @@ async def test_a_lost_lock_ends_its_run() -> None:
     assert rig.book.entries() == []
 
 
-async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() -> None:
-    rig = Rig()
+async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.connected = False
     rig.clock.advance(LOCK_TTL * GIVE_UP_AT - 1)
@@ -140,8 +134,7 @@ async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() ->
     assert rig.store.get("/localpuppet/leases/db") is not None, "theirs only later"
 
 
-async def test_a_short_outage_loses_no_lock() -> None:
-    rig = Rig()
+async def test_a_short_outage_loses_no_lock(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.store.away = True
     rig.clock.advance(LOCK_TTL * 0.8)
@@ -153,13 +146,11 @@ async def test_a_short_outage_loses_no_lock() -> None:
     assert rig.lost == []
 
 
-async def test_a_lost_reply_to_a_renewal_loses_no_lock() -> None:
+async def test_a_lost_reply_to_a_renewal_loses_no_lock(rig: Rig) -> None:
     """The store has the renewal, under a revision that the keeper did not receive."""
-    rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT)
-    entry = rig.store.get("/localpuppet/leases/db")
-    assert entry is not None
+    entry = there(rig.store.get("/localpuppet/leases/db"))
     rig.store.away = True
     await rig.keeper.step()
     rig.store.away = False
@@ -171,8 +162,7 @@ async def test_a_lost_reply_to_a_renewal_loses_no_lock() -> None:
 
 
 @pytest.mark.parametrize("user", [RUN, PROCESS])
-async def test_the_lock_of_a_user_that_has_ended_is_released(user: LockUser) -> None:
-    rig = Rig()
+async def test_the_lock_of_a_user_that_has_ended_is_released(rig: Rig, user: LockUser) -> None:
     await rig.keeper.lock("one", wait=0, user=user)
     await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
     rig.over.append(user)
@@ -182,8 +172,7 @@ async def test_the_lock_of_a_user_that_has_ended_is_released(user: LockUser) -> 
     assert [noted.name for noted in rig.book.entries()] == ["two"]
 
 
-async def test_a_failed_release_is_repeated_until_the_lease_has_expired() -> None:
-    rig = Rig()
+async def test_a_failed_release_is_repeated_until_the_lease_has_expired(rig: Rig) -> None:
     await rig.keeper.lock("one", wait=0, user=RUN)
     await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
     rig.over += [RUN, OTHER_RUN]
@@ -207,8 +196,7 @@ async def test_a_failed_release_is_repeated_until_the_lease_has_expired() -> Non
     assert rig.lost == []
 
 
-async def test_the_next_run_takes_the_lock_of_an_ended_run_at_once() -> None:
-    rig = Rig()
+async def test_the_next_run_takes_the_lock_of_an_ended_run_at_once(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.over.append(RUN)
     assert await rig.keeper.lock("db", wait=0, user=OTHER_RUN) > 0
@@ -216,8 +204,7 @@ async def test_the_next_run_takes_the_lock_of_an_ended_run_at_once() -> None:
     assert await rig.other.holder("db") == "a.example.com"
 
 
-async def test_unlock_returns_whether_the_lock_was_held_to_the_end() -> None:
-    rig = Rig()
+async def test_unlock_returns_whether_the_lock_was_held_to_the_end(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
     assert not await rig.keeper.unlock("db", user=RUN)
@@ -225,8 +212,7 @@ async def test_unlock_returns_whether_the_lock_was_held_to_the_end() -> None:
     assert await rig.other.holder("db") == "b.example.com"
 
 
-async def test_only_the_user_of_a_lock_can_release_it() -> None:
-    rig = Rig()
+async def test_only_the_user_of_a_lock_can_release_it(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
     for name in ("db", "lead"):
@@ -234,8 +220,7 @@ async def test_only_the_user_of_a_lock_can_release_it() -> None:
         assert await rig.other.take(name, ttl=1) is None
 
 
-async def test_a_lock_is_unlocked_while_it_is_renewed() -> None:
-    rig = Rig()
+async def test_a_lock_is_unlocked_while_it_is_renewed(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT)
     renewing = asyncio.create_task(rig.keeper.step())
@@ -255,10 +240,8 @@ class SlowToAnswer(MemoryKeyValue):
         return done
 
 
-async def test_runs_and_processes_of_this_node_get_a_lock_one_after_the_other() -> None:
-    rig = Rig()
-    held = await rig.other.take("db", ttl=1000)
-    assert held is not None
+async def test_runs_and_processes_of_this_node_get_a_lock_one_after_the_other(rig: Rig) -> None:
+    held = there(await rig.other.take("db", ttl=1000))
     askers = {PROCESS, RUN}
     waiting = {
         asyncio.create_task(rig.keeper.lock("db", wait=100, user=user)): user for user in askers
@@ -290,14 +273,11 @@ async def test_a_lock_that_cannot_be_recorded_is_refused() -> None:
     assert "cannot be recorded for the next agent" in rig.log.text
 
 
-async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
-    rig = Rig()
+async def test_a_leader_leads_only_while_its_lease_is_good(rig: Rig) -> None:
     assert await rig.keeper.leader("db", ttl=30, take=False) is None
     assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com"
     rig.connected = False
-    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com", (
-        "without asking the store"
-    )
+    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com"  # nobody is asked
     rig.clock.advance(30 * GIVE_UP_AT)
     with pytest.raises(UnavailableError):
         await rig.keeper.leader("db", ttl=30, take=True)
@@ -309,32 +289,21 @@ async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
 
 
 @pytest.mark.parametrize("use", [Use.COMMAND, Use.LOCK])
-async def test_leader_does_not_take_the_lease_of_a_command_on_this_node(use: Use) -> None:
-    rig = Rig()
-    command = Leases(
-        MemoryKeyValue(rig.store),
-        rig.clock,
-        holder="a.example.com",
-        session="command",
-        stores=FirstStore(),
-    )
-    held = await command.take("db", ttl=30, use=use)
-    assert held is not None
+async def test_leader_does_not_take_the_lease_of_a_command_on_this_node(rig: Rig, use: Use) -> None:
+    command = rig.leases_of("a.example.com", "command")
+    held = there(await command.take("db", ttl=30, use=use))
     assert await rig.keeper.leader("db", ttl=30, take=True) is None, "no node leads"
     assert await command.renew(held) is not None, "it still has it"
 
 
-async def test_the_next_agent_resumes_the_leases_of_the_agent_before() -> None:
-    rig = Rig()
+async def test_the_next_agent_resumes_the_leases_of_the_agent_before(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
     rig.clock.advance(10)
     rig.connected = False
     rig.start("2")
     await rig.keeper.step()
-    assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com", (
-        "without asking the store"
-    )
+    assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com"  # as above
     rig.connected = True
     await rig.keeper.step()
     assert "resumed the lock db for run 2026" in rig.log.text
@@ -350,9 +319,8 @@ async def test_the_next_agent_resumes_the_leases_of_the_agent_before() -> None:
 
 
 @pytest.mark.parametrize("robbed", [True, False])
-async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> None:
+async def test_the_next_agent_ends_the_run_whose_lock_is_lost(rig: Rig, robbed: bool) -> None:
     """Another node has the lock, or the lock is free and another node may have had it."""
-    rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL)
     rig.store.get("/localpuppet/leases/db")
@@ -367,8 +335,7 @@ async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> N
     assert rig.lost == [RUN], "once"
 
 
-async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
-    rig = Rig()
+async def test_the_next_agent_has_a_moment_to_reach_the_bus(rig: Rig) -> None:
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * GIVE_UP_AT)
     rig.connected = False
@@ -380,8 +347,7 @@ async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
     assert rig.lost == [RUN]
 
 
-async def test_an_agent_that_ends_releases_leases_without_a_user() -> None:
-    rig = Rig()
+async def test_an_agent_that_ends_releases_leases_without_a_user(rig: Rig) -> None:
     await rig.keeper.lock("one", wait=0, user=RUN)
     await rig.keeper.leader("two", ttl=30, take=True)
     await rig.keeper.lock("three", wait=0, user=PROCESS)
@@ -396,8 +362,7 @@ async def test_an_agent_that_ends_releases_leases_without_a_user() -> None:
     assert [noted.name for noted in rig.book.entries()] == ["three"]
 
 
-async def test_a_lock_is_written_again_at_once_if_the_bus_loses_it() -> None:
-    rig = Rig()
+async def test_a_lock_is_written_again_at_once_if_the_bus_loses_it(rig: Rig) -> None:
     rig.store.born = 1.0
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.store = MemoryStore(now=rig.clock.monotonic, born=2.0)
@@ -405,9 +370,7 @@ async def test_a_lock_is_written_again_at_once_if_the_bus_loses_it() -> None:
     await rig.keeper.step()
     rig.connected = True
     await rig.keeper.step()
-    assert [entry.key for entry in (await MemoryKeyValue(rig.store).list(LEASES)).entries] == [
-        f"{LEASES}db"
-    ]
+    assert [*rig.store.kept] == [f"{LEASES}db"]
     rig.clock.advance(LOCK_TTL - 1)
     await rig.keeper.step()
     assert rig.lost == []

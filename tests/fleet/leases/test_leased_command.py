@@ -67,20 +67,17 @@ class FakeGuarded:
 
 
 class Site:
-    """A store, a clock, the holder of the lease and another node that waits for it."""
-
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
         self.fails: list[str] = []
         self.notes: list[str] = []
-        self.ours = self._leases("a.example.com")
-        self.theirs = self._leases("b.example.com")
+        self.ours = self.leases("a.example.com")
+        self.theirs = self.leases("b.example.com")
 
-    def _leases(self, holder: str) -> Leases:
-        return Leases(
-            MemoryKeyValue(self.store), self.clock, holder=holder, session="1", stores=FirstStore()
-        )
+    def leases(self, holder: str, kv: MemoryKeyValue | None = None) -> Leases:
+        kv = kv or MemoryKeyValue(self.store)
+        return Leases(kv, self.clock, holder=holder, session="1", stores=FirstStore())
 
     async def held(self, ttl: float = TTL) -> HeldLease:
         held = await self.ours.take("db", ttl=ttl)
@@ -88,14 +85,13 @@ class Site:
         return held
 
     async def lost(self) -> None:
-        """Give the lease to another node."""
         self.store.kept.clear()
         assert await self.theirs.take("db", ttl=600) is not None
 
     def watched(self) -> MemoryKeyValue:
         """Give the holder a store that a test replaces; the holder looks each second."""
         kv = MemoryKeyValue(self.store)
-        self.ours = Leases(kv, self.clock, holder="a", session="1", stores=FirstStore())
+        self.ours = self.leases("a", kv)
         self.store.born = 1.0
         return kv
 
@@ -120,19 +116,13 @@ class Site:
 )
 async def test_the_exit_code_is_returned_and_the_lease_released(code: int, returned: int) -> None:
     site, command = Site(), FakeGuarded()
-    run = site.run(command, await site.held(600))
+    held = await site.held(600)
+    run = site.run(command, held)
     command.exit(code)
     assert await run == returned
-    assert (site.entry, site.fails, site.notes, command.signals) == (None, [], [], [])
-
-
-async def test_a_command_gets_its_lease_revision_and_a_limit_before_the_lease_ends() -> None:
-    site, command = Site(), FakeGuarded()
-    held = await site.held(600)
-    command.exit(0)
-    await site.run(command, held)
     assert command.more == {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
-    assert command.untils == [held.until - RETRY]
+    assert command.untils == [held.until - RETRY], "before another node could have the lease"
+    assert (site.entry, site.fails, site.notes, command.signals) == (None, [], [], [])
 
 
 async def test_the_lease_is_released_if_the_command_cannot_run() -> None:
@@ -150,9 +140,8 @@ async def test_a_lease_is_renewed_while_the_command_runs_and_so_is_its_time() ->
     for number in range(1, 4):
         await command.allowed.wait()
         command.allowed.clear()
-        assert command.untils[-1] == pytest.approx(
-            site.clock.monotonic() + TTL - RETRY, rel=0, abs=1e-4
-        )
+        end = site.clock.monotonic() + TTL - RETRY
+        assert command.untils[-1] == pytest.approx(end, rel=0, abs=1e-4)
         assert site.entry is not None
         assert site.entry.revision >= held.revision + number
         site.clock.advance(TTL / 2)
@@ -165,8 +154,7 @@ async def test_a_lease_is_renewed_while_the_command_runs_and_so_is_its_time() ->
 
 async def test_a_lease_that_is_anothers_ends_the_command_and_stays_the_others() -> None:
     site, command = Site(), FakeGuarded()
-    held = replace(await site.held(), until=site.clock.monotonic() + 600)
-    run = site.run(command, held)
+    run = site.run(command, replace(await site.held(), until=site.clock.monotonic() + 600))
     await site.lost()
     assert await run == 1
     assert command.signals == [signal.SIGTERM], "it has time to end by itself"
@@ -185,8 +173,7 @@ async def test_a_command_that_does_not_listen_is_killed_in_time() -> None:
 
 async def test_an_outage_ends_the_command_when_the_lease_runs_out() -> None:
     site, command = Site(), FakeGuarded()
-    held = await site.held()
-    run = site.run(command, held)
+    run = site.run(command, await site.held())
     site.store.away = True
     site.clock.advance(TTL * 0.8)
     assert await run == 1
@@ -209,7 +196,7 @@ async def test_a_short_outage_does_not_disturb_the_command() -> None:
 
     site, command = Site(), FakeGuarded()
     kv = AwayOnce(site.store)
-    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
+    site.ours = site.leases("a.example.com", kv)
     run = site.run(command, await site.held())
     await command.allowed.wait()
     assert (kv.tries, command.signals) == (2, [])
@@ -227,9 +214,7 @@ async def test_a_bus_that_does_not_answer_ends_the_command_when_its_time_runs_ou
             return None
 
     site, command = Site(), FakeGuarded()
-    site.ours = Leases(
-        Hanging(site.store), site.clock, holder="a.example.com", session="1", stores=FirstStore()
-    )
+    site.ours = site.leases("a.example.com", Hanging(site.store))
     assert await site.run(command, await site.held()) == 1
     assert command.signals[0] == signal.SIGTERM
     assert "the bus does not answer" in site.fails[0]
@@ -284,7 +269,7 @@ async def test_a_command_has_a_second_to_end_if_the_bus_gave_its_lost_lease_away
     kv = site.watched()
     held = await site.held(600)
     store = MemoryStore(now=site.clock.monotonic, born=2.0)
-    theirs = Leases(MemoryKeyValue(store), site.clock, holder="b", session="1", stores=FirstStore())
+    theirs = site.leases("b", MemoryKeyValue(store))
     assert await theirs.take("db", ttl=600) is not None
     run = site.run(command, held)
     kv.store = site.store = store

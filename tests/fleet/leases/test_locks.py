@@ -73,8 +73,7 @@ def test_a_restarted_agent_resumes_the_lock_of_a_running_run(
     b.kill()
     b.start()
     b.wait_log(f"resumed the lock migrate for run {run}")
-    busy = a.run("lease", "migrate", "--", "true", code=75)
-    assert f"{b.name} has it" in busy.err
+    assert f"{b.name} has it" in a.run("lease", "migrate", "--", "true", code=75).err
     b.node.app("notify { 'hello': }")  # what the run after this one does
     open_fifo(tmp_path / "gate")
     done = a.run("lease", "migrate", "--wait-timeout", "5m", "--", "echo", "mine")
