@@ -39,6 +39,11 @@ def refused(found: Verifier, issued: Issued, message: str, name: str = "alice") 
     assert str(caught.value).isprintable()
 
 
+@pytest.fixture
+def ca() -> Ca:
+    return Ca()
+
+
 @pytest.mark.parametrize("key", ["rsa", "ec"])
 def test_a_certificate_of_the_ca_is_an_identity(tmp_path: Path, key: str) -> None:
     ca = Ca(key=rsa_key(1)) if key == "rsa" else Ca()
@@ -52,15 +57,12 @@ def test_puppets_intermediate_ca_is_in_the_ca_file(tmp_path: Path) -> None:
     root = Ca("Puppet Root CA: 1f2e3d")
     ca = Ca(parent=root)
     issued = ca.issue("web01.example.com")
-    lists = root.revoke() + ca.revoke()
-    for crl in (b"", lists):
+    for crl in (b"", root.revoke() + ca.revoke()):
         for authorities in ((ca, root), (root, ca)):
             found = trust(tmp_path, *authorities, crl=crl)
             assert found.verify(token(issued, "web01.example.com"), MessageKind.REQUEST)
-    alone = trust(tmp_path, ca)
-    assert alone.verify(token(issued, "web01.example.com"), MessageKind.REQUEST), (
-        "trusted by itself"
-    )
+    alone = trust(tmp_path, ca).verify(token(issued, "web01.example.com"), MessageKind.REQUEST)
+    assert alone, "trusted by itself"
     refused(trust(tmp_path, root), issued, "was not issued by the CA", "web01.example.com")
 
 
@@ -74,21 +76,17 @@ def test_a_certificate_of_another_ca_of_the_same_name(tmp_path: Path) -> None:
     refused(trust(tmp_path, ours), self_issued, "was not issued")
 
 
-def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(tmp_path: Path) -> None:
-    ca = Ca()
+def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(ca: Ca, tmp_path: Path) -> None:
     refused(trust(tmp_path, ca), ca.issue("alice", authority=True), "alice is a CA's")
     leaf = ca.issue("mallory")
     forged = Ca("mallory", key=leaf.key).issue("alice")
     refused(trust(tmp_path, ca), forged, "was not issued")
     write(tmp_path / "ca.pem", ca.text, leaf.text)
+    found = verifier(tmp_path, authority=Authority(tmp_path / "ca.pem", None))
     with pytest.raises(
-        InvalidInputError,
-        match=r"ca\.pem: has a certificate that is not a CA"
-        r" certificate",
+        InvalidInputError, match=r"ca\.pem: has a certificate that is not a CA cert"
     ):
-        verifier(tmp_path, authority=Authority(tmp_path / "ca.pem", None)).verify(
-            token(forged), MessageKind.REQUEST
-        )
+        found.verify(token(forged), MessageKind.REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +120,7 @@ def test_certificates_of_an_expired_ca_are_rejected(tmp_path: Path) -> None:
     refused(trust(tmp_path, ca, root), ca.issue("alice"), "or of its CA, has expired")
 
 
-def test_the_cn_is_the_kid(tmp_path: Path) -> None:
-    ca = Ca()
+def test_the_cn_is_the_kid(ca: Ca, tmp_path: Path) -> None:
     found = trust(tmp_path, ca)
     refused(found, ca.issue("bob"), "kid is alice, the certificate is bob's")
     refused(found, ca.issue("Alice"), "CN 'Alice' is not a signer's name")
@@ -134,22 +131,12 @@ def test_the_cn_is_the_kid(tmp_path: Path) -> None:
     refused(found, ca.issue("alice", subject=none), "exactly one CN")
 
 
-def test_a_pinned_name_is_verified_only_with_its_key(tmp_path: Path) -> None:
-    alice, ca = person("alice"), Ca()
-    found = trust(tmp_path, ca, people=[alice])
-    assert found.verify(alice.signer.sign(b"{}", MessageKind.REQUEST), MessageKind.REQUEST)
-    refused(found, ca.issue("alice"), "signed with a certificate, but a key of alice is pinned")
-
-
 def test_both_paddings_of_rsa_are_taken(tmp_path: Path) -> None:
-    ca = Ca()
-    key = rsa_key(2)
-    issued = ca.issue("alice", key=key)
-    chain = [base64.b64encode(issued.der).decode()]
+    ca, key = Ca(), rsa_key(2)
+    chain = [base64.b64encode(ca.issue("alice", key=key).der).decode()]
     header = {"alg": "RS256", "kid": "alice", "typ": "lp-request", "x5c": chain}
     body = encode(json.dumps(header).encode()) + b"." + encode(b"{}")
-    signature = key.sign(body, padding.PKCS1v15(), hashes.SHA256())
-    message = body + b"." + encode(signature)
+    message = body + b"." + encode(key.sign(body, padding.PKCS1v15(), hashes.SHA256()))
     assert trust(tmp_path, ca).verify(message, MessageKind.REQUEST).signer == ALICE
 
 
@@ -186,11 +173,6 @@ def test_invalid_certificates_are_rejected(tmp_path: Path, chain: object, messag
         trust(tmp_path, Ca()).verify(forge(person("alice").key, header), MessageKind.REQUEST)
 
 
-def test_without_a_ca_a_certificate_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="no key of alice is trusted here"):
-        verifier(tmp_path).verify(token(Ca().issue("alice")), MessageKind.REQUEST)
-
-
 def test_revocation(tmp_path: Path) -> None:
     root = Ca("Root")
     ca = Ca(parent=root)
@@ -209,13 +191,11 @@ def test_revocation(tmp_path: Path) -> None:
     refused(trust(tmp_path, ca, root, crl=forged), issued, "no revocation list of the CA")
 
 
-def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
-    ca = Ca()
+def test_files_are_read_again_when_they_change(ca: Ca, tmp_path: Path) -> None:
     issued = ca.issue("alice")
     found = trust(tmp_path, ca, crl=ca.revoke())
     assert found.verify(token(issued), MessageKind.REQUEST)
-    fresh = write(tmp_path / "fresh", ca.revoke(issued.certificate))
-    fresh.rename(tmp_path / "crl.pem")
+    write(tmp_path / "fresh", ca.revoke(issued.certificate)).rename(tmp_path / "crl.pem")
     refused(found, issued, "revoked")
     (tmp_path / "ca.pem").unlink()
     with pytest.raises(InvalidInputError, match=r"ca\.pem: cannot be read"):
@@ -243,8 +223,7 @@ def test_invalid_files_are_refused(
         found.identify(good.issue("alice").der, now=NOW)
 
 
-def test_other_keys_and_digests_in_certificates(tmp_path: Path) -> None:
-    ca = Ca()
+def test_other_keys_and_digests_in_certificates(ca: Ca, tmp_path: Path) -> None:
     edwards = ed25519.Ed25519PrivateKey.generate()
     builder = (
         x509.CertificateBuilder()
@@ -271,9 +250,8 @@ def test_the_header_stays_within_its_limit_with_puppets_largest_keys(tmp_path: P
     assert trust(tmp_path, ca).verify(message, MessageKind.REQUEST).signer == name
 
 
-def test_any_certificate_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_any_certificate_is_refused_in_one_line(ca: Ca, tmp_path: Path) -> None:
     """Each byte of a foreign certificate is changed: libraries raise many kinds of errors."""
-    ca = Ca()
     issued = ca.issue("alice")
     found = Authority(write(tmp_path / "ca.pem", ca.text), None)
     der = issued.der
@@ -295,11 +273,9 @@ def test_any_certificate_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rsa", [True, False])
-def test_any_signature_is_refused_in_one_line(tmp_path: Path, rsa: bool) -> None:
-    ca = Ca()
+def test_any_signature_is_refused_in_one_line(ca: Ca, tmp_path: Path, rsa: bool) -> None:
     found = trust(tmp_path, ca)
-    message = token(ca.issue("alice", key=rsa_key(2) if rsa else None))
-    body, _, signature = message.rpartition(b".")
+    body, _, signature = token(ca.issue("alice", key=rsa_key(2) if rsa else None)).rpartition(b".")
     raw = decode(signature)
     zero = bytes(len(raw))
     tries = [b"", b"A", b"AA", b"A=", encode(zero), encode(raw[:-1]), encode(raw + b"\0")]
@@ -309,16 +285,7 @@ def test_any_signature_is_refused_in_one_line(tmp_path: Path, rsa: bool) -> None
             found.verify(body + b"." + changed, MessageKind.REQUEST)
 
 
-def test_people_are_not_their_certificates_relatives(tmp_path: Path) -> None:
-    """A signer of one root's CA cannot use the certificate of another without its key."""
-    ca = Ca()
-    alice, mallory = ca.issue("alice"), ca.issue("mallory")
-    stolen = Issued(alice.certificate, mallory.key)
-    refused(trust(tmp_path, ca), stolen, "the signature does not match alice's key")
-
-
-def test_the_holder_of_a_certificate_has_the_name_of_its_signatures(tmp_path: Path) -> None:
-    ca = Ca()
+def test_the_holder_of_a_certificate_has_the_name_of_its_signatures(ca: Ca, tmp_path: Path) -> None:
     alice, mallory = ca.issue("alice"), ca.issue("mallory")
     found = trust(tmp_path, ca, crl=ca.revoke(mallory.certificate))
     assert found.holder(alice.der) == ALICE
@@ -330,16 +297,19 @@ def test_the_holder_of_a_certificate_has_the_name_of_its_signatures(tmp_path: Pa
 
 
 def test_a_certificate_does_not_replace_a_pinned_key(tmp_path: Path) -> None:
-    ca = Ca()
-    found = trust(tmp_path, ca, people=[person("alice")])
+    ca, alice = Ca(), person("alice")
+    issued, found = ca.issue("alice"), trust(tmp_path, ca, people=[alice])
+    assert found.verify(alice.signer.sign(b"{}", MessageKind.REQUEST), MessageKind.REQUEST)
+    refused(found, issued, "signed with a certificate, but a key of alice is pinned")
     with pytest.raises(IntegrityError, match="a key of alice is pinned"):
-        found.holder(ca.issue("alice").der)
+        found.holder(issued.der)
+    without = verifier(tmp_path / "without")
+    refused(without, issued, "no key of alice is trusted here")
     with pytest.raises(IntegrityError, match="this node trusts no certificates"):
-        verifier(tmp_path / "without").holder(ca.issue("alice").der)
+        without.holder(issued.der)
 
 
-def test_server_names_are_the_names_and_addresses_of_the_certificate() -> None:
-    ca = Ca()
+def test_server_names_are_the_names_and_addresses_of_the_certificate(ca: Ca) -> None:
     address = x509.IPAddress(ipaddress.ip_address("2001:db8::1"))
     dns = ["Fleet.example.com", "*.example.com", "fleet"]
     issued = ca.issue("fleet.example.com", dns=dns, also=[address])

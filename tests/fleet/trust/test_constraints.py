@@ -143,8 +143,7 @@ def test_directory_names(tmp_path: Path) -> None:
 
 
 def test_constraints_count_for_the_cas_below(tmp_path: Path) -> None:
-    base = x509.DirectoryName(named("Low"))
-    root = Ca("Root", extensions=names(None, [base]))
+    root = Ca("Root", extensions=names(None, [x509.DirectoryName(named("Low"))]))
     low = Ca("Low", parent=root)
     refused(tmp_path, low.issue("alice"), low, root, message="excludes the name")
     assert identify(tmp_path, root.issue("alice"), low, root) == "alice"

@@ -25,7 +25,6 @@ def web(node: Node) -> Node:
 
 
 def app(node: Node) -> FleetApp:
-    """Return the parts as a new process finds them."""
     return FleetApp(NodeApp(str(node.root)))
 
 
@@ -34,18 +33,14 @@ def identity(node: Node) -> SignerIdentity:
 
 
 def test_without_settings_a_node_signs_and_trusts_itself(web: Node) -> None:
-    token = identity(web).signer().sign(b"{}", MessageKind.PRESENCE)
-    assert (web.state / "keys" / "node.pem").exists()
-    assert (
-        identity(web).verifier().verify(token, MessageKind.PRESENCE).signer == "web01.example.com"
-    )
-
-
-def test_reading_commands_make_no_key(web: Node) -> None:
     with pytest.raises(InvalidInputError, match="this node has no key"):
         identity(web).signer(make=False)
     identity(web).verifier()
-    assert not (web.state / "keys").exists()
+    assert not (web.state / "keys").exists()  # reading commands make no key
+    token = identity(web).signer().sign(b"{}", MessageKind.PRESENCE)
+    assert (web.state / "keys" / "node.pem").exists()
+    signed = identity(web).verifier().verify(token, MessageKind.PRESENCE)
+    assert signed.signer == "web01.example.com"
 
 
 def test_a_request_passes_through_the_settings(web: Node) -> None:
@@ -55,11 +50,8 @@ def test_a_request_passes_through_the_settings(web: Node) -> None:
     node = app(web).name
 
     def received() -> object:
-        return (
-            app(web)
-            .request_admission()
-            .receive(ask(alice.signer, node, "runonce", RunOnce(), clock=clock)[1])
-        )
+        token = ask(alice.signer, node, "runonce", RunOnce(), clock=clock)[1]
+        return app(web).request_admission().receive(token)
 
     first = received()
     assert isinstance(first, RequestRefusal)

@@ -66,6 +66,10 @@ def test_the_first_line_that_matches_decides_and_is_named() -> None:
         " ('localpuppet policy allow bob disable' there allows it)"
     )
 
+    anywhere = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
+    assert decide(anywhere, "choria=alice", "status").allowed
+    assert not decide(anywhere, "choria=eve", "status").allowed
+
 
 def test_callers_and_actions_are_compared_as_a_whole() -> None:
     policy = parse(DEFAULT + "allow\tchoria=alice\tstatus\t*\t*\n")
@@ -115,8 +119,7 @@ def test_a_star_matches_tags(
     policy = parse(DEFAULT + f"allow\tchoria=alice\tdeploy:foo/tags/{pattern}\t*\t*\n")
     for tags, allowed in ((fitting, True), (others, False)):
         for tag in tags:
-            decision = decide(policy, "choria=alice", f"deploy:foo/tags/{tag}")
-            assert decision.allowed is allowed
+            assert decide(policy, "choria=alice", f"deploy:foo/tags/{tag}").allowed is allowed
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, "deploy:foo/tags/r1"])
@@ -125,12 +128,6 @@ def test_a_caller_with_a_deny_line_gets_no_right_from_lines_for_all(action: str)
     policy = parse(DEFAULT + f"deny\tchoria=eve\t*\t*\t*\nallow\t*\t{named}\t*\t*\n")
     assert not decide(policy, "choria=eve", action).allowed
     assert decide(policy, "choria=alice", action).allowed
-
-
-def test_a_default_may_allow_and_be_on_any_line() -> None:
-    policy = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
-    assert decide(policy, "choria=alice", "status").allowed
-    assert not decide(policy, "choria=eve", "status").allowed
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,7 @@ def ca() -> Ca:
 def identify(tmp_path: Path, ca: Ca) -> Callable[..., str]:
     def identify(issued: Issued, *lists: bytes) -> str:
         own = write(tmp_path / "ca.pem", ca.text)
-        crl = write(tmp_path / "crl.pem", *lists)
-        return Authority(own, crl).identify(issued.der, now=NOW)[0]
+        return Authority(own, write(tmp_path / "crl.pem", *lists)).identify(issued.der, now=NOW)[0]
 
     return identify
 
@@ -102,8 +101,7 @@ def test_the_newest_complete_list_counts(ca: Ca, identify: Callable[..., str]) -
 
 
 def test_entries_with_a_critical_extension(ca: Ca, identify: Callable[..., str]) -> None:
-    other = x509.CertificateIssuer([x509.DirectoryName(named("Other CA"))])
-    for extension in (other, UNKNOWN):
+    for extension in (x509.CertificateIssuer([x509.DirectoryName(named("Other CA"))]), UNKNOWN):
         odd = ca.revoke(ca.issue("bob").certificate, of_entries=[(extension, True)])
         with pytest.raises(IntegrityError, match="no complete revocation list"):
             identify(ca.issue("alice"), odd)
@@ -127,8 +125,6 @@ def test_a_ca_that_may_not_sign_lists(tmp_path: Path) -> None:
 
 
 class Counted:
-    """A list that counts how often its signature is verified."""
-
     def __init__(self, text: bytes) -> None:
         self.verified = 0
         self._list = x509.load_pem_x509_crl(text)
