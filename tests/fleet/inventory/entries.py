@@ -37,7 +37,6 @@ def key_of(node: str) -> str:
 
 
 def received(by: Person, said: InventoryEntry, *, revision: int = 0) -> ReceivedEntry:
-    """Return an entry as a view takes it."""
     return ReceivedEntry(
         node=str(said.node), token=signed(by, said), found=EntryRows.of(said), revision=revision
     )

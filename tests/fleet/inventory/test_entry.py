@@ -108,8 +108,7 @@ def _check_readers(data: bytes) -> None:
     results = []
     for fast in (read_canonical, lambda _: None):
         try:
-            value = parse_object(data, where="x", limit=len(data), fast=fast)
-            results.append(repr(value))
+            results.append(repr(parse_object(data, where="x", limit=len(data), fast=fast)))
         except InvalidInputError as error:
             results.append(str(error))
     assert results[0] == results[1]

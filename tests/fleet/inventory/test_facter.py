@@ -10,83 +10,38 @@ import pytest
 
 from tests.rigs.node import Node, completed
 
+
+def by_name(names: dict[type, str]) -> dict[str, type]:
+    return {name: shape for shape, listed in names.items() for name in listed.split()}
+
+
 # What each machine has, a container included: Facter finds `virtual` only if it may read the
 # environment of process 1.
-STRUCTURED: dict[str, type] = {
-    "facterversion": str,
-    "filesystems": str,
-    "fips_enabled": bool,
-    "identity.gid": int,
-    "identity.group": str,
-    "identity.privileged": bool,
-    "identity.uid": int,
-    "identity.user": str,
-    "kernel": str,
-    "kernelmajversion": str,
-    "kernelrelease": str,
-    "kernelversion": str,
-    "memory.system.total": str,
-    "memory.system.total_bytes": int,
-    "networking.fqdn": str,
-    "networking.hostname": str,
-    "networking.interfaces.lo.bindings": list,
-    "networking.interfaces.lo.ip": str,
-    "networking.interfaces.lo.mtu": int,
-    "networking.interfaces.lo.netmask": str,
-    "networking.interfaces.lo.network": str,
-    "os.architecture": str,
-    "os.distro.codename": str,
-    "os.distro.description": str,
-    "os.distro.id": str,
-    "os.distro.release.full": str,
-    "os.distro.release.major": str,
-    "os.family": str,
-    "os.hardware": str,
-    "os.name": str,
-    "os.release.full": str,
-    "os.release.major": str,
-    "os.selinux.enabled": bool,
-    "path": str,
-    "processors.count": int,
-    "processors.isa": str,
-    "processors.models": list,
-    "processors.physicalcount": int,
-    "puppetversion": str,
-    "ruby.platform": str,
-    "ruby.sitedir": str,
-    "ruby.version": str,
-    "timezone": str,
-}
-LEGACY: dict[str, type] = {
-    "architecture": str,
-    "fqdn": str,
-    "gid": str,
-    "hardwareisa": str,
-    "hardwaremodel": str,
-    "hostname": str,
-    "id": str,
-    "interfaces": str,
-    "ipaddress_lo": str,
-    "lsbdistcodename": str,
-    "lsbdistdescription": str,
-    "lsbdistid": str,
-    "lsbdistrelease": str,
-    "lsbmajdistrelease": str,
-    "memorysize": str,
-    "mtu_lo": int,
-    "netmask_lo": str,
-    "network_lo": str,
-    "operatingsystem": str,
-    "operatingsystemmajrelease": str,
-    "operatingsystemrelease": str,
-    "osfamily": str,
-    "physicalprocessorcount": int,
-    "processorcount": int,
-    "rubyplatform": str,
-    "rubysitedir": str,
-    "rubyversion": str,
-    "selinux": bool,
-}
+STRUCTURED = by_name(
+    {
+        str: """facterversion filesystems identity.group identity.user kernel kernelmajversion
+            kernelrelease kernelversion memory.system.total networking.fqdn networking.hostname
+            networking.interfaces.lo.ip networking.interfaces.lo.netmask
+            networking.interfaces.lo.network os.architecture os.distro.codename
+            os.distro.description os.distro.id os.distro.release.full os.distro.release.major
+            os.family os.hardware os.name os.release.full os.release.major path processors.isa
+            puppetversion ruby.platform ruby.sitedir ruby.version timezone""",
+        bool: "fips_enabled identity.privileged os.selinux.enabled",
+        int: """identity.gid identity.uid memory.system.total_bytes networking.interfaces.lo.mtu
+            processors.count processors.physicalcount""",
+        list: "networking.interfaces.lo.bindings processors.models",
+    }
+)
+LEGACY = by_name(
+    {
+        str: """architecture fqdn gid hardwareisa hardwaremodel hostname id interfaces ipaddress_lo
+            lsbdistcodename lsbdistdescription lsbdistid lsbdistrelease lsbmajdistrelease
+            memorysize netmask_lo network_lo operatingsystem operatingsystemmajrelease
+            operatingsystemrelease osfamily rubyplatform rubysitedir rubyversion""",
+        int: "mtu_lo physicalprocessorcount processorcount",
+        bool: "selinux",
+    }
+)
 # A node's name decides these, not its Facter.
 OF_THE_NAME = {"domain", "fqdn", "hostname"}
 
@@ -98,8 +53,7 @@ def published(node: Node) -> dict[str, Any]:
     node.app("")
     node.run("apply", code=0)
     node.run("inventory", "publish", code=0)
-    names = ",".join([*STRUCTURED, *LEGACY])
-    asked = node.run("query", "", "--show", names, "--json", code=0)
+    asked = node.run("query", "", "--show", ",".join([*STRUCTURED, *LEGACY]), "--json", code=0)
     (found,) = asked.json["nodes"]
     facts: dict[str, Any] = found["facts"]
     return facts

@@ -262,8 +262,7 @@ def test_a_policy_decides_who_claims_addresses(facts: dict[str, Any], address: s
 def test_a_signer_in_no_line_claims_nothing() -> None:
     other = entry("a.nowhere.org", at=1.0, facts={}, roles=("web",))
     assert "may not claim the role" in (refusal(other, "a.nowhere.org", POLICY) or "")
-    silent = entry("a.nowhere.org", at=1.0, facts={})
-    assert refusal(silent, "a.nowhere.org", POLICY) is None
+    assert refusal(entry("a.nowhere.org", at=1.0, facts={}), "a.nowhere.org", POLICY) is None
 
 
 def test_a_suffix_is_not_the_name_itself() -> None:
@@ -305,8 +304,7 @@ def test_a_value_that_others_may_read_as_an_address_is_a_claim(
 ) -> None:
     facts = place(said)
     assert _refusal(POLICY, facts=facts) == f"{WEB} says in {named} what is not an address"
-    everywhere = ClaimPolicy.parse(b"*\t*\t*\n", where="inventory.policy")
-    assert _refusal(everywhere, facts=facts) is None
+    assert _refusal(ClaimPolicy.parse(b"*\t*\t*\n", where="inventory.policy"), facts=facts) is None
 
 
 def test_empty_addresses_claim_nothing() -> None:

@@ -28,8 +28,7 @@ def tell(root: Path, name: str, *roles: str) -> None:
 def known(node: Node, *roles: str) -> list[str]:
     """Return the nodes of a role, as another node knows them."""
     words = [word for role in roles for word in ("--role", role)]
-    done = node.run("nodes", *words, "--json", code=0)
-    return [one["node"] for one in done.json["nodes"]]
+    return [one["node"] for one in node.run("nodes", *words, "--json", code=0).json["nodes"]]
 
 
 def wait_known(node: Node, role: str, *names: NodeName) -> None:
@@ -100,18 +99,6 @@ def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(fle
         assert not any(line.startswith("9  forged") for line in done.out.splitlines()), words
     bolt = yaml.safe_load(a.run("query", "role=web", "--format", "bolt").out)
     assert bolt["targets"] == [{"name": b.name, "uri": b.name}]
-
-
-def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -> None:
-    (a,) = fleet.add("a")
-    (a.root / "var/inventory/view.sqlite").mkdir(parents=True)
-    for words in (
-        ("nodes", "--role", "web"),
-        ("inventory", "facts", a.name),
-        ("query", "role=web"),
-    ):
-        done = a.run(*words)
-        assert (done.code, done.out) == (69, ""), done
 
 
 def test_a_view_that_is_too_old_answers_no_query(nats_fleet: Fleet) -> None:

@@ -37,8 +37,6 @@ PAUSES = Pauses(look=0.01, beat=0.01, settle=0.02, again=0.01, refused=0.01)
 
 
 class Node:
-    """A node that follows a store in memory."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
@@ -200,22 +198,18 @@ async def test_known_entries_are_not_verified_again(node: Node) -> None:
     ("token", "said"),
     [
         (signed(DB, entry(str(DB.name), at=0.0)), "found at the key of web01"),
-        (
-            signed(person("web01.example.com"), entry(str(WEB.name), at=9e9)),
-            "signature does not match",
-        ),
+        (signed(person("web01.example.com"), entry(str(WEB.name), at=9e9)),
+         "signature does not match"),
         (b"rubbish", "three base64url parts"),
         (WEB.signer.sign(zlib.compress(bytes(MAX_ENTRY + 1)), MessageKind.INVENTORY), "too large"),
         (WEB.signer.sign(b"{}", MessageKind.INVENTORY), "not packed"),
         (WEB.signer.sign(b"{}", MessageKind.PRESENCE), "lp-inventory is needed"),
         (signed(WEB, entry(str(WEB.name), at=9e9)), "in the future"),
-        (
-            signed(WEB, entry(str(WEB.name), at=9e8, facts={"fqdn": "db01.example.com"})),
-            "its fqdn is not",
-        ),
+        (signed(WEB, entry(str(WEB.name), at=9e8, facts={"fqdn": "db01.example.com"})),
+         "its fqdn is not"),
     ],
     ids=["another's", "forged", "rubbish", "bomb", "unpacked", "kind", "future", "name"],
-)
+)  # fmt: skip
 async def test_an_unverified_entry_has_its_reason(node: Node, token: bytes, said: str) -> None:
     await node.says(WEB, roles=("web",))
     await node.follower().list_once()
@@ -254,8 +248,7 @@ async def test_revoking_a_key_removes_an_entry_at_once_and_pinning_restores_it(n
 async def test_replacing_a_key_removes_the_entry_of_the_old_key(node: Node) -> None:
     await node.says(WEB)
     await node.follower().list_once()
-    other = person(str(WEB.name))
-    node.trusted.pin(WEB.name, other.key.public_key(), replace=True)
+    node.trusted.pin(WEB.name, person(str(WEB.name)).key.public_key(), replace=True)
     node.trust = "2"
     await node.follower().list_once()
     assert node.nodes() == []

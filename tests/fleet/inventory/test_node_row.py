@@ -63,8 +63,7 @@ def test_no_text_is_long_or_moves_others() -> None:
 
 
 def test_holds_are_limited_and_a_bad_deadline_is_ignored() -> None:
-    hold = {"owner": "eve", "reason": "x" * 5000, "until": "tomorrow"}
-    found = row(holds=[hold] * 1000)
+    found = row(holds=[{"owner": "eve", "reason": "x" * 5000, "until": "tomorrow"}] * 1000)
     assert len(found.holds) == MAX_PRESENCE_HOLDS
     assert found.holds[0].until is None
     assert len(found.holds[0].reason) == MAX_PRESENCE_TEXT

@@ -25,6 +25,7 @@ from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.inventory.entries import entry, key_of, signed
+from tests.fleet.make import there
 
 WEB = person("web01.example.com")
 NOW, REFRESH = 1_800_000_000.0, 3600.0
@@ -63,8 +64,7 @@ def test_only_news_is_written_down(outbox: Outbox) -> None:
 def test_entries_do_not_go_back_with_the_clock(outbox: Outbox) -> None:
     assert _offer(outbox, NOW)
     assert _offer(outbox, NOW - 60, roles=("web",))
-    found = outbox.entry()
-    assert found is not None
+    found = there(outbox.entry())
     assert (found.at, found.roles) == (NOW + STEP, ("web",))
 
 
@@ -103,8 +103,7 @@ async def test_to_publish_is_to_compare(voice: PublisherIdentity) -> None:
     payload = _entry(NOW).to_payload()
     assert await publish(kv, payload, voice)
     assert not await publish(kv, payload, voice)
-    found = await kv.get(key_of(WEB.name))
-    assert found is not None
+    found = there(await kv.get(key_of(WEB.name)))
     assert voice.verifier.verify(found.value, MessageKind.INVENTORY).payload == payload
 
 
@@ -201,8 +200,6 @@ async def test_a_presence_expires_and_an_outage_is_an_error() -> None:
 
 
 class NotingBoard:
-    """Notes what it receives besides changes."""
-
     def __init__(self) -> None:
         self.notes: list[str] = []
 

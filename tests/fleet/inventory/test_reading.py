@@ -35,8 +35,6 @@ MAX_STALE = 900.0
 
 
 class Reader:
-    """A reader without nodes; it was current at a time, or cannot be read."""
-
     revision = 7
 
     def __init__(self, current: float | None, *, damaged: bool = False) -> None:
@@ -94,8 +92,7 @@ def test_a_view_that_is_not_current_answers_no_query(current: float | None, said
 
 
 def test_an_unreadable_view_is_not_an_empty_answer() -> None:
-    answer = _ask(Reader(NOW, damaged=True))
-    assert answer == UnansweredQuery(reason="view.sqlite: is damaged")
+    assert _ask(Reader(NOW, damaged=True)) == UnansweredQuery(reason="view.sqlite: is damaged")
 
 
 def _online(node: str, started_at: str | None, *, has_entry: bool) -> dict[str, dict[str, Json]]:

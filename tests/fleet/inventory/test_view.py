@@ -29,15 +29,12 @@ from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry, received, signed
 from tests.fleet.inventory.one_view import content
-from tests.fleet.inventory.query.fleet import FLEET
 
 NOW = 1_800_000_000.0
 WEB, DB = person("web01.example.com"), person("db01.example.com")
 
 
 class Clock:
-    """Seconds that a test sets."""
-
     now = NOW
 
     def __call__(self) -> float:
@@ -63,7 +60,9 @@ def _take(view: View, *entries: InventoryEntry) -> None:
 
 
 def _nodes(view: View) -> list[str]:
-    return [one.node for one in view.entries()]
+    listed = [str(one.node) for one in view.entries()]
+    assert [one.node for one in view.nodes()] == listed
+    return listed
 
 
 def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
@@ -87,29 +86,6 @@ def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
 
     view.take(arrive())
     assert most <= 3
-
-
-def test_a_replaced_or_removed_entry_leaves_no_row(view: View, tmp_path: Path) -> None:
-    interfaces: Json = {"interfaces": {"veth7": {"ip": "10.0.0.7"}}}
-    odd = entry(
-        WEB.name, at=NOW + 1, facts={"odd": 1, "networking": interfaces}, classes=("main", "odd")
-    )
-    plain, both = entry(WEB.name, at=NOW), entry(DB.name, at=NOW)
-    rows: list[dict[str, list[Any]]] = []
-    for entries in ([both, plain], [both, odd], [replace(plain, at=NOW + 2)]):
-        _take(view, *entries)
-        with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
-            rows.append(json.loads(content(connection)))
-        view.rebuild() if len(rows) == 1 else None
-    assert ["odd"] in rows[1]["fact_names"]
-    assert len(rows[1]["kinds"]) == 2
-    for name in {*NAMES} - {"nodes"}:
-        assert rows[2][name] == rows[0][name]
-    for node in (WEB.name, DB.name):
-        view.forget(Tombstone(node=NodeName(node), at=NOW + 9), by="alice")
-    with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection:
-        for name in NAMES:
-            assert connection.execute(f"SELECT * FROM {name}").fetchall() == []  # noqa: S608
 
 
 _VALUES = st.integers(0, 2)
@@ -220,8 +196,7 @@ class _Own:
 def test_a_transaction_has_at_most_500_entries(view: View) -> None:
     def arrive() -> Iterator[ReceivedEntry]:
         for number in range(AT_ONCE + 1):
-            said = entry(f"n{number}.example.com", at=NOW)
-            yield received(WEB, said)
+            yield received(WEB, entry(f"n{number}.example.com", at=NOW))
         raise OSError
 
     with pytest.raises(OSError):
@@ -361,8 +336,7 @@ def test_a_view_has_a_largest_size(tmp_path: Path, clock: Clock) -> None:
 def test_a_damaged_file_is_an_error_and_can_be_rebuilt(view: View, tmp_path: Path) -> None:
     _take(view, entry(WEB.name, at=NOW))
     view.close()
-    file = tmp_path / "state" / "view.sqlite"
-    file.write_bytes(b"rubbish" * 1000)
+    (tmp_path / "state" / "view.sqlite").write_bytes(b"rubbish" * 1000)
     with pytest.raises(DamagedError):
         view.current_until()
     view.rebuild()
@@ -382,29 +356,9 @@ def test_a_damaged_entry_is_an_error_and_never_an_empty_answer(view: View, tmp_p
 def test_the_view_knows_which_nodes_published_since_a_revision(view: View) -> None:
     said = [(WEB, 3), (DB, 5)]
     view.take([received(one, entry(one.name, at=NOW), revision=revision) for one, revision in said])
-    for revision, names in (
-        (2, {WEB.name, DB.name}),
-        (3, {DB.name}),
-        (5, set[str]()),
-        (None, {WEB.name, DB.name}),
-    ):
+    both, none = {WEB.name, DB.name}, set[str]()
+    for revision, names in ((2, both), (3, {DB.name}), (5, none), (None, both)):
         assert view.since(revision) == names
-
-
-def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock) -> None:
-    def told() -> list[tuple[str, tuple[str, ...]]]:
-        return [(one.node, one.roles) for one in view.nodes()]
-
-    _take(view, entry(WEB.name, at=NOW, roles=("web",)), entry(DB.name, at=NOW - 500))
-    _take(view, entry(WEB.name, at=NOW + 1, roles=("new",)))
-    assert told() == [(DB.name, ()), (WEB.name, ("new",))]
-    clock.now += 600
-    assert told() == [(WEB.name, ("new",))]
-    view.distrust(WEB.name, "its key is revoked")
-    clock.now -= 600
-    assert told() == [(DB.name, ())]
-    view.forget(Tombstone(node=NodeName(DB.name), at=NOW), by="user=alice")
-    assert told() == []
 
 
 @pytest.mark.parametrize(
@@ -423,18 +377,6 @@ def test_a_damaged_row_is_no_empty_answer(view: View, tmp_path: Path, damage: st
         FunctionCall.of("puppetdb_query", [column]).answer(view)
 
 
-def test_the_rows_of_an_entry_change_with_it(view: View) -> None:
-    def asked(query: str) -> Json:
-        return FunctionCall.of("puppetdb_query", [query]).answer(view).result
-
-    _take(view, entry(WEB.name, at=NOW, facts={"a": 1, "b": 2}, roles=("web",)))
-    _take(view, entry(WEB.name, at=NOW + 1, facts={"b": 3}))
-    assert asked("facts[name, value] { name in ['a', 'b', 'role'] }") == [{"name": "b", "value": 3}]
-    view.forget(Tombstone(node=NodeName(WEB.name), at=NOW + 1), by="alice")
-    for entity in ("nodes", "inventory", "facts", "fact_contents", "fact_names", "factsets"):
-        assert asked(f"{entity} {{ }}") == []
-
-
 def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
     for at, odd in ((NOW, 1), (NOW, 2)):
         _take(view, entry(WEB.name, at=at, facts={"odd": odd}, roles=("web",)))
@@ -451,50 +393,6 @@ def test_names_that_occur_twice_or_share_a_term_are_names(view: View, names: lis
     query: Json = ["from", "nodes", ["in", "certname", ["array", [*names, DB.name]]]]
     found = FunctionCall.of("puppetdb_query", [query]).answer(view).names
     assert found == tuple(name for name in (DB.name, WEB.name) if name in (*names, DB.name))
-
-
-def test_an_index_of_scalars_hides_no_array(view: View) -> None:
-    _take(view, entry(WEB.name, at=NOW, facts={"tier": ["front", "back"]}))
-    assert FunctionCall.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)
-
-
-QUESTIONS: list[tuple[str, ...]] = [
-    ("servers_with_role", "web"),
-    ("server_with_role", "absent", "none"),
-    ("servers_with_facts", "uptime>10"),
-    ("servers_with_facts", "os.family=Debian", "kernel=Linux"),
-    ("query_nodes", "osfamily=Debian or os.release.major=10"),
-    ("query_nodes", "role=web", "ipaddress"),
-    ("query_nodes", "not datacenter=x"),
-    ("query", "role=web", "os.family"),
-    ("query_facts", "", "hostname"),
-    ("puppetdb_query", 'inventory { facts.role = "web" }'),
-    ("puppetdb_query", "inventory[facts, certname] { facts.ipaddress is not null }"),
-    ("puppetdb_query", "inventory[facts, count()] { group by facts }"),
-    ("puppetdb_query", 'inventory[certname, timestamp] { trusted.domain = "example.com" }'),
-    ("puppetdb_query", 'inventory[certname] { facts in inventory[facts] { facts.role = "lb" } }'),
-    ("puppetdb_query", "inventory[facts.os.release] { order by facts.hostname }"),
-    ("puppetdb_query", "inventory[certname] { ! (facts.virtual = true) }"),
-    ("puppetdb_query", "nodes[certname] { facts { name = 'domain' } }"),
-    ("puppetdb_query", "facts[certname, value] { name = 'operatingsystem' }"),
-]
-
-
-@pytest.mark.parametrize("asked", QUESTIONS, ids=" ".join)
-def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
-    """Briefs beside an entry, also earlier ones, have the values of the entry."""
-    clock.now = max(one.at for one in FLEET)
-    view.take(received(WEB, one) for one in FLEET)
-    question = FunctionCall.of(asked[0], asked[1:])
-    whole = question.answer(MemoryInventory(FLEET))
-    for _ in range(2):
-        reply = question.answer(view)
-        assert (reply.text, reply.names, reply.warnings) == (
-            whole.text,
-            whole.names,
-            whole.warnings,
-        )
-        assert (reply.digest, reply.parts) == (whole.digest, whole.parts)
 
 
 _OF_FORMAT_4 = """
@@ -531,7 +429,7 @@ def test_an_older_entry_stays_gone_in_a_new_file(view: View, tmp_path: Path, how
     assert view.current_until() is None
     stored: list[str] = [WEB.name] if how == "converted" else []
     view.restore()
-    assert _nodes(view) == stored == [brief.node for brief in view.nodes()]
+    assert _nodes(view) == stored
     if how == "converted":
         assert view.unknown(dict(view.tokens())) == set(), "its messages are stored as they came"
     _take(view, entry(WEB.name, at=NOW - 1), entry(DB.name, at=NOW))

@@ -92,6 +92,5 @@ def ask(function: str, *arguments: Json) -> Json:
 
 
 def short(names: Json) -> list[str]:
-    """Return the first labels of nodes' names."""
     assert isinstance(names, list)
     return [str(name).partition(".")[0] for name in names]

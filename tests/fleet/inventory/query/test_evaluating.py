@@ -67,14 +67,12 @@ def records() -> MemoryRecords:
 def ask(
     parameters: dict[str, Json], entity: Entity | None = None, source: RecordSource | None = None
 ) -> tuple[list[Any], int | None]:
-    """Return the rows for a request, and their total."""
     query = parse_client_query(parameters, entity)
     found = Evaluation(inventory(), records=source).stream(query.select, total=query.total)
     return [json.loads(text) for text in found.rows], found.total
 
 
 def rows(query: Json, source: RecordSource | None = None) -> list[Any]:
-    """Return the rows for a query."""
     return ask({"query": query}, source=source)[0]
 
 
@@ -85,14 +83,15 @@ def names(found: list[Any]) -> list[str]:
 def test_nodes_have_their_reports_and_those_without_an_entry_are_listed() -> None:
     found = rows("nodes { }", records())
     assert names(found) == ["aa01", "db01", "lb01", "web01", "web02", "zz01"]
-    assert [row["latest_report_status"] for row in found] == [
-        "failed", "failed", None, "changed", None, "failed",
-    ]  # fmt: skip
+    statuses = ["failed", "failed", None, "changed", None, "failed"]
+    assert [row["latest_report_status"] for row in found] == statuses
     assert [row["facts_timestamp"] is None for row in found] == [True, *[False] * 4, True]
     assert len({tuple(row) for row in found}) == 1
-    assert names(rows("nodes { latest_report_status = 'failed' }", records())) == [
-        "aa01", "db01", "zz01",
-    ]  # fmt: skip
+    failed = "{ latest_report_status = 'failed' }"
+    assert names(rows(f"nodes {failed}", records())) == ["aa01", "db01", "zz01"]
+    assert names(rows(f"inventory[certname] {{ nodes {failed} }}", records())) == ["db01"]
+    found = rows("inventory[certname] { reports { status = 'unchanged' } }", records())
+    assert names(found) == ["web01"]
 
 
 @pytest.mark.parametrize(
@@ -130,37 +129,21 @@ def test_conditions_on_a_missing_text_are_false(condition: Json, found: list[str
         ("reports { nodes { facts_environment = 'testing' } }", ["db01-8", "db01-9"]),
         ("reports { inventory { facts.cluster = 'blue' } }", ["web01-7", "web01-9"]),
         ("reports { environments { name = 'testing' } }", ["web01-7"]),
-        (
-            [
-                "from",
-                "reports",
-                ["in", "hash", ["from", "nodes", ["extract", "latest_report_hash"]]],
-            ],
-            ["db01-9", "web01-9"],
-        ),
+        (["from", "reports", ["in", "hash", ["from", "nodes", ["extract", "latest_report_hash"]]]],
+         ["db01-9", "web01-9"]),
     ],
-)
+)  # fmt: skip
 def test_rows_of_a_source(query: Json, hashes: list[str]) -> None:
     assert [row["hash"] for row in rows(query, records())] == hashes
-
-
-def test_entries_are_found_by_rows_of_a_source() -> None:
-    found = rows("inventory[certname] { reports { status = 'unchanged' } }", records())
-    assert names(found) == ["web01"]
-    found = rows("inventory[certname] { nodes { latest_report_status = 'failed' } }", records())
-    assert names(found) == ["db01"]
 
 
 def test_a_fact_set_has_the_form_of_puppetdb() -> None:
     (found,) = rows("factsets { certname = 'lb01.example.com' }")
     facts = rows("facts[name, value] { certname = 'lb01.example.com' }")
-    assert list(found) == [
-        "certname", "environment", "timestamp", "producer_timestamp", "producer", "facts", "hash",
-    ]  # fmt: skip
-    assert found["facts"] == {
-        "href": "/pdb/query/v4/factsets/lb01.example.com/facts",
-        "data": facts,
-    }
+    fields = "certname environment timestamp producer_timestamp producer facts hash"
+    assert list(found) == fields.split()
+    href = "/pdb/query/v4/factsets/lb01.example.com/facts"
+    assert found["facts"] == {"href": href, "data": facts}
     assert found["producer"] == "lb01.example.com"
     assert found["timestamp"] == found["producer_timestamp"] == "2026-11-18T11:06:40.250Z"
     assert len(found["hash"]) == hashlib.sha1(b"").digest_size * 2  # noqa: S324 - as PuppetDB
@@ -308,8 +291,7 @@ def test_unsupported_queries_have_a_reason(parameters: dict[str, Json], reason: 
 
 def test_rows_of_a_source_are_counted_and_grouped() -> None:
     asked: dict[str, Json] = {"limit": "1", "offset": "1", "include_total": "true"}
-    status = '["=", "status", "changed"]'
-    found, total = ask({**asked, "query": status}, Entity.REPORTS, records())
+    found, total = ask({**asked, "query": '["=", "status", "changed"]'}, Entity.REPORTS, records())
     assert ([row["hash"] for row in found], total) == (["web01-9"], 2)
     query = "reports[status, count()] { certname ~ 'db' group by status order by status }"
     assert [row["count"] for row in rows(query, records())] == [1, 1]
@@ -334,8 +316,6 @@ def test_a_source_learns_the_values_of_whole_columns_only() -> None:
 
 
 class TracedInventory(MemoryInventory):
-    """An inventory that keeps the statements of its last question."""
-
     statements: list[str]
 
     @contextmanager
@@ -509,8 +489,7 @@ def test_the_names_of_facts_are_those_of_all_facts() -> None:
 def test_the_default_node_block_is_no_class() -> None:
     reader = MemoryInventory([entry("a.example.com", classes=("main", "default", "a::b"))])
     select = parse_client_query({"query": "resources[title] { type = 'Class' }"}).select
-    answer = Evaluation(reader).answer(select)
-    assert [row["title"] for row in answer.rows] == ["A::B", "main"]
+    assert [row["title"] for row in Evaluation(reader).answer(select).rows] == ["A::B", "main"]
     for query, found in (("Class[main]", 1), ("Class[A::B]", 1), ("Class[default]", 0)):
         assert len(FunctionCall.of("query_nodes", [query]).answer(reader).names) == found, query
 
@@ -552,8 +531,7 @@ def test_facts_are_counted_without_their_values(where: str) -> None:
     found = Counter((row["name"], row["environment"]) for row in rows)
     assert {(row["name"], row["environment"]): row["count"] for row in counts.rows} == found
     assert {(row["name"], row["environment"]) for row in groups.rows} == found.keys()
-    owners = sorted({str(row["certname"]) for row in rows})
-    assert counts.names == groups.names == owners
+    assert counts.names == groups.names == sorted({str(row["certname"]) for row in rows})
     assert answered(f"facts[count()] {{ {where} }}").rows == [{"count": found.total()}]
 
 

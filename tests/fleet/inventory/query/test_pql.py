@@ -22,83 +22,33 @@ PAGES = ("query-language.md", "puppetdb-queries.md")
     [
         ("nodes{}", ["from", "nodes"]),
         ("\n nodes\n[certname]\n{\n}\n", ["from", "nodes", ["extract", ["certname"]]]),
-        (
-            "inventory { facts.a = 1 and (facts.b = 'x' or ! certname ~ \"\\\\d\") }",
-            [
-                "from",
-                "inventory",
-                [
-                    "and",
-                    ["=", "facts.a", 1],
-                    ["or", ["=", "facts.b", "x"], ["not", ["~", "certname", "\\d"]]],
-                ],
-            ],
-        ),
-        (
-            "nodes { certname != 'a' and certname !~ 'b' }",
-            [
-                "from",
-                "nodes",
-                ["and", ["not", ["=", "certname", "a"]], ["not", ["~", "certname", "b"]]],
-            ],
-        ),
-        (
-            "nodes { deactivated is null and expired is not null }",
-            ["from", "nodes", ["and", ["null?", "deactivated", True], ["null?", "expired", False]]],
-        ),
-        (
-            "facts[value, count()] { name in ['a', 'b'] group by value }",
-            [
-                "from",
-                "facts",
-                [
-                    "extract",
-                    ["value", ["function", "count"]],
-                    ["in", "name", ["array", ["a", "b"]]],
-                    ["group_by", "value"],
-                ],
-            ],
-        ),
-        (
-            "nodes { [certname] in facts[certname] { name = 'x' } "
-            "order by certname desc, facts_environment limit 5 offset 2 }",
-            [
-                "from",
-                "nodes",
-                [
-                    "in",
-                    ["certname"],
-                    ["from", "facts", ["extract", ["certname"], ["=", "name", "x"]]],
-                ],
-                ["order_by", [["certname", "desc"], "facts_environment"]],
-                ["limit", 5],
-                ["offset", 2],
-            ],
-        ),
-        (
-            "nodes { facts { name = 'x' } or inventory { } }",
-            [
-                "from",
-                "nodes",
-                ["or", ["subquery", "facts", ["=", "name", "x"]], ["subquery", "inventory"]],
-            ],
-        ),
-        (
-            'inventory { facts."a.b".c[0] = -1.5e3 and trusted.extensions.pp_role = true }',
-            [
-                "from",
-                "inventory",
-                [
-                    "and",
-                    ["=", 'facts."a.b".c[0]', -1500.0],
-                    ["=", "trusted.extensions.pp_role", True],
-                ],
-            ],
-        ),
+        ("inventory { facts.a = 1 and (facts.b = 'x' or ! certname ~ \"\\\\d\") }",
+         ["from", "inventory", ["and", ["=", "facts.a", 1],
+             ["or", ["=", "facts.b", "x"], ["not", ["~", "certname", "\\d"]]]]]),
+        ("nodes { certname != 'a' and certname !~ 'b' }",
+         ["from", "nodes",
+             ["and", ["not", ["=", "certname", "a"]], ["not", ["~", "certname", "b"]]]]),
+        ("nodes { deactivated is null and expired is not null }",
+         ["from", "nodes", ["and", ["null?", "deactivated", True], ["null?", "expired", False]]]),
+        ("facts[value, count()] { name in ['a', 'b'] group by value }",
+         ["from", "facts", ["extract", ["value", ["function", "count"]],
+             ["in", "name", ["array", ["a", "b"]]], ["group_by", "value"]]]),
+        ("nodes { [certname] in facts[certname] { name = 'x' } "
+         "order by certname desc, facts_environment limit 5 offset 2 }",
+         ["from", "nodes",
+             ["in", ["certname"], ["from", "facts", ["extract", ["certname"], ["=", "name", "x"]]]],
+             ["order_by", [["certname", "desc"], "facts_environment"]],
+             ["limit", 5], ["offset", 2]]),
+        ("nodes { facts { name = 'x' } or inventory { } }",
+         ["from", "nodes",
+             ["or", ["subquery", "facts", ["=", "name", "x"]], ["subquery", "inventory"]]]),
+        ('inventory { facts."a.b".c[0] = -1.5e3 and trusted.extensions.pp_role = true }',
+         ["from", "inventory", ["and", ["=", 'facts."a.b".c[0]', -1500.0],
+             ["=", "trusted.extensions.pp_role", True]]]),
         ("nodes { certname = 'it\\'s' }", ["from", "nodes", ["=", "certname", "it's"]]),
         ('nodes { certname = "a\nb" }', ["from", "nodes", ["=", "certname", "a\nb"]]),
     ],
-)
+)  # fmt: skip
 def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
     assert to_array(text) == array
 
@@ -130,47 +80,31 @@ def test_the_pages_and_the_help_name_each_operator() -> None:
         ("inventory[certname] { facts.processors.models[0] = 'AMD' }", ["db01"]),
         ("inventory[certname] { facts.cluster is null }", ["db01", "lb01", "web02"]),
         ("inventory[certname] { trusted.certname ~ '^l' }", ["lb01"]),
-        (
-            "nodes[certname] { resources { type = 'Class' and title = 'Apache' } }",
-            ["web01", "web02"],
-        ),
+        ("nodes[certname] { resources { type = 'Class' and title = 'Apache' } }",
+         ["web01", "web02"]),
         ("nodes[certname] { facts_environment = 'testing' }", ["db01"]),
         ("nodes[certname] { order by certname desc limit 1 offset 1 }", ["web01"]),
         ("facts[certname] { name = 'cluster' }", ["web01"]),
         ("facts[certname] { name = 'uptime' and value ~ 'days' }", ["db01", "web01"]),
-        (
-            "fact_contents[certname] { path ~> ['processors', 'models', '.*'] and value = 'AMD' "
-            "limit 1 }",
-            ["db01"],
-        ),
+        ("fact_contents[certname] { path ~> ['processors', 'models', '.*'] and value = 'AMD' "
+         "limit 1 }", ["db01"]),
         ("resources[certname] { type in ['Class'] and title ~ '^Prof' }", ["web01"]),
         ("inventory[certname] { facts.os.family in ['RedHat', 'Suse'] }", ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], True], ["limit", 1]], ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], "true"], ["limit", 1]], ["db01"]),
+        ('["from", "nodes", ["extract", "certname", ["~", "certname", "^lb"]]]', ["lb01"]),
         (["from", "nodes", ["=", ["node", "active"], False]], []),
         (["from", "nodes", [">", ["fact", "processors.count"], 8]], ["web02"]),
         (["from", "nodes", ["in", ["fact", "cluster"], ["array", ["blue"]]]], ["web01"]),
-        (
-            [
-                "from",
-                "nodes",
-                [
-                    "in",
-                    "certname",
-                    ["extract", "certname", ["select_facts", ["=", "name", "cluster"]]],
-                ],
-            ],
-            ["web01"],
-        ),
+        (["from", "nodes", ["in", "certname",
+             ["extract", "certname", ["select_facts", ["=", "name", "cluster"]]]]], ["web01"]),
         ('inventory { facts.processors.models.match("\\d+") = "AMD" }', ["db01"]),
         ('inventory { facts.networking.interfaces.match("eth.*").ip ~ "^10[.]5" }', ["web01"]),
         (["from", "inventory", ["=", 'facts.os.match("rel(ease)?").major', "9"]], ["db01"]),
-        (
-            'nodes { certname in inventory[certname] { facts.match("o.").family = "RedHat" } }',
-            ["db01"],
-        ),
+        ('nodes { certname in inventory[certname] { facts.match("o.").family = "RedHat" } }',
+         ["db01"]),
     ],
-)
+)  # fmt: skip
 def test_answers(query: Json, nodes: list[str]) -> None:
     rows: Any = ask("puppetdb_query", query)
     assert short([row["certname"] for row in rows]) == nodes
@@ -235,10 +169,7 @@ def test_results_have_the_keys_that_were_written() -> None:
         ("catalogs { }", "catalogs is not supported"),
         ("package_inventory { }", "package_inventory is not supported"),
         ("hosts { }", "'hosts' is not an entity"),
-        (
-            "nodes { latest_report_status = 'failed' }",
-            "latest_report_status of nodes is not supported",
-        ),
+        ("nodes { latest_report_status = 'failed' }", "latest_report_status of nodes is not"),
         ("nodes[report_timestamp] { }", "report_timestamp of nodes is not supported"),
         ("nodes { colour = 1 }", "'colour' is not a field of nodes"),
         ("resources { }", "a query for all types is not supported"),
@@ -272,6 +203,7 @@ def test_results_have_the_keys_that_were_written() -> None:
         ("nodes { certname in facts { } }", "must name a field"),
         ("nodes { " + "! " * 300 + "certname = 'a' }", "nested too deep"),
         ("nodes { limit 1 limit 2 }", "there are two 'limit'"),
+        ('["from", ', "is not JSON"),
         (["nodes"], "does not begin with 'from'"),
         (["from"], "'from' has no entity"),
         (["from", "nodes", ["xor", 1, 2]], "the operator 'xor' is unknown"),
@@ -290,14 +222,6 @@ def test_refused_by_name(query: Json, reason: str) -> None:
     assert reason in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
-
-
-def test_the_array_form_may_be_a_text() -> None:
-    """Manifests write it as one string, which PuppetDB accepts."""
-    text = '["from", "nodes", ["extract", "certname", ["~", "certname", "^lb"]]]'
-    assert ask("puppetdb_query", text) == [{"certname": "lb01.example.com"}]
-    with pytest.raises(InvalidInputError, match="is not JSON"):
-        ask("puppetdb_query", '["from", ')
 
 
 ALL = ["db01", "lb01", "web01", "web02"]
