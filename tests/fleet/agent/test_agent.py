@@ -42,8 +42,6 @@ def number(index: int) -> str:
 
 @dataclass
 class Rig:
-    """An agent and all that is around it."""
-
     directory: Path
     clock: FakeClock = field(default_factory=FakeClock)
     log: FakeLog = field(default_factory=FakeLog)
@@ -108,7 +106,6 @@ class Rig:
         return self.sender.signer.sign(trigger.to_payload(), MessageKind.TRIGGER)
 
     def ids(self) -> list[str]:
-        """Return the ids of the stored causes."""
         return [cause.id for cause in self.inbox.causes()]
 
     @asynccontextmanager
@@ -161,8 +158,7 @@ async def test_triggers_during_a_run_lead_to_a_single_run_after_it(rig: Rig) -> 
         for index in range(2, 50):
             rig.agent.receive_triggers([rig.token(index)])
         rig.runner.ends.put_nowait(OVER)
-        order = await rig.runner.orders.get()
-        assert order.causes["count"] == 48
+        assert (await rig.runner.orders.get()).causes["count"] == 48
         rig.runner.ends.put_nowait(OVER)
         await rig.until("accepted")
     assert rig.runner.orders.empty()
@@ -211,8 +207,7 @@ async def test_on_hold_causes_wait_and_expire_each_in_its_time(rig: Rig) -> None
         assert rig.runner.orders.empty()
         rig.hold.clear()
         rig.agent.recheck()
-        order = await rig.runner.orders.get()
-        assert order.causes["count"] == 1
+        assert (await rig.runner.orders.get()).causes["count"] == 1
         rig.runner.ends.put_nowait(OVER)
 
 
@@ -232,8 +227,7 @@ async def test_many_drops_with_the_same_reason_share_a_line(rig: Rig) -> None:
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(impossible("broken input"))
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
-        warned = [line for kind, line in rig.log.lines if kind == "warning"]
-        assert len(warned) == 2
+        assert len([line for kind, line in rig.log.lines if kind == "warning"]) == 2
 
 
 async def test_term_lets_the_run_finish_and_starts_no_other(rig: Rig) -> None:
@@ -265,8 +259,7 @@ async def test_an_inbox_that_cannot_be_written_ends_the_agent(rig: Rig) -> None:
 
 async def test_triggers_that_were_decided_are_recorded(rig: Rig) -> None:
     accepted, expired, elsewhere = rig.token(1), rig.token(2, ttl=0), rig.token(3, hosts=(C,))
-    forged = rig.token(4)[:-3]
-    rig.agent.receive_triggers([accepted, accepted, elsewhere, expired, forged])
+    rig.agent.receive_triggers([accepted, accepted, elsewhere, expired, rig.token(4)[:-3]])
     rig.agent.receive_triggers([accepted])  # once more from the bus
     found = [(one.caller, one.action, one.request, str(one.decision)) for one in rig.audited]
     assert found == [
@@ -315,8 +308,7 @@ async def test_no_message_makes_the_agent_fail(rig: Rig) -> None:
     rig.agent.receive_triggers([rig.token(2, hosts=(NodeName("z.example.com"),))])
     assert rig.ids() == []
     assert all(line.isprintable() for _, line in rig.log.lines)
-    kinds = [kind for kind, line in rig.log.lines if "not addressed" in line]
-    assert kinds == ["debug"]
+    assert [kind for kind, line in rig.log.lines if "not addressed" in line] == ["debug"]
 
 
 async def test_timer_and_request_causes_lead_to_runs(rig: Rig) -> None:

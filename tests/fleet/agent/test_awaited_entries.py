@@ -70,7 +70,7 @@ def test_an_entry_is_missing_until_it_or_a_newer_is_there(view: View, held: Held
     assert entries.lacking(step) == ""
 
 
-def test_an_equal_entry_of_an_earlier_time_is_sufficient(view: View, held: HeldExports) -> None:
+def test_an_equal_entry_of_an_earlier_time_is_enough(view: View, held: HeldExports) -> None:
     take(view, replace(NEW, at=100.0))
     assert awaited_of(view, held).lacking(waiting(NEW)) == ""
 
@@ -106,16 +106,11 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
     assert entries.lacking(step) == ""
 
 
-def test_a_node_that_may_not_read_entries_waits_for_none(view: View, held: HeldExports) -> None:
+def test_a_node_that_may_not_read_entries_waits_for_none(
+    view: View, held: HeldExports, tmp_path: Path
+) -> None:
     """Its view is never current: otherwise each step would fail after minutes of waiting."""
-    current = True
-    entries = AwaitedEntries(view, held, is_current=lambda: current)
-    assert entries.come()
-    current = False
-    assert not entries.come()
-
-
-def test_an_unreadable_view_waits_for_none(view: View, held: HeldExports, tmp_path: Path) -> None:
+    for current in (True, False):
+        assert AwaitedEntries(view, held, is_current=lambda: current).come() is current  # noqa: B023
     (tmp_path / "view.sqlite").mkdir()
-    entries = AwaitedEntries(view, held, is_current=lambda: view.current_until() is not None)
-    assert not entries.come()
+    assert not AwaitedEntries(view, held, is_current=lambda: bool(view.current_until())).come()

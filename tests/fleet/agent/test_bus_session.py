@@ -38,8 +38,6 @@ class OddKeyValue(MemoryKeyValue):
 
 
 class Site:
-    """An agent on the bus."""
-
     def __init__(self, directory: Path) -> None:
         self.rig = Rig(directory)
         self.store = MemoryStore()
@@ -254,8 +252,7 @@ async def test_time_outs_work_after_many_outages(site: Site) -> None:
             raise UnavailableError("no answer in time") from error
         return await connect()
 
-    session = site.connected_by(slow)
-    task = asyncio.create_task(session.run(site.stop))
+    task = asyncio.create_task(site.connected_by(slow).run(site.stop))
     for times in range(1, 4):
         await site.until("the bus is reachable again", times - 1)
         while not site.store.watchers:

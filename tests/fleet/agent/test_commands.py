@@ -7,6 +7,7 @@ import pytest
 
 from localpuppet.fleet.agent.agent import NO_RUN
 from localpuppet.fleet.cli.nodes import NO_AGENT
+from tests.fleet.agent.test_puppet_calls import TRIGGER
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done, Node
@@ -20,7 +21,6 @@ def allow(member: Member, text: str = POLICY) -> None:
 
 @pytest.fixture
 def two(fleet: Fleet) -> Sequence[Member]:
-    """Two nodes whose agents run; `a` may ask `b` for everything."""
     a, b = fleet.add("a", "b")
     allow(b)
     fleet.start()
@@ -28,7 +28,6 @@ def two(fleet: Fleet) -> Sequence[Member]:
 
 
 def known(member: Member, name: str) -> None:
-    """Pin a key for a node that does not exist."""
     trusted = member.root / "trusted"
     (trusted / f"{name}.pem").write_bytes(next(trusted.glob("*.pem")).read_bytes())
 
@@ -74,10 +73,8 @@ def test_a_selection_is_the_same_for_every_command(two: Sequence[Member]) -> Non
         member.publish_entry("web")
     asked = a.run("status", "--role", "web", "--without", a.name, "--json")
     assert [*asked.json["replies"]] == [b.name]
-    both = a.run("status", "--role", "web", "--json")
-    assert [*both.json["replies"]] == [a.name, b.name]
-    done = a.run("trigger", b.name, "--query", "role=web", "--json")
-    assert done.json["sent"] == [b.name]
+    assert [*a.run("status", "--role", "web", "--json").json["replies"]] == [a.name, b.name]
+    assert a.run("trigger", b.name, "--query", "role=web", "--json").json["sent"] == [b.name]
     none = a.run("disable", b.name, "--role", "web", "--without", b.name, "-m", "x")
     assert (none.code, "the selection matches no node" in none.err) == (2, True)
     unknown = a.run("disable", b.name, "--role", "db", "-m", "x")
@@ -122,8 +119,7 @@ def test_without_a_bus_commands_for_others_say_so_at_once(node: Node, words: lis
 
 def call(member: Member, line: object) -> Done:
     """Ask as Puppet code does where no agent listens."""
-    text = line if isinstance(line, str) else json.dumps(line)
-    return member.node.feed(text + "\n", "call")
+    return member.node.feed((line if isinstance(line, str) else json.dumps(line)) + "\n", "call")
 
 
 def test_trigger_with_and_without_waiting(two: Sequence[Member]) -> None:
@@ -222,6 +218,7 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
         ["lease", "a", "--", "/nonexistent"],
         ["lease", "a"],
         ["nodes", "extra"],
+        ["inventory", "exports", "--type", "/etc"],
         ["agent", "extra"],
     ],
 )
@@ -263,22 +260,24 @@ def test_nodes(fleet: Fleet) -> None:
 def test_an_unreachable_bus_is_an_error_and_never_an_empty_answer(served_fleet: Fleet) -> None:
     (a,) = served_fleet.add("a")
     served_fleet.bus.server.kill()
-    asked = [
-        a.node.start(*words)
+    for process in [
+        a.node.start(*words.split())
         for words in (
-            ["nodes"],
-            ["nodes", "--watch", "--json"],
-            ["trigger", "b.example.com"],
-            ["runonce", "b.example.com"],
-            ["status", "--node", "b.example.com"],
-            ["lease", "x", "--", "true"],
+            "nodes",
+            "nodes --watch --json",
+            "nodes --role web --json",
+            "inventory facts --summary role --json",
+            "inventory exports --policy",
+            "trigger b.example.com",
+            "runonce b.example.com",
+            "status --node b.example.com",
+            "lease x -- true",
         )
-    ]
-    for process in asked:
+    ]:
         done = a.node.finish(process)
         assert (done.code, done.out) == (69, ""), process.args
         assert len(done.err.splitlines()) == 1
-    answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": ["b.example.com"]})
+    answer = call(a, {**TRIGGER, "hosts": ["b.example.com"]})
     assert answer.code == 0
     assert answer.json["ok"] is False
     assert "\n" not in answer.json["error"]
@@ -333,21 +332,10 @@ def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     b.wait_log("history .*ended")
 
 
-TRIGGER: dict[str, object] = {
-    "name": "test",
-    "tags": [],
-    "ttl": None,
-    "keyprefix": "/puppet_trigger/events",
-    "keyttl": 180,
-    "engine": None,
-    "run": None,
-}
-
-
 def test_call_works_without_an_agent(two: Sequence[Member]) -> None:
     a, b = two
     a.stop()
-    answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": [b.name, a.name]})
+    answer = call(a, {**TRIGGER, "hosts": [b.name, a.name]})
     assert answer.code == 0
     assert (answer.json["ok"], answer.json["sent"]) == (True, [b.name])
     assert [drop["node"] for drop in answer.json["dropped"]] == [a.name]

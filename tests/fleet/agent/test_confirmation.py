@@ -121,20 +121,16 @@ NOTHING = replace(LATE, reach=BusContact.NOTHING, reached=False, looked=SETTLING
         # The rollout's caller confirms; if the rollout is gone, the node's own message does.
         (replace(EARLY, reach=BusContact.READ_BACK, by_rollout=True), ConfirmationDecision.WAIT),
         (replace(ROLLED, reach=BusContact.READ_BACK), ConfirmationDecision.UNHEARD),
-        (
-            replace(LATE, reach=BusContact.READ_BACK, by_rollout=True),
-            ConfirmationDecision.CONFIRMED,
-        ),
+        (replace(LATE, reach=BusContact.READ_BACK, by_rollout=True),
+         ConfirmationDecision.CONFIRMED),
         # A server that connects and does not answer never causes a rollback.
         (EARLY, ConfirmationDecision.WAIT),
         (LATE, ConfirmationDecision.UNSERVED),
         (ROLLED, ConfirmationDecision.UNSERVED),
         (replace(LATE, waited=1e9), ConfirmationDecision.UNSERVED),
         # Nothing answers at all.
-        (
-            replace(EARLY, reach=BusContact.NOTHING, reached=False, looked=10.0),
-            ConfirmationDecision.WAIT,
-        ),
+        (replace(EARLY, reach=BusContact.NOTHING, reached=False, looked=10.0),
+         ConfirmationDecision.WAIT),
         (NOTHING, ConfirmationDecision.CUT_OFF),
         (replace(NOTHING, by_rollout=True, held=True), ConfirmationDecision.CUT_OFF),
         # A server answered a new connection after the run: the release did not cut the node off.
@@ -145,7 +141,7 @@ NOTHING = replace(LATE, reach=BusContact.NOTHING, reached=False, looked=SETTLING
         # The agent or the machine has just started.
         (replace(NOTHING, looked=SETTLING - 1), ConfirmationDecision.WAIT),
     ],
-)
+)  # fmt: skip
 def test_what_follows(sight: ConfirmationState, expected: ConfirmationDecision) -> None:
     assert decide(sight, within=WITHIN) is expected
     brief = replace(NOTHING, waited=5.0, looked=5.0)

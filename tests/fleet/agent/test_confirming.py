@@ -33,7 +33,7 @@ from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.agent.test_agent import B, Rig
-from tests.fleet.make import busy, completed
+from tests.fleet.make import busy, completed, there
 from tests.rigs.recorded import Recorded
 
 R1, R2 = ReleasePath("app/tags/r1"), ReleasePath("app/tags/r2")
@@ -62,8 +62,6 @@ class Network:
 
 
 class Node:
-    """A node on which a release was assigned."""
-
     def __init__(self, directory: Path, *, rollout: str = "") -> None:
         self.rig = Rig(directory)
         self.clock = self.rig.clock
@@ -144,7 +142,6 @@ class Node:
         return self.end
 
     def ran(self, app: str = R2, *, serial: int = 3, **more: Any) -> str:
-        """Put a finished run on record; return its id."""
         self.clock.advance(1)
         run = self.recorded.records.create(self.clock)
         assigned = {"serial": serial} if serial else {}
@@ -161,11 +158,9 @@ class Node:
         self.kv.store.away = False
         status = {"node": str(B), "state": "idle", "confirmation": self.confirming.report()}
         payload = json.dumps({"schema": 1, **status}).encode()
-        token = self.me.signer.sign(payload, MessageKind.PRESENCE)
-        await announce(self.kv, B, token, ttl=1e6)
+        await announce(self.kv, B, self.me.signer.sign(payload, MessageKind.PRESENCE), ttl=1e6)
 
     async def look(self, seconds: float, every: float = 5.0) -> Stage | None:
-        """Let time pass with a step every few seconds; return the stage of the confirmation."""
         for _ in range(int(seconds / every)):
             self.clock.advance(every)
             await self.confirming.step()
@@ -178,8 +173,7 @@ class Node:
 
     def confirms(self, **more: Any) -> Any:
         """Confirm as the rollout's caller does; return the node's reply."""
-        told = self.confirming.report()
-        assert told is not None
+        told = there(self.confirming.report())
         args = Deploy(
             release=R2,
             action=DeployAction.CONFIRM,
@@ -282,8 +276,7 @@ async def test_a_server_that_connects_and_does_not_serve_causes_no_rollback(
     )
     assert node.late == [True]
     assert node.rig.log.text.count("is not cut off; waiting") == 1
-    told = node.confirming.report()
-    assert told is not None
+    told = there(node.confirming.report())
     assert told["reason"] == "the bus does not answer any node, so this node is not cut off"
     node.network.up = True
     await node.tell()
@@ -361,8 +354,6 @@ async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) 
 
 
 class KilledHolds(Holds):
-    """Holds of an agent that is killed when it removes one."""
-
     def remove(self, owner: str | None) -> list[Hold]:
         raise SystemExit
 

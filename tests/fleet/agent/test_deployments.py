@@ -35,8 +35,6 @@ OVER = completed()
 
 
 class FakeDeploying:
-    """Deployments that end when the test says."""
-
     def __init__(self) -> None:
         self.orders: list[Deployment] = []
         self.ends: asyncio.Queue[RunCompletion] = asyncio.Queue()
@@ -53,8 +51,6 @@ class FakeDeploying:
 
 
 class Site:
-    """An agent that gets requests for deployments."""
-
     def __init__(self, directory: Path) -> None:
         self.rig = Rig(directory)
         self.holds = Holds(directory / "holds", None, self.rig.clock)
@@ -113,15 +109,12 @@ async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
 
 
 async def test_deployments_are_done_one_at_a_time_and_their_number_is_limited(site: Site) -> None:
-    callers = [f"choria=c{number}" for number in range(MOST // EACH)]
-    for caller in callers:
+    for caller in [f"choria=c{number}" for number in range(MOST // EACH)]:
         for serial in range(1, EACH + 1):
             assert site.ask(replace(R2, serial=serial), caller) == WORKING
         with pytest.raises(BusyError, match=f"4 deployments of {caller} wait on this node"):
             site.ask(replace(R2, serial=99), caller)
-    with pytest.raises(
-        BusyError, match="0 deployments of choria=alice wait on this node, 16 in all"
-    ):
+    with pytest.raises(BusyError, match="0 deployments of choria=alice wait on this node, 16 in"):
         site.ask()
     for _ in range(MOST):
         site.runner.ends.put_nowait(OVER)
@@ -196,8 +189,6 @@ async def test_an_earlier_epoch_is_refused_and_a_later_one_continues(site: Site)
 
 
 class FakeCompiling:
-    """Compilations that end when the test says."""
-
     def __init__(self) -> None:
         self.on = 0
         self.ends: asyncio.Queue[RunCompletion] = asyncio.Queue()

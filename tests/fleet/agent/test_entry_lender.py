@@ -31,12 +31,10 @@ def run_of_now() -> RunId:
 
 
 async def says(fleet: Fleet, member: Member) -> None:
-    """Have a node publish an entry."""
     said = entry(str(member.name), at=datetime.now(UTC).timestamp())
     signer = MessageSigner(SignerName(member.name), member.key.load())
     async with fleet.bus.open() as kv:
-        token = signer.sign(said.to_payload(), MessageKind.INVENTORY)
-        await kv.put(INVENTORY + member.name, token)
+        await kv.put(INVENTORY + member.name, signer.sign(said.to_payload(), MessageKind.INVENTORY))
 
 
 async def test_queries_of_a_run_see_the_same_state(fleet: Fleet) -> None:
@@ -71,8 +69,7 @@ async def test_a_query_in_the_first_second_of_an_agent_waits_for_the_listing(fle
     assert not asking.done()
     async with fleet.bus.open() as kv:
         await inventory.follower(lent(kv), FakeLog()).list_once()
-    answer = await asking
-    assert isinstance(answer, InventoryAnswer)
+    assert isinstance(await asking, InventoryAnswer)
 
 
 def test_a_view_counts_for_queries_while_it_is_recent(fleet: Fleet) -> None:

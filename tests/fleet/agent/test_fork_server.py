@@ -49,8 +49,6 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 
 class Served:
-    """A fork server of a node, and requests that it would take."""
-
     def __init__(self, node: Node) -> None:
         self.wiring = NodeApp(str(node.root))
         self.node = node
@@ -69,14 +67,12 @@ class Served:
         self.node.wait_until(lambda: is_listening(self.server.path) or not self.alive)
 
     def again(self, limits: ServerLimits) -> None:
-        """Have a new server, with other limits."""
         if self.alive and self.process is not None:
             self.process.end()
             self.node.wait_until(lambda: not self.alive)
         self.begin(limits)
 
     def recycled(self) -> bool:
-        """Wait until the server has ended; return whether another is to take its place."""
         self.node.wait_until(lambda: not self.alive)
         assert self.process is not None
         return self.process.code() == RECYCLED
@@ -114,7 +110,6 @@ class Served:
 
 
 def over(child: Child) -> tuple[ProcessEnd, bytes]:
-    """Return how a child ended, and what it wrote."""
     ended = None
     for _ in range(int(PATIENCE * 20)):
         ended = child.wait(0.05)
@@ -155,15 +150,9 @@ def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> N
     try:
         for path in changed[:-1]:
             path.chmod(modes[path] | 0o711 if path.is_dir() else 0o666)
-        done = subprocess.run(
-            ["/usr/bin/python3", "-I", "-c", ASK, str(served.server.path)],
-            user="daemon",
-            group="daemon",
-            extra_groups=[],
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        assert done.stdout == b"b''\n"
+        asks = ["/usr/bin/python3", "-I", "-c", ASK, str(served.server.path)]
+        rights: dict[str, Any] = {"user": "daemon", "group": "daemon", "extra_groups": []}
+        assert subprocess.check_output(asks, **rights) == b"b''\n"
     finally:
         for path in changed[:-1]:
             path.chmod(modes[path])
@@ -192,8 +181,7 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     go = served.node.root / "go"
     waits = f"generate('/bin/sh', '-c', 'until [ -e {go} ]; do sleep 0.1; done')"
     child = served.start(served.request("-e", waits, PLANTED=SECRET))
-    found = Path(f"/proc/{child.identity.pid}/status").read_text()
-    assert f"PPid:\t{served.pid}\n" in found
+    assert f"PPid:\t{served.pid}\n" in Path(f"/proc/{child.identity.pid}/status").read_text()
     # At first, the child is a copy of the server.
     served.node.wait_until(lambda: remembers(child.identity.pid, SECRET))
     go.touch()
@@ -227,14 +215,9 @@ def test_a_child_has_the_limits_and_the_priority_of_its_client(served: Served) -
     )
     code = "notice(generate('/bin/sh', '-c', 'umask; nice; ulimit -n'))"
     request = json.dumps(served.request("-e", code))
-    done = subprocess.run(
-        [sys.executable, "-c", asks, str(served.server.path), request],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
-    assert f"0027\n{min(os.nice(0) + 3, 19)}\n300\n" in done.stdout, done.stdout[-600:]
+    client = [sys.executable, "-c", asks, str(served.server.path), request]
+    said = subprocess.check_output(client, stdin=subprocess.DEVNULL, text=True)
+    assert f"0027\n{min(os.nice(0) + 3, 19)}\n300\n" in said, said[-600:]
 
 
 def test_a_server_whose_files_have_changed_declines_and_ends(served: Served) -> None:
@@ -282,8 +265,6 @@ PROCESSES = SystemProcesses()
 
 
 class Busy:
-    """The part of an agent that the keeper reads."""
-
     def __init__(self) -> None:
         self.running = False
         self.changed = asyncio.Event()

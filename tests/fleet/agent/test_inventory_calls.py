@@ -32,8 +32,6 @@ SECOND = "20261120T150000.000000Z-abcd"
 
 
 class Rig:
-    """A node with a record of runs, and an inventory."""
-
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
         self.inventory = MemoryInventory(FLEET, current=self.clock.now().timestamp() - 2)
@@ -50,7 +48,6 @@ class Rig:
         yield self.inventory
 
     def begin(self, name: str) -> RunDirectory:
-        """Start a run."""
         run = RunDirectory(self.records.directory / name)
         run.path.mkdir(parents=True)
         (run.path / ".reserve").touch()
@@ -67,8 +64,12 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path / "runs")
 
 
-async def test_an_answer_is_recorded_with_its_dependencies(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+@pytest.fixture
+def run(rig: Rig) -> RunDirectory:
+    return rig.begin(FIRST)
+
+
+async def test_an_answer_is_recorded_with_its_dependencies(run: RunDirectory, rig: Rig) -> None:
     answer = await rig.ask("query_nodes", "role=web", "ipaddress", run=FIRST)
     assert answer == {"ok": True, "answer": ["10.0.0.1", "10.0.0.2"], "warnings": []}
     (query,) = read_queries(run)
@@ -86,10 +87,8 @@ async def test_a_repeated_query_is_recorded_once_with_its_newest_answer(rig: Rig
     await rig.ask("query_nodes", "role=lb", run=FIRST)
     rig.inventory.replace(WEB1)
     await rig.ask("query_nodes", "role=web", run=FIRST)
-    assert [(one.arguments, len(one.names)) for one in read_queries(run)] == [
-        (("role=lb",), 1),
-        (("role=web",), 1),
-    ]
+    recorded = [(one.arguments, len(one.names)) for one in read_queries(run)]
+    assert recorded == [(("role=lb",), 1), (("role=web",), 1)]
 
 
 @pytest.mark.parametrize("problem", ["away", "stale", "never", "broken"])
@@ -99,14 +98,13 @@ async def test_could_not_ask_is_an_error_also_with_a_fallback(rig: Rig, problem:
     (run.path / ".reserve").unlink()
     later = rig.begin(SECOND)
     reason = {"away": "is gone", "stale": "last current", "never": "not read", "broken": "disk"}
+    now = rig.clock.now().timestamp()
     if problem == "away":
         rig.away = UnavailableError("is gone", where="bus")
-    elif problem == "stale":
-        rig.inventory.current = rig.clock.now().timestamp() - 901
-    elif problem == "never":
-        rig.inventory.current = None
+    elif problem == "broken":
+        rig.inventory = Broken(FLEET, current=now)
     else:
-        rig.inventory = Broken(FLEET, current=rig.clock.now().timestamp())
+        rig.inventory.current = now - 901 if problem == "stale" else None
     with pytest.raises(UnavailableError) as caught:
         await rig.ask("server_with_role", "web", {"hostname": "localhost"}, run=SECOND)
     line = str(caught.value)
@@ -120,14 +118,11 @@ async def test_could_not_ask_is_an_error_also_with_a_fallback(rig: Rig, problem:
 
 
 class Broken(MemoryInventory):
-    """An inventory that cannot be read."""
-
     def rows(self, own: object = None, *, exports: bool = False) -> Any:
         raise StateError("the disk is gone")
 
 
-async def test_a_refused_query_is_not_recorded(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+async def test_a_refused_query_is_not_recorded(run: RunDirectory, rig: Rig) -> None:
     with pytest.raises(InvalidInputError, match=r"\(0; must be >= 1\)"):
         await rig.ask("servers_with_role", run=FIRST)
     with pytest.raises(InvalidInputError, match="type Package are not supported"):
@@ -137,8 +132,7 @@ async def test_a_refused_query_is_not_recorded(rig: Rig) -> None:
     assert read_queries(run) == []
 
 
-async def test_queries_without_a_run_are_not_recorded(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+async def test_queries_without_a_run_are_not_recorded(run: RunDirectory, rig: Rig) -> None:
     (run.path / ".reserve").unlink()
     assert (await rig.ask("query_nodes", "lb"))["answer"] == [str(LB.node)]
     assert (await rig.ask("query_nodes", "lb", run=FIRST))["answer"] == [str(LB.node)]
@@ -148,14 +142,12 @@ async def test_queries_without_a_run_are_not_recorded(rig: Rig) -> None:
 
 
 async def test_an_answer_that_cannot_be_written_down_is_not_given(rig: Rig) -> None:
-    run = rig.begin(FIRST)
-    run.queries.mkdir()
+    rig.begin(FIRST).queries.mkdir()
     with pytest.raises(StateError):
         await rig.ask("query_nodes", "lb", run=FIRST)
 
 
-def test_the_number_of_different_queries_of_a_run_is_limited(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+def test_the_number_of_different_queries_of_a_run_is_limited(run: RunDirectory, rig: Rig) -> None:
 
     def query(number: int) -> RecordedQuery:
         return RecordedQuery(function="query_nodes", arguments=(number,), text="q", at="t")
@@ -168,8 +160,7 @@ def test_the_number_of_different_queries_of_a_run_is_limited(rig: Rig) -> None:
         note_query(run, query(MAX_QUERIES))
 
 
-def test_the_number_of_recorded_parts_is_limited(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+def test_the_number_of_recorded_parts_is_limited(run: RunDirectory, rig: Rig) -> None:
     half = {f"n{number}.example.com": {"": "1f3a"} for number in range(MAX_PARTS // 2)}
     for number in range(3):
         query = RecordedQuery(
@@ -180,8 +171,7 @@ def test_the_number_of_recorded_parts_is_limited(rig: Rig) -> None:
     assert {one.names for one in read_queries(run)} == {tuple(half)}
 
 
-def test_a_damaged_record_is_an_error_that_names_the_file(rig: Rig) -> None:
-    run = rig.begin(FIRST)
+def test_a_damaged_record_is_an_error_that_names_the_file(run: RunDirectory, rig: Rig) -> None:
     run.queries.write_text('{"schema": 1, "queries": [{"text": "x"}]}')
     with pytest.raises(StateError, match=r"queries\.json: is damaged"):
         read_queries(run)

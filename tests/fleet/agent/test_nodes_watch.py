@@ -27,8 +27,6 @@ from tests.rigs.waiting import wait_until
 
 
 class Watch:
-    """A running `nodes --watch`, and its output so far."""
-
     def __init__(self, member: Member) -> None:
         self._member = member
         self.process: subprocess.Popen[str] = member.node.start("nodes", "--watch")

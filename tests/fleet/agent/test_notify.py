@@ -31,8 +31,6 @@ WATCHDOG = 0.3
 
 
 class Manager:
-    """The service manager's end."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -41,18 +39,15 @@ class Manager:
         path.chmod(0o666)
 
     def hear(self) -> str:
-        """Return the next message."""
         return self._socket.recv(4096).decode()
 
     def hear_until(self, text: str) -> list[str]:
-        """Return the messages up to the first one with a text."""
         said = [self.hear()]
         while text not in said[-1]:
             said.append(self.hear())
         return said
 
     def drain(self) -> None:
-        """Discard the messages that have arrived."""
         while self.says_something(0):
             self.hear()
 
@@ -85,8 +80,7 @@ def test_each_agent_notifies_ready_alive_and_stopping(split: Split, managed: Man
         if side == "network":
             run_side = split.run_side()
         service = split.start(*COMMAND, "agent", "--side", side, user=user, env=env)
-        said = managed.hear_until("READY=1")
-        assert "STATUS=a.example.com: " in said[-1], service.said()
+        assert "STATUS=a.example.com: " in managed.hear_until("READY=1")[-1], service.said()
         for _ in range(3):
             assert managed.hear_until("WATCHDOG=1")[-1] == "WATCHDOG=1"
         service.process.send_signal(signal.SIGTERM)
@@ -110,11 +104,8 @@ def test_the_service_manager_is_notified(tmp_path: Path, manager: Manager) -> No
     found.alive()
     found.alive()  # not more often than it is asked for
     found.stopping()
-    assert [manager.hear() for _ in range(3)] == [
-        "READY=1\nSTATUS=waits",
-        "WATCHDOG=1",
-        "STOPPING=1",
-    ]
+    said = ["READY=1\nSTATUS=waits", "WATCHDOG=1", "STOPPING=1"]
+    assert [manager.hear() for _ in said] == said
     service_at(manager.path, **{**hour, "WATCHDOG_PID": "1"}).alive()
     assert not manager.says_something(0), "the watchdog is another process's"
     late = service_at(tmp_path / "late", **{**hour, "WATCHDOG_USEC": "1"})
@@ -143,8 +134,6 @@ def test_without_a_service_manager_nothing_happens(environment: dict[str, str]) 
 
 
 class Stuck:
-    """Reads the holds of the node, and may hang in that."""
-
     def __init__(self) -> None:
         self.open = threading.Event()
         self.open.set()
@@ -158,8 +147,6 @@ class Stuck:
 
 
 class NoRunner:
-    """Does nothing."""
-
     async def run(self, order: RunOrder) -> RunCompletion:
         raise NotImplementedError
 

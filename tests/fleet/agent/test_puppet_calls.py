@@ -27,6 +27,7 @@ from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
+from localpuppet.fleet.triggers.sending import Outgoing
 from localpuppet.node.runs.run_records import Records
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person
@@ -55,8 +56,6 @@ UNLOCK: dict[str, Any] = {"verb": "unlock", "name": "db", "run": None}
 
 
 class Rig:
-    """A node that answers."""
-
     def __init__(self, *, agent: bool = True) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
@@ -133,29 +132,25 @@ class Rig:
         return found
 
 
-async def test_a_trigger() -> None:
-    rig = Rig()
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_trigger_and_one_along_the_paths_of_a_run(rig: Rig) -> None:
     found = await rig.ask(TRIGGER)
     assert (found["ok"], found["sent"], found["dropped"]) == (True, TRIGGER["hosts"], [])
     assert len(rig.store.kept) == 2
     assert (rig.lent, rig.back) == ([None], 1)
-
-
-async def test_a_trigger_along_the_paths_of_a_run() -> None:
-    rig = Rig()
     found = await rig.ask({**TRIGGER, "run": RUN})
     assert found["sent"] == ["b.example.com"]
     assert found["dropped"][0]["node"] == "c.example.com"
     assert found["dropped"][0]["reason"].startswith("the loop ends here")
 
 
-async def test_the_line_that_the_program_itself_writes() -> None:
-    from localpuppet.fleet.triggers.sending import Outgoing
-
-    rig = Rig()
+async def test_the_line_that_the_program_itself_writes(rig: Rig) -> None:
     call = Outgoing(hosts=(NodeName("b.example.com"),), tags=(), ttl=5, keyprefix="/x", keyttl=5)
-    found = await rig.ask(trigger_line(call))
-    assert found["sent"] == ["b.example.com"]
+    assert (await rig.ask(trigger_line(call)))["sent"] == ["b.example.com"]
     assert list(rig.store.kept) == ["/x/hosts/b.example.com/a.example.com"]
 
 
@@ -191,24 +186,16 @@ async def test_the_line_that_the_program_itself_writes() -> None:
         {"run": "20261120T140000.000000Z-ffff"},
         {"verb": None},
         {"verb": "reboot\x1b[31m"},
-        *(
-            {**LEADER, "ttl": 0},
-            {**LEADER, "ttl": None},
-            {**LEADER, "name": "a/b"},
-            {**LEADER, "take": "yes"},
-            {**LOCK, "wait": -1},
-            {**LOCK, "wait": 86401},
-            {**LOCK, "name": ""},
-            {**LOCK, "run": "x"},
-            {**UNLOCK, "name": None},
-        ),
+        *({**LEADER, "ttl": 0}, {**LEADER, "ttl": None}, {**LEADER, "name": "a/b"},
+         {**LEADER, "take": "yes"}, {**LOCK, "wait": -1}, {**LOCK, "wait": 86401},
+         {**LOCK, "name": ""}, {**LOCK, "run": "x"}, {**UNLOCK, "name": None}),
         *(b"", b"\n", b"null", b"[]", b"{", b'"x"', b"\xff\xfe", b"[" * 200_000),
         b'{"a":' * 50_000,
         b'{"verb":"trigger","verb":"leader"}',
         b'{"ttl":' + b"9" * 100_000 + b"}",
         b'{"verb":"' + b"x" * MAX_LINE + b'"}',
     ],
-)
+)  # fmt: skip
 async def test_a_bad_call_is_an_error_and_writes_nothing(call: dict[str, Any] | bytes) -> None:
     rig = Rig()
     found = await rig.ask(call if isinstance(call, bytes) or len(call) > 2 else {**TRIGGER, **call})
@@ -217,22 +204,16 @@ async def test_a_bad_call_is_an_error_and_writes_nothing(call: dict[str, Any] | 
     assert rig.store.kept == {}
 
 
-async def test_an_outage_is_an_error_of_the_call() -> None:
-    rig = Rig()
+async def test_an_outage_is_an_error_of_the_call(rig: Rig) -> None:
     rig.store.away = True
     for question in (TRIGGER, LEADER, LOCK):
-        found = await rig.ask(question)
-        assert found == {"ok": False, "error": "bus memory: cannot be reached"}
+        assert await rig.ask(question) == {"ok": False, "error": "bus memory: cannot be reached"}
 
 
-async def test_leader_lock_unlock() -> None:
-    rig = Rig()
+async def test_leader_lock_unlock(rig: Rig) -> None:
     assert await rig.ask(LEADER) == {"ok": True, "holder": "a.example.com", "mine": True}
-    assert await rig.ask({**LEADER, "name": "other", "take": False}) == {
-        "ok": True,
-        "holder": None,
-        "mine": False,
-    }
+    untaken = await rig.ask({**LEADER, "name": "other", "take": False})
+    assert untaken == {"ok": True, "holder": None, "mine": False}
     locked = await rig.ask({**LOCK, "name": "migrate"})
     assert locked["ok"] is True
     assert locked["revision"] > 0
@@ -240,8 +221,7 @@ async def test_leader_lock_unlock() -> None:
     assert await rig.ask({**UNLOCK, "name": "migrate"}) == {"ok": True}
 
 
-async def test_a_lock_is_only_for_an_active_run_or_process() -> None:
-    rig = Rig()
+async def test_a_lock_is_only_for_an_active_run_or_process(rig: Rig) -> None:
     refused = await rig.ask(LOCK, GONE)
     assert refused["ok"] is False
     assert "no active run or process uses the lock db" in refused["error"]
@@ -253,8 +233,7 @@ async def test_a_lock_is_only_for_an_active_run_or_process() -> None:
     assert rig.store.kept == {}
 
 
-async def test_releasing_a_lost_lock_is_an_error() -> None:
-    rig = Rig()
+async def test_releasing_a_lost_lock_is_an_error(rig: Rig) -> None:
     await rig.ask(LOCK)
     rig.store.kept.clear()
     found = await rig.ask(UNLOCK)
@@ -264,8 +243,7 @@ async def test_releasing_a_lost_lock_is_an_error() -> None:
 
 @pytest.mark.parametrize("question", [LEADER, LOCK, UNLOCK])
 async def test_leases_need_a_running_agent(question: dict[str, Any]) -> None:
-    found = await Rig(agent=False).ask(question)
-    assert found["error"].endswith("(start 'localpuppet agent')")
+    assert (await Rig(agent=False).ask(question))["error"].endswith("(start 'localpuppet agent')")
 
 
 @pytest.mark.parametrize("agent", [True, False])
@@ -274,9 +252,6 @@ async def test_a_query_needs_no_running_agent(agent: bool) -> None:
     answer = await Rig(agent=agent).ask(question)
     assert answer == {"ok": True, "answer": ["lb01.example.com"], "warnings": []}
     refused = await Rig(agent=agent).ask({**question, "arguments": []})
-    assert refused == {
-        "ok": False,
-        "error": "query_nodes(): wrong number of arguments (0; must be 1 to 2)",
-    }
+    assert refused["error"] == "query_nodes(): wrong number of arguments (0; must be 1 to 2)"
     odd = await Rig(agent=agent).ask({**question, "arguments": "role=lb"})
     assert odd["error"] == "call.arguments: must be a list, not a string"

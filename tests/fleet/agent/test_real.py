@@ -16,8 +16,7 @@ def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
     any_fleet.start()
     (uuid,) = any_fleet.send(a, b)
     b.wait_log("history .*ended")
-    events = any_fleet.settle()
-    runs = [event for event in events if event["what"] == "started"]
+    runs = [event for event in any_fleet.settle() if event["what"] == "started"]
     assert [(run["node"], run["causes"], run["cause"]) for run in runs] == [
         (b.name, (f"{a.name}/{uuid}",), f"trigger from {a.name}")
     ]
@@ -32,8 +31,7 @@ def test_puppets_own_disable_counts_before_localpuppet_knows_puppets_settings(fl
     (uuid,) = fleet.send(a, b)
     fleet.accepted(b, uuid)
     hold.unlink()
-    events = fleet.settle()
-    runs = [event for event in events if event["what"] == "started"]
+    runs = [event for event in fleet.settle() if event["what"] == "started"]
     assert [run["causes"] for run in runs] == [(f"{a.name}/{uuid}",)]
 
 
@@ -120,8 +118,7 @@ def test_an_apply_that_is_refused_is_the_last_result_of_its_node(fleet: Fleet) -
     allow(b)
     fleet.start()
     a.run("trigger", b.name, "--wait")
-    listed = a.run("nodes", "--json")
-    (found,) = [node for node in listed.json["nodes"] if node["node"] == b.name]
+    (found,) = [node for node in a.run("nodes", "--json").json["nodes"] if node["node"] == b.name]
     last = found["last_run"]
     assert (found["outcome"], last["refusal"], last["times"]) == ("refused", "invalid_input", 1)
     assert (last["failed_runs"], last["failing_since"]) == (1, last["started_at"])

@@ -16,8 +16,6 @@ NODES = [NodeName.parse(f"web{number:03}.example.com") for number in range(400)]
 
 
 class Site:
-    """A timer, and the number of runs that it requested."""
-
     def __init__(self, *, phase: float, now: float, every: float = PERIOD) -> None:
         self.runs = 0
         self.timer = Timer(every, phase=phase, now=now, due=self._due)
@@ -56,8 +54,7 @@ def test_a_fleet_is_spread_over_the_whole_period() -> None:
 @pytest.mark.parametrize("phase", [0.0, 0.5, 17.25, 1799.5])
 @pytest.mark.parametrize("start", [0.0, 17.25, 1_795_000_000.0])
 def test_the_timer_requests_a_run_a_period_at_the_nodes_second(phase: float, start: float) -> None:
-    site = Site(phase=phase, now=start)
-    asked = site.sleep_until(start, start + 5 * PERIOD)
+    asked = Site(phase=phase, now=start).sleep_until(start, start + 5 * PERIOD)
     assert len(asked) == 5
     assert [when % PERIOD for when in asked] == pytest.approx([phase] * 5)
     assert all(when > start for when in asked), "a start is no reason for a run"
@@ -139,8 +136,6 @@ def test_only_new_traces_are_a_change(state: Path) -> None:
 
 
 class CallCounter:
-    """Counts calls, and lets a test wait for a number of them."""
-
     def __init__(self) -> None:
         self.count = 0
         self._news = asyncio.Event()

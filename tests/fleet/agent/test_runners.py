@@ -95,8 +95,7 @@ async def test_a_child_inherits_no_descriptor_and_no_signal_handler(tmp_path: Pa
         (tmp_path / "found").write_text(json.dumps(found))
         return OVER
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: None)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
     with (tmp_path / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         assert await ForkRunner(look).run(ORDER) == OVER
@@ -140,8 +139,7 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bo
     """With all that it started: TERM, and KILL for what does not listen."""
     trap = "trap '' TERM; " if stubborn else ""
     script = f"{trap}sleep 600 & echo $! > {tmp_path}/pid; wait"
-    runner = command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3)
-    end = await runner.run(ORDER)
+    end = await command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3).run(ORDER)
     assert end == completed("timed_out", reason="did not end within 0.3 s")
 
 
@@ -221,7 +219,6 @@ class RunnerStage(ABC):
         return (await asyncio.to_thread((self.directory / "begun").read_text)).strip()
 
     async def finish(self) -> None:
-        """Let the active run end."""
         await asyncio.to_thread((self.directory / "gate").write_text, "")
 
     @abstractmethod

@@ -67,7 +67,6 @@ TLS = b"-----BEGIN KEY-----\ncanary-key-line\n\xff\x00canary\n"
 
 
 def seal(sealing: Sealing, turn: str, number: int) -> None:
-    """Give every value of the release a new content."""
     for key, text in FIRST.items():
         kind = "plain" if key == "db::plain" else "string"
         sealing.set(f"common/{key}", text.replace("first", turn), number=number, type=kind)
@@ -89,7 +88,6 @@ def files_with(root: Path, text: bytes) -> list[str]:
 
 @pytest.fixture
 def site(is_warm: bool, tmp_path: Path, puppet_probe: str) -> Iterator[WarmNode]:
-    """Yield a node whose runs start warm, or cold."""
     made = WarmNode(make_node(tmp_path, puppet_probe), warm=is_warm)
     yield made
     made.end()
@@ -173,8 +171,7 @@ def test_a_run_says_why_it_does_not_use_a_sealed_value(node: Node, case: str) ->
     (sealing.directory / "data").mkdir()
     (sealing.directory / "data/common.yaml").write_text("db::data: {port: 1}\n")
     sealing.code(code)
-    done = node.run("apply", code=1)
-    assert reason in done.out
+    assert reason in node.run("apply", code=1).out
     assert files_with(node.root, CANARY) == []
 
 
@@ -195,8 +192,7 @@ def test_a_hierarchy_has_sealed_values_beside_those_of_eyaml(node: Node, tmp_pat
 
 
 def test_opened_values_reach_neither_the_bus_nor_the_catalog_for_it(node: Node) -> None:
-    bus = node.root / "bus.sqlite"
-    buses = {"sqlite": {"path": str(bus)}}
+    buses = {"sqlite": {"path": str(node.root / "bus.sqlite")}}
     node.settings(bus="sqlite", buses=buses, inventory={"catalogs": True})
     sealing = Sealing.on(node)
     seal(sealing, "first", 1)

@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,17 +110,10 @@ def test_only_the_network_sides_user_may_ask(split: Split) -> None:
             "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
             's.sendall(b\'{"verb":"hello"}\\n\'); print(s.recv(1000))'
         )
-        return subprocess.run(
-            [sys.executable, "-c", code, str(split.run_socket)],
-            user=uid,
-            group=gid,
-            extra_groups=[],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        ).stdout
+        rights: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": []}
+        words = [sys.executable, "-c", code, str(split.run_socket)]
+        done = subprocess.run(words, **rights, capture_output=True, check=False)
+        return f"{done.stdout} {done.stderr}"
 
     assert "a.example.com" in ask(NETWORK.pw_uid, NETWORK.pw_gid)
     assert "PermissionError" in ask(STRANGER.pw_uid, STRANGER.pw_gid)
@@ -189,8 +183,7 @@ def test_the_run_side_rejects_what_no_trusted_member_signed_for_this_node(split:
         split.spooled(message_id(forged), forged)
         assert refused(split, message_id(forged)) == "None"
         split.wait_for(run_side, reason)
-    missing = b"0" * 64
-    assert split.ask(b'{"verb":"serve","ids":["%s"]}\n' % missing)["ok"] is False
+    assert split.ask(b'{"verb":"serve","ids":["%s"]}\n' % (b"0" * 64))["ok"] is False
     assert split.ask(b"\xff\n")["ok"] is False
     assert split.node.runs() == []
 
@@ -244,6 +237,7 @@ def gate(directory: Path, peer: Peer, *known: Person) -> RemoteRunSide:
     trusted = TrustedKeys(directory / "trusted")
     for found in known:
         trusted.pin(found.name, found.key.public_key())
+    Spool(peer.spool).empty()
     return RemoteRunSide(
         peer.ask,
         verifier=lambda own: Verifier(trusted, None, SystemClock(), own=own),
@@ -255,7 +249,6 @@ def gate(directory: Path, peer: Peer, *known: Person) -> RemoteRunSide:
 def test_the_network_side_passes_on_only_messages_with_a_trusted_signature(tmp_path: Path) -> None:
     b, a, stranger = person(B), person(A), person("stranger.example.com")
     peer = Peer(tmp_path / "spool", key=public_pem(a.key.public_key()).decode())
-    Spool(peer.spool).empty()
     made = gate(tmp_path, peer, b)
 
     async def use(tokens: Sequence[bytes]) -> None:
@@ -272,9 +265,7 @@ def test_the_network_side_passes_on_only_messages_with_a_trusted_signature(tmp_p
 
 
 def test_an_unreachable_or_changed_run_side_is_an_error(tmp_path: Path) -> None:
-    b = person(B)
-    peer = Peer(tmp_path / "spool")
-    Spool(peer.spool).empty()
+    b, peer = person(B), Peer(tmp_path / "spool")
     made = gate(tmp_path, peer, b)
     with pytest.raises(UnavailableError, match="has not sent this node's name"):
         asyncio.run(made.hear([trigger(b.signer)]))
@@ -289,9 +280,7 @@ def test_an_unreachable_or_changed_run_side_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_message_that_the_run_side_could_not_read_is_sent_again(tmp_path: Path) -> None:
-    b = person(B)
-    peer = Peer(tmp_path / "spool")
-    Spool(peer.spool).empty()
+    b, peer = person(B), Peer(tmp_path / "spool")
     made = gate(tmp_path, peer, b)
     asyncio.run(made.hello())
     peer.refused = {"0" * 64: "cannot be read: Too many open files"}

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+from typing import Any
 
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.trust.key_files import TrustedKeys
@@ -24,17 +25,8 @@ def on_the_bus(split: Split, prefix: str) -> tuple[KeyValueEntry, ...]:
 
 
 def as_network_side(*words: str) -> int:
-    """Run something with the rights of the network side; return its exit code."""
-    done = subprocess.run(
-        words,
-        user=NETWORK.pw_uid,
-        group=NETWORK.pw_gid,
-        extra_groups=[],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    return done.returncode
+    rights: dict[str, Any] = {"user": NETWORK.pw_uid, "group": NETWORK.pw_gid, "extra_groups": []}
+    return subprocess.run(words, **rights, stderr=subprocess.DEVNULL, check=False).returncode
 
 
 def test_a_trigger_runs_puppet_which_speaks_through_the_network_side(split: Split) -> None:

@@ -63,8 +63,6 @@ FILES = {
 
 
 class ReleaseNode:
-    """A node that applies a tag, warm or cold."""
-
     def __init__(self, root: Path, probe: str, *, warm: bool) -> None:
         self.node = make_node(root, probe)
         self.names = self.node.state / "agent" / "fork_server.names"
@@ -102,7 +100,6 @@ class ReleaseNode:
         self.apply("app/tags/r1")
 
     def apply(self, release: str) -> None:
-        """Make a release the node's."""
         document = {
             "app": release,
             "classes": {"app": {"word": CANARIES["class parameter"]}},
@@ -111,7 +108,6 @@ class ReleaseNode:
         self.node.write("input.yaml", json.dumps(document))
 
     def children(self) -> list[int]:
-        """Return the children of the fork server: its environment server."""
         pid = self.warm.server.process().pid
         if not pid:
             return []
@@ -183,7 +179,6 @@ def release(place: ReleaseNode) -> ReleaseNode:
 
 
 def used_environment(release: ReleaseNode, before: int) -> bool:
-    """Return whether the same environment server serves after a run."""
     return release.ready() == before
 
 

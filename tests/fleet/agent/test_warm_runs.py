@@ -69,7 +69,6 @@ CASES = {
 def forms(
     tmp_path_factory: pytest.TempPathFactory, puppet_probe: str
 ) -> Iterator[dict[str, WarmNode]]:
-    """Yield a node that starts its runs warm, and one that starts them cold."""
     top = tmp_path_factory.mktemp("forms")
     made = {
         form: WarmNode(make_node(top / form, puppet_probe), warm=form == "warm")
@@ -109,12 +108,9 @@ def test_a_warm_run_has_the_result_of_a_cold_run(forms: dict[str, WarmNode], cas
             sorted(json.loads(report.read_text())["resource_statuses"]) if report.exists() else []
         )
         seen = (one.text(status["id"]), status["reason"], json.dumps(resources))
-        told.append(
-            (
-                *(same(text, one, status["id"]) for text in seen),
-                *(status[key] for key in ("outcome", "exit_code", "signal", "resources", "noop")),
-            )
-        )
+        texts = [same(text, one, status["id"]) for text in seen]
+        keys = ("outcome", "exit_code", "signal", "resources", "noop")
+        told.append([*texts, *(status[key] for key in keys)])
     assert told[0] == told[1]
 
 
@@ -143,8 +139,7 @@ def test_the_process_of_a_warm_run_equals_that_of_a_cold_run(forms: dict[str, Wa
         said = json.loads(same(file.read_text(), one, status["id"]))
         assert said["env"].pop("LOCALPUPPET_RUN") == "@RUN@"
         told.append(said)
-        command = Path(f"/proc/{status['puppet']['pid']}")
-        assert not command.exists()
+        assert not Path(f"/proc/{status['puppet']['pid']}").exists()
     assert told[0] == told[1]
 
 
@@ -296,9 +291,8 @@ def test_a_run_whose_server_is_killed_has_its_full_result(warm: WarmNode) -> Non
     go.touch()
     status = warm.over()
     assert was_warm(warm, status)
-    assert (status["outcome"], status["exit_code"]) == ("changed", 2), (
-        "the exit code that Puppet wrote, and its report"
-    )
+    # The exit code is that which Puppet wrote.
+    assert (status["outcome"], status["exit_code"]) == ("changed", 2)
     warm.node.app("warning('as it is')")
     after = warm.run("alone")
     assert after["outcome"] == "unchanged"

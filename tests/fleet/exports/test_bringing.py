@@ -56,8 +56,6 @@ class Killed(BaseException):
 
 @dataclass
 class Rig:
-    """A node that publishes, and one that reads."""
-
     directory: Path
     store: MemoryStore = field(default_factory=MemoryStore)
     log: FakeLog = field(default_factory=FakeLog)
@@ -136,13 +134,24 @@ async def test_published_exports_are_stored_and_unchanged_ones_are_not_sent_agai
     assert len(await rig.read()) == 30
     before = rig.store.revision
     said = rig.entry_for(pack(NEW))
-    await publish(
-        rig.kv, said.to_payload(), rig.voice()
-    )  # as an hourly publication: only the entry is new
+    # As an hourly publication: only the entry is new.
+    await publish(rig.kv, said.to_payload(), rig.voice())
     assert rig.store.revision == before + 1
     held = rig.held.digests()
     rig.arrive(said)
     assert (await rig.read(), rig.held.digests()) == (sorted(one.title for one in NEW), held)
+
+
+class Away(MemoryKeyValue):
+    """A bus that refuses each read."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.asked: set[str] = set()
+
+    async def get(self, key: str) -> KeyValueEntry | None:
+        self.asked.add(key)
+        raise UnavailableError("is unreachable", where="bus")
 
 
 class Dying(MemoryKeyValue):
@@ -184,11 +193,7 @@ async def test_a_reader_gets_old_or_new_exports_wherever_the_writer_dies(tmp_pat
 
 
 async def test_a_writer_without_the_right_to_read_keeps_the_chunks_of_the_entry(rig: Rig) -> None:
-    class Blind(MemoryKeyValue):
-        async def get(self, key: str) -> KeyValueEntry | None:
-            raise UnavailableError("permission denied", where="bus")
-
-    blind = Blind(rig.store)
+    blind = Away(rig.store)
     await rig.publish([resource("Host", "older")], kv=blind)
     old = await rig.publish(OLD, kv=blind)
     packed = pack(NEW)
@@ -246,16 +251,10 @@ async def test_an_entry_that_names_too_much_or_rubbish_is_refused(rig: Rig) -> N
 async def test_a_bus_that_refuses_a_read_is_asked_again(rig: Rig) -> None:
     await rig.publish(OLD)
 
-    class Away(MemoryKeyValue):
-        async def get(self, key: str) -> KeyValueEntry | None:
-            raise UnavailableError("is unreachable", where="bus")
-
     for _ in range(MAX_TRIES + 1):
         await rig.follower.update(Away(rig.store))
     for ask in (rig.titles, lambda: list(rig.held.find())):
-        with pytest.raises(
-            UnavailableError, match=f"{NAME} exports was never read: bus: is unreachable"
-        ):
+        with pytest.raises(UnavailableError, match=f"{NAME} exports was never read: bus: is unrea"):
             ask()
     assert list(rig.held.find(node="other.example.com")) == []
     assert await rig.read() == ["old"]
@@ -341,16 +340,9 @@ async def test_a_rebuilt_copy_gives_no_answer_before_it_is_whole(rig: Rig) -> No
 async def test_after_failed_reads_the_other_nodes_wait_and_the_answer_is_an_error(rig: Rig) -> None:
     for number in range(9):
         await rig.join(number)
-    asked: set[str] = set()
-
-    class Away(MemoryKeyValue):
-        async def get(self, key: str) -> KeyValueEntry | None:
-            asked.add(key)
-            raise UnavailableError("is unreachable", where="bus")
-
     rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2)
-    await rig.follower.update(Away(rig.store))
-    assert (len(asked), len(rig.held.refused())) == (2, 9)
+    await rig.follower.update(away := Away(rig.store))
+    assert (len(away.asked), len(rig.held.refused())) == (2, 9)
     with pytest.raises(UnavailableError, match="is unreachable"):
         rig.titles()
     assert len(await rig.read()) == 9
@@ -466,9 +458,7 @@ async def test_valid_resources_of_attackers_are_checked_against_the_policy(tmp_p
     )
     await evil.read()
     for kind in ("Exec", "Evil::Own"):
-        with pytest.raises(
-            InvalidInputError, match=f"{NAME} exports it, and no policy line names {kind}"
-        ):
+        with pytest.raises(InvalidInputError, match=f"{NAME} exports it, and no .* names {kind}"):
             evil.collect(kind)
     (host,) = evil.collect("Host").taken
     assert dict(host.resource.parameters) == {"ip": "10.0.0.1"}

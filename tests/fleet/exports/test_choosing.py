@@ -53,9 +53,8 @@ def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
     assert "evil.example.com exports it" in said
     assert "evil.example.com<TAB>Exec<TAB>*<TAB>guarded" in said
     # An export that no collector asks for stops no run.
-    nothing = chosen(
-        offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=["tag", "==", "other"]
-    )
+    other = ["tag", "==", "other"]
+    nothing = chosen(offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=other)
     assert nothing == CollectorResult(taken=(), left_out=())
 
 
@@ -81,31 +80,17 @@ def test_allowed_signers_that_clash_stop_the_run_with_both_places() -> None:
 
 
 def test_guarded_parameters_do_not_count() -> None:
-    dangerous = {
-        "name": "root",
-        "alias": "sshd",
-        "require": "File[/x]",
-        "notify": "Service[x]",
-        "provider": "x",
-        "target": "/etc/sudoers",
-        "config_file": "/etc/sudoers",
-        "log_dir": "/",
-        "tag": "x",
-        "noop": True,
-        "stage": "last",
-        "loglevel": "debug",
-    }
-    choice = chosen(
-        offer(EVIL, "Concat::Fragment", "x", order="10", **dangerous),
-        kind="Concat::Fragment",
-        lines="evil.example.com\tConcat::Fragment\t*",
-    )
-    (taken,) = choice.taken
+    dangerous: dict[str, Any] = {"name": "root", "alias": "sshd", "provider": "x", "tag": "x"}
+    dangerous |= {"require": "File[/x]", "notify": "Service[x]", "target": "/etc/sudoers"}
+    dangerous |= {"config_file": "/etc/sudoers", "log_dir": "/", "noop": True}
+    dangerous |= {"stage": "last", "loglevel": "debug"}
+    kind = "Concat::Fragment"
+    fragment = offer(EVIL, kind, "x", order="10", **dangerous)
+    (taken,) = chosen(fragment, kind=kind, lines=f"evil.example.com\t{kind}\t*").taken
     assert dict(taken.resource.parameters) == {"order": "10"}
     assert taken.dropped == tuple(sorted(dangerous))
-    (whole,) = chosen(
-        offer(EVIL, "Host", "x", **dangerous), kind="Host", lines="*\tHost\t*\tas-is"
-    ).taken
+    evil = offer(EVIL, "Host", "x", **dangerous)
+    (whole,) = chosen(evil, kind="Host", lines="*\tHost\t*\tas-is").taken
     assert whole.how is CollectMode.AS_IS
     assert dict(whole.resource.parameters) == dangerous
 

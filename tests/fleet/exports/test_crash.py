@@ -35,8 +35,6 @@ CHUNKS = 2
 
 
 class Publishing:
-    """A node with something to publish, and a reader of the bus."""
-
     def __init__(self, fleet: Fleet, member: Member, directory: Path) -> None:
         self.fleet, self.member = fleet, member
         self.numbers = count(1)
@@ -59,7 +57,6 @@ class Publishing:
         return word
 
     def publish(self, *strace: str) -> "subprocess.CompletedProcess[str]":
-        """Publish under strace, which kills it."""
         trace = self.member.root / "trace"
         return subprocess.run(
             ["strace", "-f", "-qq", "-o", trace, *strace, *COMMAND, "inventory", "publish"],
@@ -72,7 +69,6 @@ class Publishing:
         )
 
     def calls(self) -> dict[str, int]:
-        """Publish; return how often it makes each call."""
         done = self.publish("-e", f"trace={','.join(CALLS)}")
         assert done.returncode == 0, done.stderr
         text = (self.member.root / "trace").read_text()

@@ -33,35 +33,33 @@ BINARY = {"__ptype": "Binary", "__pvalue": "/wA="}
 
 
 def parse(**changed: Any) -> ExportedResource:
-    raw = {**resource("File", "/etc/x", content="x").to_dict(), **changed}
-    return ExportedResource.read(raw)
+    return ExportedResource.read({**resource("File", "/etc/x", content="x").to_dict(), **changed})
 
 
 def test_a_resource_is_encoded_and_parsed() -> None:
     first = resource("Concat::Fragment", "größe", "b", "a", order=[1, {"x": None}], data=BINARY)
     assert ExportedResource.read(first.to_dict()) == first
-    assert (first.ref, first.place) == (
-        "Concat::Fragment[größe]",
-        "/etc/puppet/modules/app/init.pp:3",
-    )
+    assert first.ref == "Concat::Fragment[größe]"
+    assert first.place == "/etc/puppet/modules/app/init.pp:3"
     assert parse(file=None, line=None).place == ""
     assert parse(tags=["Web", "web"]).tags == ("web",)
+    assert named_type("concat::fragment") == "Concat::Fragment", "as people declare it"
+    assert named_type("File_line") == "File_line"
+    with pytest.raises(InvalidInputError) as caught:
+        parse(parameters={"owner": {"__ptype": "x"}})
+    assert caught.value.where == "File[/etc/x]: parameters: owner"
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
         ({"type": "file"}, "not the name of a type"),
-        ({"type": "File::"}, "not the name of a type"),
         ({"title": ""}, "title is empty"),
         ({"title": "a\nb"}, "control character"),
-        ({"title": "a\x1b[2J"}, "control character"),
-        ({"title": "a\u202eb"}, "control character"),
         ({"title": "x" * 1025}, "too long"),
         ({"tags": ["a\tb"]}, "control character"),
         ({"tags": ["a"] * 257}, "257 elements"),
         ({"parameters": {"Path": 1}}, "not the name of a parameter"),
-        ({"parameters": {"a-b": 1}}, "not the name of a parameter"),
         ({"parameters": {f"p{n}": 1 for n in range(501)}}, "more than 500 parameters"),
         ({"parameters": {"a": {"__ptype": "Sensitive", "__pvalue": "x"}}}, "of a type of Puppet's"),
         ({"parameters": {"a": [{"__ptype": "Deferred", "name": "x"}]}}, "of a type of Puppet's"),
@@ -79,17 +77,6 @@ def test_an_invalid_resource_is_refused(changed: dict[str, Any], reason: str) ->
     with pytest.raises(InvalidInputError, match=reason) as caught:
         parse(**changed)
     assert str(caught.value).isprintable()
-
-
-def test_a_refusal_names_the_resource_and_the_parameter() -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        parse(parameters={"owner": {"__ptype": "x"}})
-    assert caught.value.where == "File[/etc/x]: parameters: owner"
-
-
-def test_people_may_write_types_as_they_declare_them() -> None:
-    assert named_type("concat::fragment") == "Concat::Fragment"
-    assert named_type("File_line") == "File_line"
 
 
 def test_every_text_of_a_value_is_found() -> None:
@@ -128,18 +115,15 @@ def hosts(count: int, comment: str) -> Iterator[ExportedResource]:
 @pytest.mark.parametrize(
     ("resources", "packed", "reason"),
     [
-        (
-            hosts(MAX_EXPORTED_RESOURCES + 1, ""),
-            zlib.compress(
-                json.dumps({"schema": 1, "resources": [{}] * (MAX_EXPORTED_RESOURCES + 1)}).encode()
-            ),
-            f"{MAX_EXPORTED_RESOURCES + 1}",
-        ),
+        (hosts(MAX_EXPORTED_RESOURCES + 1, ""),
+         zlib.compress(json.dumps({"schema": 1,
+         "resources": [{}] * (MAX_EXPORTED_RESOURCES + 1)}).encode()),
+         f"{MAX_EXPORTED_RESOURCES + 1}"),
         (hosts(17, "x" * 2**20), zlib.compress(b" " * (MAX_EXPORTS + 1)), "16777216|as JSON"),
         (hosts(1, random_text(MAX_PACKED_EXPORTS)), bytes(MAX_PACKED_EXPORTS + 1), "bytes packed"),
     ],
     ids=["resources", "inflated", "packed"],
-)
+)  # fmt: skip
 def test_all_have_limits(resources: Iterable[ExportedResource], packed: bytes, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
         pack(resources)
@@ -150,13 +134,8 @@ def test_all_have_limits(resources: Iterable[ExportedResource], packed: bytes, r
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"rubbish",
-        zlib.compress(b"rubbish"),
-        zlib.compress(b"[]"),
-        zlib.compress(b'{"schema": 1, "resources": 1}'),
-        pack([ONE]).data[:-1],
-        pack([ONE]).data + b"x",
+        *(b"", b"rubbish", pack([ONE]).data[:-1], pack([ONE]).data + b"x"),
+        *map(zlib.compress, (b"rubbish", b"[]", b'{"schema": 1, "resources": 1}')),
     ],
 )
 def test_rubbish_is_refused(data: bytes) -> None:

@@ -54,8 +54,7 @@ def exports(member: Member, *words: str) -> list[str]:
 def test_the_pasted_command_of_another_root_collects_and_purges_nothing(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
     directory = b.root / "collected"
-    code = f'@@file {{ "{directory}/x": content => "exported" }}'
-    a.node.app(code)
+    a.node.app(f'@@file {{ "{directory}/x": content => "exported" }}')
     applied(a)
     b.node.app(
         f"file {{ '{directory}': ensure => directory, recurse => true, purge => true }}\n"
@@ -78,8 +77,7 @@ def test_the_pasted_command_of_another_root_collects_and_purges_nothing(fleet: F
 
 def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
-    code = '@@app::known { "host a": key => "ssh-ed25519 AAAA", path => "/etc/shadow" }'
-    exporting(a, code)
+    exporting(a, '@@app::known { "host a": key => "ssh-ed25519 AAAA", path => "/etc/shadow" }')
     command = applied(a).out.splitlines()[0].removeprefix("# ")
     assert "--storeconfigs --storeconfigs_backend localpuppet" in command
     assert exports(b) == ["a App::Known[host a]"]
@@ -103,8 +101,7 @@ def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fle
     lines = b.run("inventory", "exports", "--policy").out
     assert lines == f"# guarded drops path\n{a.name}\tApp::Known\t*\tguarded\n"
     b.node.write("policies/collect.policy", lines)
-    done = applied(b)
-    assert "host a ssh-ed25519 AAAA /nowhere" in done.out
+    assert "host a ssh-ed25519 AAAA /nowhere" in applied(b).out
     edges = a.run("kicks", "--json").json["edges"]
     assert [(one["from"], one["to"], one["by"]) for one in edges] == [(a.name, b.name, "collect")]
     (collected,) = recorded(b, "collected.json")["collectors"]
@@ -121,19 +118,6 @@ def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fle
     applied(a)
     assert exports(b) == []
     assert b.run("inventory", "exports").out == "no node exports that\n"
-
-
-def test_a_forgotten_node_exports_nothing_any_more(fleet: Fleet) -> None:
-    a, b = fleet.add("a", "b", puppet=True)
-    b.node.write(
-        "policies/puppet.policy", f"policy default deny\nallow\tchoria={a.name}\tforget\t*\t*\n"
-    )
-    exporting(a, '@@server { "web": hostname => "a" }')
-    applied(a)
-    assert exports(b) == ["a Server[web]"]
-    a.run("inventory", "forget", str(a.name), "--yes", code=0)
-    assert exports(b) == []
-    b.run("inventory", "exports", str(a.name), code=2)
 
 
 def test_revoking_a_key_removes_the_exports_of_its_node(fleet: Fleet) -> None:
@@ -224,8 +208,7 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     checks.write_text("stale 10.9.9.9\na 10.6.6.6\n")
     give_types(a, EXPORTING, checks)
     give_types(b, COLLECTING.format(directory=directory), checks)
-    lines = "*\tApp::Fragment Notify\t*of*\n*\tApp_check\t*\n"
-    b.node.write("policies/collect.policy", lines)
+    b.node.write("policies/collect.policy", "*\tApp::Fragment Notify\t*of*\n*\tApp_check\t*\n")
     applied(a)
     assert checks.read_text() == "stale 10.9.9.9\na 10.6.6.6\n"  # exporting applies nothing
 

@@ -8,18 +8,9 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.exports.search import MAX_DEPTH, Search, show
 from tests.fleet.make import resource
 
-FILE = resource(
-    "File",
-    "/Etc/x",
-    "web",
-    "eu-1",
-    mode="0644",
-    count=1,
-    on=True,
-    names=["a", "B"],
-    empty=None,
-    opts={"a": [1, {"b": None}], "c": True},
-)
+OPTIONS = {"a": [1, {"b": None}], "c": True}
+PARAMETERS = {"mode": "0644", "count": 1, "on": True, "names": ["a", "B"], "empty": None}
+FILE = resource("File", "/Etc/x", "web", "eu-1", **PARAMETERS, opts=OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +73,8 @@ def test_a_tag_that_every_match_has(condition: Any, tag: str | None) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        "x",
-        [],
-        ["tag", "=~", "x"],
-        ["tag", "==", {"a": 1}],
-        [1, "==", 1],
+        *("x", [], ["tag", "=~", "x"], ["tag", "==", {"a": 1}], [1, "==", 1], ["tag", "=="]),
         [["tag", "==", "x"], "xor", ["tag", "==", "y"]],
-        ["tag", "=="],
         [["tag", "==", "x"], "and", None],
     ],
 )
