@@ -35,8 +35,6 @@ CORPUS = [case for case in CASES if case["kind"] == "rpc_request"]
 
 
 class Desk:
-    """A node that trusts alice, and the clock of both."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
@@ -131,8 +129,7 @@ def test_a_request_is_no_answer_and_an_answer_no_request(desk: Desk) -> None:
 
 
 def test_an_unverified_message_is_not_parsed(desk: Desk) -> None:
-    mallory = person("alice")
-    _, token = desk.ask(mallory)
+    _, token = desk.ask(person("alice"))
     assert desk.refused(token, "the signature does not match alice's key").request is None
     _, token = desk.ask(person("bob"))
     assert desk.refused(token, "no key of bob is trusted").request is None
@@ -184,8 +181,7 @@ def test_a_caller_cannot_fill_the_memory_for_other_callers(desk: Desk) -> None:
         reception.receive(desk.ask(mallory, action="status", args=StatusRequest())[1])
         for _ in range(60)
     ]
-    admitted = [one for one in found if isinstance(one, Request)]
-    assert len(admitted) == 20
+    assert len([one for one in found if isinstance(one, Request)]) == 20
     refusals = [one.reason for one in found if isinstance(one, RequestRefusal)]
     assert all("20 ids of mallory are stored already" in reason for reason in refusals)
     _, token = desk.ask(action="disable", args=Disable(message="stop"))

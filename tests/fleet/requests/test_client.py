@@ -40,8 +40,6 @@ Answering = Callable[["Site", Request], Awaitable[None]]
 
 
 class Site:
-    """A store, a caller, and nodes that answer."""
-
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
@@ -71,11 +69,9 @@ class Site:
         )
 
     async def fine(self, request: Request, who: Person | None = None, text: str = "") -> None:
-        """Answer as a node does."""
         who = who or self.nodes[request.node]
         outcome: dict[str, str] | str = text or {"node": str(request.node)}
-        token = messages.answer(who.signer, request, outcome, clock=self.clock)
-        await self.reply(request, token)
+        await self.reply(request, messages.answer(who.signer, request, outcome, clock=self.clock))
 
     @asynccontextmanager
     async def answering(self, node: NodeName, answer: Answering) -> AsyncIterator[None]:
@@ -174,8 +170,7 @@ async def too_late(site: Site, request: Request) -> None:
 
 async def to_another_request(site: Site, request: Request) -> None:
     other, _ = messages.ask(site.alice.signer, A, "status", NoArguments(), clock=site.clock)
-    token = messages.answer(site.nodes[A].signer, other, {}, clock=site.clock)
-    await site.reply(request, token)
+    await site.reply(request, messages.answer(site.nodes[A].signer, other, {}, clock=site.clock))
 
 
 async def the_request_itself(site: Site, request: Request) -> None:
@@ -183,14 +178,8 @@ async def the_request_itself(site: Site, request: Request) -> None:
     await site.reply(request, token)
 
 
-FORGED: list[Answering] = [
-    by_a_stranger,
-    by_another_node,
-    by_nobody,
-    too_late,
-    to_another_request,
-    the_request_itself,
-]
+FORGED: list[Answering] = [by_a_stranger, by_another_node, by_nobody, too_late]
+FORGED += [to_another_request, the_request_itself]
 
 
 @pytest.mark.parametrize("forged", FORGED)
@@ -224,8 +213,7 @@ async def test_a_request_lives_as_long_as_its_caller_waits(site: Site) -> None:
             await site.client().ask(A, "status", NoArguments(), patience=patience)
     assert [request.exp - request.iat for request in site.asked] == [messages.LIFE, 91]
     (key,) = [key for key in site.store.kept if site.asked[1].jti in key and "requests" in key]
-    until = site.store.kept[key].until
-    assert until == site.clock.monotonic() + 91
+    assert site.store.kept[key].until == site.clock.monotonic() + 91
 
 
 async def test_an_unreachable_store_is_an_error_and_not_a_missing_reply(site: Site) -> None:
@@ -286,8 +274,7 @@ async def test_requests_share_a_watch_and_each_gets_its_own_replies() -> None:
         for node in reversed(nodes):
             await request_client.reply(kv, node.encode(), caller="alice", node=node, request=UUID)
             await request_client.reply(kv, b"of bob's", caller="bob", node=node, request=UUID)
-            other = UUID[::-1]
-            await request_client.reply(kv, b"other", caller="alice", node=node, request=other)
+            await request_client.reply(kv, b"other", caller="alice", node=node, request=UUID[::-1])
         assert [await one for one in waiting] == [node.encode() for node in nodes]
         for one in asked:
             await one.aclose()
@@ -360,8 +347,7 @@ class Nodes(Site):
         outcome: dict[str, Json] | str = TOLD[request.node]
         if isinstance(args, Deploy):
             self.serials.append(args.serial)
-            over = len(self.serials) > 3 and not self.never
-            outcome = {"state": "done" if over else "working"}
+            outcome = {"state": "done" if (len(self.serials) > 3 and not self.never) else "working"}
             if request.node == B:
                 outcome = "denied by policy"
         node = self.nodes[request.node]
@@ -372,14 +358,12 @@ class Nodes(Site):
             async with AsyncExitStack() as stack:
                 for node in self.nodes:
                     await stack.enter_async_context(self.answering(node, self.serve))
+                client, first = self.client(), names[0]
                 if len(names) == 1:
-                    args, client = ARGS, self.client()
                     return {
-                        names[0]: await until_over(
-                            client, names[0], "deploy", args, patience=patience
-                        )
+                        first: await until_over(client, first, "deploy", ARGS, patience=patience)
                     }
-                return await deploy_to(self.client(), names, ARGS, patience=patience)
+                return await deploy_to(client, names, ARGS, patience=patience)
 
         return run_simulated(work())
 

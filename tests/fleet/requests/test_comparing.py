@@ -117,10 +117,8 @@ def test_only_so_much_is_kept_of_all() -> None:
 
 
 def test_nodes_with_equal_changes_are_grouped() -> None:
-    found = dict(
-        zip(NODES, [CatalogComparison(changes=FOUND), CatalogComparison(problem="x")], strict=False)
-    )
-    found[NODES[2]] = CatalogComparison(changes=FOUND)
+    changed = CatalogComparison(changes=FOUND)
+    found = {NODES[0]: changed, NODES[1]: CatalogComparison(problem="x"), NODES[2]: changed}
     assert by_change(found) == [(FOUND, [NODES[0], NODES[2]])]
 
 

@@ -48,8 +48,6 @@ allow	choria=carol	enable	*	*
 
 
 class Rollouts:
-    """Records what a node does for rollouts."""
-
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
         self.held = ""
@@ -75,8 +73,6 @@ class Rollouts:
 
 
 class Site:
-    """A desk, and two people before it."""
-
     def __init__(self, directory: Path, *, ours: bool = True) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
@@ -171,8 +167,7 @@ async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site)
         rollout=RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
     )
     assert await site.ask("deploy", args) == {"confirmed": f"choria=alice {args.nonce}"}
-    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
-    assert site.rollout.asked == [("hear", owner, 3)]
+    assert site.rollout.asked == [("hear", "choria=alice/rollout/20261122T110000Z-0a1b", 3)]
 
 
 async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
@@ -183,13 +178,6 @@ async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) 
     denied = "denied by policy line 1 (default): choria=alice deploy:bar/tags/r2"
     assert str(await site.ask("deploy", other)).startswith(f"{denied} ('localpuppet policy allow")
     assert "refused a request: denied by policy" in site.log.text
-
-
-async def test_read_requests_change_nothing(site: Site) -> None:
-    assert await site.ask("status", NoArguments()) == {"state": "idle"}
-    assert await site.ask("last_run_summary", NoArguments()) == {"id": "1"}
-    assert "asked for status by choria=alice" in site.log.text
-    assert site.changes == 0
 
 
 @pytest.mark.parametrize("action", ["report", "log"])
@@ -215,16 +203,11 @@ async def test_a_hold_and_its_end(site: Site) -> None:
     assert found["hold"]["until"] == "2026-11-20T16:00:00.000000Z"
     assert [hold.reason for hold in site.holds.active()] == ["migration"]
     assert (await site.ask("runonce", RunOnce()))["holds"] == [found["hold"]]
-    again = await site.ask("disable", Disable(message="for ever"))
-    assert again["hold"]["until"] is None
-    assert [hold.reason for hold in site.holds.active()] == ["for ever"], (
-        "an owner has a single hold"
-    )
+    assert (await site.ask("disable", Disable(message="for ever")))["hold"]["until"] is None
+    assert [hold.reason for hold in site.holds.active()] == ["for ever"], "one of each owner"
     ended = await site.ask("enable", NoArguments(), who="bob")
-    assert ended["ended"] == []
-    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], (
-        "callers end only their own hold"
-    )
+    assert ended["ended"] == [], "callers end only their own hold"
+    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"]
     ended = await site.ask("enable", NoArguments())
     assert [hold["reason"] for hold in ended["ended"]] == ["for ever"]
     assert site.holds.active() == []
@@ -272,10 +255,8 @@ async def test_a_rollout_has_a_separate_hold_whose_owner_the_node_sets(site: Sit
     assert await site.ask("disable", asked) == "on hold: work"
     assert site.rollout.asked == [("hear", owner, 2)] * 4
     step = RolloutStep(id=rollout.id, epoch=2, step=7)
-    assert await site.ask("runonce", RunOnce(rollout=step)) == {
-        "accepted": True,
-        "step": {"run": None},
-    }
+    asked_step = await site.ask("runonce", RunOnce(rollout=step))
+    assert asked_step == {"accepted": True, "step": {"run": None}}
     assert site.rollout.asked[-1] == ("run", owner, 7)
     assert site.runs == []
 
@@ -286,8 +267,7 @@ async def test_acting_for_the_caller_of_a_rollout_requires_the_right_takeover(si
     )
     owner = "choria=alice/rollout/20261122T110000Z-0a1b"
     asked = Disable(message="r", length="10m", rollout=rollout)
-    found = await site.ask("disable", asked, who="bob")
-    assert found["hold"]["owner"] == owner
+    assert (await site.ask("disable", asked, who="bob"))["hold"]["owner"] == owner
     assert await site.ask("enable", Enable(rollout=rollout), who="bob")
     denied = await site.ask("enable", Enable(rollout=rollout), who="carol")
     assert str(denied).startswith("denied by policy line 1 (default): choria=carol takeover (")
@@ -307,19 +287,15 @@ async def test_a_caller_can_query_its_rights(site: Site) -> None:
     }
     site.rollout.awaits = False
     assert (await site.ask("status", asked))["awaits_entries"] is False
-    found = await site.ask("status", asked, who="bob")
-    assert "denied by policy" in found, "status itself"
+    assert "denied by policy" in await site.ask("status", asked, who="bob"), "status itself"
 
 
 async def test_a_caller_can_query_the_controller_of_a_rollout(site: Site) -> None:
     """For the caller's own rollouts, or with the right takeover; the node records no query."""
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
     told = await site.ask("status", StatusRequest(rollout=rollout))
-    owner = f"choria=alice/rollout/{rollout.id}"
-    assert told == {
-        "state": "idle",
-        "rollout_controller": {"epoch": 2, "by": owner, "since": "now"},
-    }
+    controller = {"epoch": 2, "by": f"choria=alice/rollout/{rollout.id}", "since": "now"}
+    assert told == {"state": "idle", "rollout_controller": controller}
     others = StatusRequest(rollout=replace(rollout, caller="choria=bob"))
     assert "takeover" in await site.ask("status", others)
     assert site.rollout.asked == []
@@ -342,17 +318,17 @@ async def test_a_node_with_its_own_run_command_reports_no_changes(tmp_path: Path
     site = Site(tmp_path, ours=False)
     site.rollout.over = "20261120T140000.000000Z-00aa"
     rollout = RolloutStep(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
-    args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
-    told = await site.ask("runonce", args)
+    told = await site.ask("runonce", RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16))
     assert told["changes"] == {"problem": "a command of the site's own runs here"}
     told = await site.ask("status", StatusRequest(may=("status",)))
     assert told["reports_changes"] is False
 
 
 async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
-    await site.ask("status", NoArguments())
-    await site.ask("last_run_summary", NoArguments())
-    assert site.audited == []
+    assert await site.ask("status", NoArguments()) == {"state": "idle"}
+    assert await site.ask("last_run_summary", NoArguments()) == {"id": "1"}
+    assert "asked for status by choria=alice" in site.log.text
+    assert (site.audited, site.changes) == ([], 0)
     values = {"shop": {"greeting": "sesame"}}
     args = Deploy(
         release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2, classes=values

@@ -10,8 +10,7 @@ RIGHTS = "policy default deny\nallow\tchoria={who}\treport log\t*\t*\n"
 
 def test_a_node_returns_the_report_and_the_log_of_its_run(any_fleet: Fleet) -> None:
     a, b = any_fleet.add("a", "b")
-    runs = b.root / "var" / "runs"
-    run = runs / "20261120T140000.000000Z-abcd"
+    run = (b.root / "var" / "runs") / "20261120T140000.000000Z-abcd"
     run.mkdir(parents=True)
     b.node.write(f"var/runs/{run.name}/log", "Notice: hello\n" * 30_000)
     any_fleet.start()

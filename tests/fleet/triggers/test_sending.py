@@ -16,6 +16,7 @@ from localpuppet.node.runs.run_records import Records
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
+from tests.fleet.make import there
 
 A, B, C = (NodeName.parse(f"{letter}.example.com") for letter in "abc")
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
@@ -23,32 +24,22 @@ ORIGIN: tuple[NodeName, ...] = ()
 
 
 class Site:
-    """A store in memory, a fake clock, and clients."""
-
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
         self.sender = person(A)
 
-    def client(self) -> MemoryKeyValue:
-        return MemoryKeyValue(self.store)
-
     async def send(
         self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
     ) -> sending.SendResult:
         call = sending.Outgoing(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
+        kv, signer = MemoryKeyValue(self.store), self.sender.signer
         return await sending.send(
-            call,
-            kv=self.client(),
-            signer=self.sender.signer,
-            paths=paths,
-            clock=self.clock,
-            uuid=UUID,
+            call, kv=kv, signer=signer, paths=paths, clock=self.clock, uuid=UUID
         )
 
     def message(self, host: NodeName) -> Trigger:
-        entry = self.store.get(f"/t/events/hosts/{host}/{A}")
-        assert entry is not None
+        entry = there(self.store.get(f"/t/events/hosts/{host}/{A}"))
         return Trigger.parse(claimed_payload(entry.value))
 
 
@@ -58,12 +49,9 @@ async def test_a_trigger_is_signed_and_lies_below_its_receiver(tmp_path: Path) -
     assert (sent.uuid, sent.sent, sent.dropped) == (UUID, (B, C), {})
     message = site.message(B)
     assert (message.hostname, message.hosts, message.path, message.ttl) == (A, (B, C), (A,), 60)
-    entry = site.store.get(f"/t/events/hosts/{B}/{A}")
-    assert entry is not None
-    assert (
-        verifier(tmp_path, site.sender).verify(entry.value, MessageKind.TRIGGER).signer
-        == site.sender.name
-    )
+    entry = there(site.store.get(f"/t/events/hosts/{B}/{A}"))
+    signed = verifier(tmp_path, site.sender).verify(entry.value, MessageKind.TRIGGER)
+    assert signed.signer == site.sender.name
     site.clock.advance(91)
     assert site.store.get(f"/t/events/hosts/{B}/{A}") is None
 
@@ -94,8 +82,7 @@ async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> N
 async def test_more_receivers_than_a_message_names() -> None:
     site = Site()
     hosts = [NodeName(f"n{index}.example.com") for index in range(sending.TOGETHER + 1)]
-    sent = await site.send(*hosts, paths=[ORIGIN])
-    assert len(sent.sent) == sending.TOGETHER + 1
+    assert len((await site.send(*hosts, paths=[ORIGIN])).sent) == sending.TOGETHER + 1
     assert site.message(hosts[0]).hosts == tuple(hosts[: sending.TOGETHER])
     assert site.message(hosts[-1]).hosts == (hosts[-1],)
     assert {site.message(host).uuid for host in hosts} == {UUID}
