@@ -127,21 +127,13 @@ class Rig:
     def status(
         self, run: RunDirectory, state: RunState, outcome: Outcome | None, **more: Any
     ) -> Status:
-        return Status(
-            id=run.id,
-            state=state,
-            outcome=outcome,
-            reason="",
-            release="app/trunk",
-            started_at="2026-11-20T14:00:00Z",
-            **more,
-        )
+        more |= {"id": run.id, "reason": "", "release": "app/trunk"}
+        return Status(state=state, outcome=outcome, started_at="2026-11-20T14:00:00Z", **more)
 
     @asynccontextmanager
     async def reacting(self, *, again: float = AGAIN) -> AsyncGenerator[None, None]:
         leave = asyncio.Event()
-        reactor = self.reactor(again=again)
-        task = asyncio.create_task(reactor.run(self.seen, self.changed, leave))
+        task = asyncio.create_task(self.reactor(again=again).run(self.seen, self.changed, leave))
         try:
             yield
         finally:

@@ -35,9 +35,8 @@ def rig(tmp_path: Path) -> Rig:
 
 
 async def collect(rig: Rig, condition: Any) -> None:
-    await rig.calls.collect(
-        CollectCall.read({"type": "Host", "filter": condition}), str(rig.run.id)
-    )
+    call = CollectCall.read({"type": "Host", "filter": condition})
+    await rig.calls.collect(call, str(rig.run.id))
 
 
 async def test_a_repeated_collector_has_the_answer_of_the_run(rig: Rig) -> None:
@@ -49,10 +48,8 @@ async def test_a_repeated_collector_has_the_answer_of_the_run(rig: Rig) -> None:
         assert (now.digest, now.parts) == (one.answer.digest, one.answer.parts)
     every, web = asked.dependencies_of(rig.run.id)
     assert web.text == "Host <<| tag == 'web' |>>"
-    assert {node: set(about) for node, about in web.answer.parts.items()} == {
-        A: {"Host[x]"},
-        B: {"Host[y]"},
-    }
+    parts = {node: set(about) for node, about in web.answer.parts.items()}
+    assert parts == {A: {"Host[x]"}, B: {"Host[y]"}}
     assert set(every.answer.parts[B]) == {"Host[y]", "Host[z]"}
 
 
@@ -69,13 +66,6 @@ async def test_a_changed_export_changes_only_the_part_of_its_node(rig: Rig) -> N
     assert after.parts[B] == before.answer.parts[B]
 
 
-async def test_a_refused_collector_is_no_dependency(rig: Rig) -> None:
-    rig.policy.write_text("")
-    with pytest.raises(InvalidInputError):
-        await collect(rig, None)
-    assert source(rig).dependencies_of(rig.run.id) == []
-
-
 async def test_an_old_view_or_a_refusing_policy_is_an_error(rig: Rig) -> None:
     await collect(rig, None)
     (one,) = source(rig).dependencies_of(rig.run.id)
@@ -84,3 +74,6 @@ async def test_an_old_view_or_a_refusing_policy_is_an_error(rig: Rig) -> None:
     rig.policy.write_text("")
     with pytest.raises(InvalidInputError):
         source(rig).ask(one.key)
+    with pytest.raises(InvalidInputError):
+        await collect(rig, None)
+    assert source(rig).dependencies_of(rig.run.id) == [], "a refused collector is none"

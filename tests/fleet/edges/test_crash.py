@@ -18,8 +18,6 @@ CALLS = {"write": 1, "pwrite64": 2, "fdatasync": 2, "fsync": 2, "rename": 2}
 
 
 class Prepared:
-    """A node that has to react; each attempt begins with a copy."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.whole = directory / "whole"
@@ -41,7 +39,6 @@ class Prepared:
         return copy, done.returncode
 
     def calls(self) -> dict[str, int]:
-        """React; return how often the process makes each call."""
         copy, code = self.attempt("counted", "-e", f"trace={','.join(CALLS)}")
         assert code == 0
         assert len(KilledNode(copy).inbox.causes()) == 1

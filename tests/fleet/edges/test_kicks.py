@@ -71,8 +71,6 @@ def test_an_invalid_kick_is_refused(roles: list[str], query: str | None) -> None
 
 
 class Rig:
-    """A node whose runs kick."""
-
     def __init__(self, state: Path) -> None:
         self.clock = FakeClock()
         self.processes = FakeProcesses()
@@ -124,6 +122,15 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
+@pytest.fixture
+def over(rig: Rig) -> Rig:
+    """A node whose run is over, and has released a kick."""
+    rig.record(RUN, over=True)
+    rig.held.hold(RUN, CALL, uuid=UUID)
+    rig.held.release(RUN)
+    return rig
+
+
 async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Rig) -> None:
     rig.record(RUN, "db01.example.com")
     rig.held.hold(RUN, CALL, uuid=UUID)
@@ -154,37 +161,28 @@ def test_the_record_of_a_run_names_the_kicked_nodes(rig: Rig) -> None:
         kicked_by(rig.records, RUN)
 
 
-async def test_an_unpublished_entry_delays_kicks_for_a_limited_time(rig: Rig) -> None:
-    rig.record(RUN, over=True)
-    rig.held.hold(RUN, CALL, uuid=UUID)
-    rig.held.release(RUN)
-    rig.clock.advance(PATIENCE + 1)
-    await rig.sending.step(notified=False)
-    assert len(rig.sent()) == 1
+async def test_an_unpublished_entry_delays_kicks_for_a_limited_time(over: Rig) -> None:
+    over.clock.advance(PATIENCE + 1)
+    await over.sending.step(notified=False)
+    assert len(over.sent()) == 1
 
 
-async def test_an_outage_loses_no_kick_and_sends_the_same_again(rig: Rig) -> None:
-    rig.record(RUN, over=True)
-    rig.held.hold(RUN, CALL, uuid=UUID)
-    rig.held.release(RUN)
-    rig.away = True
+async def test_an_outage_loses_no_kick_and_sends_the_same_again(over: Rig) -> None:
+    over.away = True
     for _ in range(3):
-        await rig.sending.step(notified=True)
-    assert rig.log.lines == [("warning", "kicks wait: bus: is unreachable")]
-    rig.away = False
-    await rig.sending.step(notified=True)
-    assert [one.uuid for one in rig.sent().values()] == [UUID]
+        await over.sending.step(notified=True)
+    assert over.log.lines == [("warning", "kicks wait: bus: is unreachable")]
+    over.away = False
+    await over.sending.step(notified=True)
+    assert [one.uuid for one in over.sent().values()] == [UUID]
 
 
-async def test_a_kick_of_long_ago_is_dropped_with_a_line(rig: Rig) -> None:
-    rig.record(RUN, over=True)
-    rig.held.hold(RUN, CALL, uuid=UUID)
-    rig.held.release(RUN)
-    rig.clock.advance(GIVE_UP + 1)
-    await rig.sending.step(notified=True)
-    assert not rig.store.kept
-    assert not rig.held.are_there
-    assert rig.log.lines == [
+async def test_a_kick_of_long_ago_is_dropped_with_a_line(over: Rig) -> None:
+    over.clock.advance(GIVE_UP + 1)
+    await over.sending.step(notified=True)
+    assert not over.store.kept
+    assert not over.held.are_there
+    assert over.log.lines == [
         ("warning", f"{LB} is not kicked: the bus was unreachable for too long")
     ]
 
