@@ -43,8 +43,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterat
         sources={"web": {"git": web.url}},
     )
     node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
-    done = node.run("apply", code=0)
-    assert "this node published" not in done.err
+    assert "this node published" not in node.run("apply", code=0).err
     # The process that publishes also writes the history, after the entry.
     node.wait_until(lambda: not node.apart())
     assert Outbox(node.state).is_published()
@@ -159,8 +158,7 @@ def test_an_unreachable_bus_does_not_stop_the_first_run(node: Node, web: Repo) -
 def test_a_run_of_the_agent_refuses_the_older_release_too(applied: Node) -> None:
     made_anew(applied)
     raw = json.loads((applied.root / "localpuppet.yaml").read_text())
-    socket = str(applied.root / "a.sock")
-    more = {**raw, "agent": {"run_interval": "2s"}, "socket": socket}
+    more = {**raw, "agent": {"run_interval": "2s"}, "socket": str(applied.root / "a.sock")}
     applied.write("localpuppet.yaml", json.dumps(more))
     applied.start("agent")
     older = "web/tags/r1: is older, by tag timestamp, than web/tags/r2"

@@ -26,7 +26,6 @@ notify {{ 'skipped': require => File['/tmp/absent/file'] }}
 
 
 def _local(node: Node) -> list[dict[str, Any]]:
-    """Return the run summaries on the node's disk, the oldest first."""
     files = sorted((node.state / "history/runs").glob("[0-9]*"))
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
     return [record for file in files for record in _records(file.read_bytes())]
@@ -38,7 +37,6 @@ def _records(payload: bytes) -> list[dict[str, Any]]:
 
 
 def _on_bus(node: Node, kind: HistoryKind = HistoryKind.RUNS) -> list[dict[str, Any]]:
-    """Return the records on the bus, those of each day in order."""
     listed = asyncio.run(_listing(node.state / "bus.sqlite", kind))
     days = (_records(claimed_payload(one.value)) for one in listed)
     return [record for day in sorted(days, key=_time_of_first) for record in day]
@@ -61,7 +59,6 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     node.app("notify { 'hello': }")
     node.run("apply", code=0)
     assert not (node.state / "history").exists()  # without a bus no node asks for it
-
     bus = str(node.state / "bus.sqlite")
     node.settings(node=NAME, bus="sqlite", buses={"sqlite": {"path": bus}})
     node.app(MANIFEST)
@@ -72,7 +69,6 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     node.run("disable", "-m", CANARY, code=0)
     assert node.run("apply").code != 0
     assert node.run("apply").code != 0
-
     found = _local(node)
     assert CANARY not in json.dumps(found)
     assert [(one["outcome"], one["category"], one["refusal"]) for one in found] == [
@@ -93,7 +89,6 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     assert (failed["counts"]["failed"], failed["cause"]) == (1, "manual")
     assert (noop["noop"], {one["status"] for one in noop["resources"]}) == (True, {"would_change"})
     assert (refused["times"], refused["reason"]) == (2, "the node is on hold")
-
     # Without an agent, a process publishes after the run; otherwise the agent does.
     node.wait_until(lambda: _on_bus(node) == found)
     node.settings(

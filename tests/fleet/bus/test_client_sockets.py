@@ -69,8 +69,7 @@ async def test_localpuppets_client_of_etcd_reads_little(served: ServerEngine) ->
     assert isinstance(served.server, EtcdServer)
     connection = EtcdConnection(servers_at(served.server.url), timeout=PATIENCE)
     channel, _ = await connection.ready()
-    protocol = await channel.__connect__()
-    assert sizes(protocol.connection._transport) == {READ}
+    assert sizes((await channel.__connect__()).connection._transport) == {READ}
     connection.close()
 
 

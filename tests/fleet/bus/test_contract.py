@@ -21,6 +21,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
 )
 from localpuppet.fleet.bus.store_calls import ListingEntries
+from tests.fleet.make import there
 from tests.rigs.engines import Engine
 from tests.rigs.following import Follower
 from tests.rigs.long import with_sample
@@ -82,9 +83,7 @@ class TestKeyValue:
                 with pytest.raises(InvalidInputError):
                     await call
             assert await store.put(key, b"1", ttl=MAX_VALUE_TTL)
-            found = await store.get(key)
-            assert found is not None
-            assert found.value == b"1"
+            assert there(await store.get(key)).value == b"1"
 
     async def test_a_larger_value_is_refused(self, engine: Engine) -> None:
         async with engine.open() as store:
@@ -132,12 +131,10 @@ class TestKeyValue:
             listing = await store.list(prefix + "a/b/")
             assert [entry.value for entry in listing.entries] == [b"a/b/c", b"a/b/d/e"]
             everything = await store.list(prefix)
-            assert [entry.key for entry in everything.entries] == sorted(
-                prefix + name for name in names
-            )
-            assert await store.list(prefix + "none/") == KeyListing(
-                entries=(), revision=everything.revision
-            )
+            keys = [entry.key for entry in everything.entries]
+            assert keys == sorted(prefix + name for name in names)
+            empty = KeyListing(entries=(), revision=everything.revision)
+            assert await store.list(prefix + "none/") == empty
 
     @pytest.mark.slow
     @pytest.mark.parametrize("count", with_sample([1_000, 10_000], 1_000))
@@ -152,9 +149,8 @@ class TestKeyValue:
                     *(store.put(f"{prefix}k{i:05}", value) for i in range(start, start + 100))
                 )
             listing = await store.list(prefix)
-            assert [entry.key for entry in listing.entries] == [
-                f"{prefix}k{i:05}" for i in range(count)
-            ]
+            keys = [entry.key for entry in listing.entries]
+            assert keys == [f"{prefix}k{i:05}" for i in range(count)]
             assert {entry.value for entry in listing.entries} == {value}
             assert listing.revision == max(revisions)
             async with following(store, prefix) as follower:
@@ -168,9 +164,7 @@ class TestKeyValue:
                     *(store.add_if_new(key, b"%d" % i) for i in range(8) for store in (one, other))
                 )
                 (revision,) = [revision for revision in won if revision is not None]
-                entry = await one.get(key)
-                assert entry is not None
-                assert entry.revision == revision
+                assert there(await one.get(key)).revision == revision
                 assert await other.remove_if_revision(key, revision)
                 assert await one.get(key) is None
 
@@ -182,15 +176,13 @@ class TestKeyValue:
             async def count(store: KeyValue) -> None:
                 done = 0
                 while done < 10:
-                    entry = await store.get(key)
-                    assert entry is not None
+                    entry = there(await store.get(key))
                     value = b"%d" % (int(entry.value) + 1)
                     if await store.set_if_revision(key, value, entry.revision) is not None:
                         done += 1
 
             await asyncio.gather(*(count(store) for store in (one, other, one, other)))
-            entry = await one.get(key)
-            assert entry is not None
+            entry = there(await one.get(key))
             assert entry.value == b"40"
 
     async def test_a_revision_that_has_passed_is_refused(self, engine: Engine) -> None:
@@ -199,8 +191,7 @@ class TestKeyValue:
             assert await store.set_if_revision(key, b"x", 1) is None
             assert not await store.remove_if_revision(key, 1)
             old = await store.put(key, b"old")
-            new = await store.set_if_revision(key, b"new", old)
-            assert new is not None
+            new = there(await store.set_if_revision(key, b"new", old))
             assert new > old
             assert await store.set_if_revision(key, b"x", old) is None
             assert not await store.remove_if_revision(key, old)
@@ -211,9 +202,7 @@ class TestKeyValue:
             for gone in (0, -1, new, new + 1):  # the last is the removal's own, where it has one
                 assert await store.set_if_revision(key, b"x", gone) is None
                 assert not await store.remove_if_revision(key, gone)
-            again = await store.add_if_new(key, b"again")
-            assert again is not None
-            assert again > new
+            assert there(await store.add_if_new(key, b"again")) > new
 
     async def test_a_ttl_is_kept_and_ends(self, engine: Engine) -> None:
         async with engine.open() as store, engine.open() as other:
@@ -265,9 +254,7 @@ class TestKeyValue:
                 assert told in ([prefix + "short", prefix + "marker"], [prefix + "marker"])
             async with following(other, prefix, start) as late:
                 await late.until(lambda: prefix + "marker" in late.state)
-                assert [
-                    put.entry.key for put in late.puts if put.entry.key != prefix + "marker"
-                ] == []
+                assert {put.entry.key for put in late.puts} == {prefix + "marker"}
                 assert late.state == {prefix + "marker": b"2"}
             async with following(store, prefix) as fresh:
                 await fresh.until_state({prefix + "marker": b"2"})
@@ -279,18 +266,16 @@ class TestKeyValue:
             await store.put(prefix[:-1] + "x/other", b"not ours")
             async with following(store, prefix) as follower:
                 listing = await follower.listed()
-                assert listing.entries == (
-                    KeyValueEntry(key=prefix + "one", value=b"1", revision=one),
-                )
+                entry = KeyValueEntry(key=prefix + "one", value=b"1", revision=one)
+                assert listing.entries == (entry,)
                 assert listing.revision >= one
                 two = await store.put(prefix + "two", b"2")
                 await store.put(prefix[:-1] + "x/other", b"still not ours")
                 assert await store.remove_if_revision(prefix + "one", one)
                 await follower.until_state({prefix + "two": b"2"})
                 put, gone = follower.changes[1:]
-                assert put == KeyWrite(
-                    entry=KeyValueEntry(key=prefix + "two", value=b"2", revision=two)
-                )
+                written = KeyValueEntry(key=prefix + "two", value=b"2", revision=two)
+                assert put == KeyWrite(entry=written)
                 assert isinstance(gone, KeyRemoval)
                 assert (gone.key, gone.revision > two) == (prefix + "one", True)
 

@@ -63,7 +63,6 @@ class Line:
         writer.close()
 
     def cut(self) -> None:
-        """End all connections."""
         for writer in self._writers:
             writer.close()
 

@@ -23,6 +23,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyWrite,
     RefusedError,
 )
+from tests.fleet.make import there
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
@@ -43,10 +44,8 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
     authority = Authority(tmp_path)
     node = authority.node("web01.example.com")
     with EtcdServer(tmp_path / "etcd", tls=authority.server()) as server:
-        store = await open_etcd(
-            servers_at(server.url, ca=authority.path, certificate=node.certificate, key=node.key),
-            timeout=PATIENCE,
-        )
+        files = {"ca": authority.path, "certificate": node.certificate, "key": node.key}
+        store = await open_etcd(servers_at(server.url, **files), timeout=PATIENCE)
         revision = await store.put("/a", b"1")
         follower = Follower(store, "/a/")
         await follower.listed()
@@ -59,10 +58,8 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
             await open_etcd(servers_at(server.url, ca=authority.path), timeout=PATIENCE)
         old = authority.node("web02.example.com", at="2020-01-01")
         with pytest.raises(UnavailableError, match=r"web02.example.com.pem, which expired on 2020"):
-            await open_etcd(
-                servers_at(server.url, ca=authority.path, certificate=old.certificate, key=old.key),
-                timeout=PATIENCE,
-            )
+            files |= {"certificate": old.certificate, "key": old.key}
+            await open_etcd(servers_at(server.url, **files), timeout=PATIENCE)
         # The client does not trust the server, and the error says why.
         with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed).*sys"):
             await open_etcd(servers_at(server.url), timeout=PATIENCE)
@@ -119,9 +116,8 @@ async def test_a_user_without_the_right_to_a_value_still_writes_others(server: E
 async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
     with EtcdServer(tmp_path / "etcd", options=["--auth-token-ttl=1"]) as server:
         with_users(server)
-        store = await open_etcd(
-            servers_at(server.url, user="web01"), timeout=PATIENCE, password="word"
-        )
+        servers = servers_at(server.url, user="web01")
+        store = await open_etcd(servers, timeout=PATIENCE, password="word")
         await store.put("/mine/a", b"1", ttl=3600.0)
         with pytest.raises(UnavailableError, match=r"permission denied .*role"):
             await store.put("/other/a", b"1")
@@ -137,10 +133,7 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
         await follower.stop()
         await store.close()
         with pytest.raises(UnavailableError, match="authentication failed"):
-            wrong = await open_etcd(
-                servers_at(server.url, user="web01"), timeout=PATIENCE, password="x"
-            )
-            await wrong.get("/mine/a")
+            await (await open_etcd(servers, timeout=PATIENCE, password="x")).get("/mine/a")
 
 
 async def listing(store: KeyValue, prefix: str) -> Change:
@@ -162,9 +155,7 @@ async def test_the_client_tries_all_members_and_a_minority_gives_no_answer(tmp_p
         impatient = await answered(lambda: open_etcd(servers, timeout=SHORT))
         await answered(lambda: store.put("/a/b", b"1"))
         members[0].kill()
-        entry = await answered(lambda: store.get("/a/b"))
-        assert entry is not None
-        assert entry.value == b"1"
+        assert there(await answered(lambda: store.get("/a/b"))).value == b"1"
         assert isinstance(await answered(lambda: listing(store, "/a/")), KeyListing)
         members[1].kill()
         calls = (impatient.get("/a/b"), impatient.list("/a/"), impatient.put("/a/b", b"2"))
@@ -197,8 +188,7 @@ async def test_a_lease_that_another_user_ended_stops_no_write(server: EtcdServer
     (lease,) = server.ctl("lease", "list").splitlines()[1:]
     server.ctl("lease", "revoke", lease)
     assert await store.add_if_new("/a", b"3", ttl=3600.0) is not None
-    entry = await store.get("/a")
-    assert entry is not None
+    entry = there(await store.get("/a"))
     assert (entry.value, entry.revision > revision) == (b"3", True)
     await store.close()
 

@@ -29,25 +29,19 @@ FOREIGN: dict[str, tuple[bytes, ...]] = {
     "no body": (b"lp.a.x", b"", b""),
     "a subject that is no text": (b"lp.a.\xff\xfe", b""),
     "a subject that is no key": (b"lp.a.x y".replace(b" ", b"!"), b""),
-    "a header as long as a header may be": (
-        b"lp.a.!",
-        b"NATS/1.0\r\n" + b"a:" * 30_000 + b"\r\n\r\n",
-    ),
+    "a header as long as a header may be": (b"lp.a.!",
+     b"NATS/1.0\r\n" + b"a:" * 30_000 + b"\r\n\r\n"),
     "headers that are none": (b"lp.a.!", b"rubbish\r\n\r\n"),
     "headers that are short": (b"lp.a.!", b"x\r\n\r\n"),
     "a status that is no text": (b"lp.a.!", b"NATS/1.0 \xff\xff\xff\r\n\r\n"),
     "a reason that is no text": (b"lp.a.!", b"NATS/1.0 503 \xff\xff\r\n\r\n"),
     "the status of an empty batch": (b"lp.a.!", b"NATS/1.0 404 No Messages\r\n\r\n"),
     "the status of an error": (b"lp.a.!", b"NATS/1.0\r\nStatus: 500\r\n\r\n"),
-    "a sequence of 64 bits, as if the server had repeated it": (
-        b"lp-live.a.good",
-        b"NATS/1.0\r\nNats-Sequence: 9223372036854775808\r\nNats-Subject: lp.a.good\r\n\r\n",
-    ),
-    "sequence and subject of another": (
-        b"lp.a.!",
-        b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: lp.a.good\r\n\r\n",
-    ),
-}
+    "a sequence of 64 bits, as if the server had repeated it": (b"lp-live.a.good",
+     b"NATS/1.0\r\nNats-Sequence: 9223372036854775808\r\nNats-Subject: lp.a.good\r\n\r\n"),
+    "sequence and subject of another": (b"lp.a.!",
+     b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: lp.a.good\r\n\r\n"),
+}  # fmt: skip
 
 
 @pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
@@ -63,7 +57,6 @@ def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
 
 
 async def publish(server: NatsServer, subject: bytes, headers: bytes, body: bytes = b"\n1") -> None:
-    """Write a message with no library in between."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     size = b"%d" % (len(headers) + len(body))
     verb = b"HPUB" if headers else b"PUB"

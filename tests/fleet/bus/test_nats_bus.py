@@ -49,7 +49,6 @@ def connection(server: NatsServer) -> NatsConnection:
 
 
 async def counts(server: NatsServer) -> tuple[int, int]:
-    """Return how many consumers and messages the stream has."""
     link = await connection(server).link()
     info = await link.client.jetstream().stream_info("localpuppet")
     await link.close()
@@ -59,15 +58,9 @@ async def counts(server: NatsServer) -> tuple[int, int]:
 @pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) -> None:
     with NatsServer(tmp_path / "nats", program=program, config=NatsConfig(text=USERS)) as server:
-        admin = await open_nats(
-            servers_at(server.url, user="admin"), timeout=PATIENCE, password="secret"
-        )
-        store = await open_nats(
-            servers_at(server.url, user="web01"),
-            timeout=PATIENCE,
-            password="word",
-            inbox="_INBOX_web01",
-        )
+        root, web01 = (servers_at(server.url, user=user) for user in ("admin", "web01"))
+        admin = await open_nats(root, timeout=PATIENCE, password="secret")
+        store = await open_nats(web01, timeout=PATIENCE, password="word", inbox="_INBOX_web01")
         follower = Follower(store, "/mine/")
         await follower.listed()
         await admin.put("/mine/a.b", b"1")
@@ -88,9 +81,7 @@ async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) ->
         await store.close()
         await admin.close()
         with pytest.raises(UnavailableError, match="credentials"):
-            await open_nats(
-                servers_at(server.url, user="web01"), timeout=PATIENCE, password="wrong"
-            )
+            await open_nats(web01, timeout=PATIENCE, password="wrong")
 
 
 @pytest.mark.parametrize("keys", [1, FEW + 1])

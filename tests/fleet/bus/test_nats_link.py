@@ -79,8 +79,7 @@ async def test_a_refused_watch_stays_refused_when_another_of_it_ends(tmp_path: P
     text = ADMIN_AND_WEB01.replace('"lp-live.>", ', "")
     with NatsServer(tmp_path / "nats", config=NatsConfig(text=text)) as server:
         link = NatsLink(where="nats", timeout=PATIENCE, must_be_tls=False)
-        user = {"user": "web01", "password": "word"}
-        await link.connect(server.url, user, inbox="_INBOX_web01")
+        await link.connect(server.url, {"user": "web01", "password": "word"}, inbox="_INBOX_web01")
 
         def heard(_message: object) -> None:
             return

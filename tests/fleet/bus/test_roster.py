@@ -12,6 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.fleet.bus import permissions
 from localpuppet.fleet.bus.permissions import Roster
+from tests.fleet.make import there
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()
@@ -44,8 +45,7 @@ def test_the_documentation_has_the_rights_of_web01() -> None:
 
 
 def test_the_short_roster_of_the_documentation() -> None:
-    text = re.search(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
-    assert text is not None
+    text = there(re.search(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL))
     assert rights(read(text[1].encode()), "alice")[f"/localpuppet/requests/{WEB01}/alice/"] is True
     assert rights(read(text[1].encode()), "alice")["/localpuppet/rollouts/alice/"] is True
 
@@ -53,8 +53,7 @@ def test_the_short_roster_of_the_documentation() -> None:
 def test_the_documentation_names_the_calls_of_nats() -> None:
     (web01, *_) = read(EXAMPLE).members()
     found = permissions.permissions(web01, stream="localpuppet")["publish"]
-    calls = {re.split(r"lp(?:-inventory)?\.", one)[0] for one in found if "API" in one}
-    for call in calls:
+    for call in {re.split(r"lp(?:-inventory)?\.", one)[0] for one in found if "API" in one}:
         assert call.removesuffix(".") in REFERENCE
 
 
@@ -90,10 +89,8 @@ def test_reading_the_entries_of_all_nodes_and_forgetting_nodes_are_rights() -> N
 def test_the_inventory_is_in_a_stream_of_its_own() -> None:
     roster = read(b"{nodes: {a.b: {}}, people: {alice: {asks: [a.b]}}}")
     node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
-    assert "lp-inventory.localpuppet.inventory.a~b" in node["publish"]
-    assert "lp-inventory.localpuppet.exports.a~b.>" in node["publish"]
-    assert "lp-inventory.localpuppet.catalogs.a~b.>" in node["publish"]
-    assert "lp-inventory.localpuppet.history.a~b.>" in node["publish"]
+    for place in ("inventory.a~b", "exports.a~b.>", "catalogs.a~b.>", "history.a~b.>"):
+        assert f"lp-inventory.localpuppet.{place}" in node["publish"]
     assert not [one for one in alice["publish"] if "inventory" in one]
     text = permissions.accounts(roster.members(), roster.admins, stream="lp")
     for part in (
@@ -115,10 +112,7 @@ def test_keyprefix_and_stream() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (
-            "nodes: {web01: {triggers: [lb1]}, lb01: {}}",
-            r"'lb1' is not a node .*did you mean 'lb01'",
-        ),
+        ("nodes: {web01: {triggers: [lb1]}, lb01: {}}", "'lb1' is not a node .*mean 'lb01'"),
         ("nodes: {web01: {asks: [alice]}}\npeople: {alice: {}}", "not a node of this file"),
         ("nodes: {web01: {trigger: []}}", "trigger"),
         ("nodes: {web01: {takeover: [bob]}}", "takeover: 'bob' is not a name of this file"),
@@ -145,19 +139,12 @@ NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}(\.[a-z]{1,3})?", fullmatch=True)
 
 @st.composite
 def rosters(draw: st.DrawFn) -> dict[str, Any]:
-    nodes = draw(
-        st.lists(NAMES.filter(lambda name: name != "root"), min_size=1, max_size=5, unique=True)
-    )
+    name = NAMES.filter(lambda name: name != "root")
+    nodes = draw(st.lists(name, min_size=1, max_size=5, unique=True))
     some = st.lists(st.sampled_from(nodes), max_size=4)
-    body = st.fixed_dictionaries(
-        {},
-        optional={
-            "triggers": some,
-            "asks": some,
-            "takeover": some,
-            "leases": st.lists(NAMES, max_size=2),
-        },
-    )
+    leases = st.lists(NAMES, max_size=2)
+    rights = {"triggers": some, "asks": some, "takeover": some, "leases": leases}
+    body = st.fixed_dictionaries({}, optional=rights)
     return {"nodes": {name: draw(body) for name in nodes}}
 
 
@@ -202,9 +189,7 @@ def beside(raw: dict[str, Any], name: str) -> list[str]:
 def test_a_role_is_named_by_what_it_allows() -> None:
     def role(text: str) -> str:
         script = permissions.script(read(text.encode()).members())
-        found = re.search(r"^member a (localpuppet\.a\.\w+)$", script, re.MULTILINE)
-        assert found is not None
-        return found[1]
+        return there(re.search(r"^member a (localpuppet\.a\.\w+)$", script, re.MULTILINE))[1]
 
     first = role("nodes: {a: {triggers: [b]}, b: {}}")
     assert role("nodes: {a: {triggers: [b]}, b: {leases: [x]}}") == first

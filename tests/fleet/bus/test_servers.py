@@ -26,8 +26,7 @@ def servers(engine: str, **raw: Any) -> Servers:
     ],
 )
 def test_a_server(engine: str, url: str, host: str, port: int, tls: bool) -> None:
-    endpoint = Endpoint.parse(url, engine=engine)
-    assert endpoint == Endpoint(url=url, host=host, port=port, tls=tls)
+    assert Endpoint.parse(url, engine=engine) == Endpoint(url=url, host=host, port=port, tls=tls)
 
 
 @pytest.mark.parametrize(

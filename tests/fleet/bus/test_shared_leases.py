@@ -10,8 +10,6 @@ from localpuppet.fleet.bus.etcd_bus import SharedLeases
 
 
 class Server:
-    """Grants leases at a time that tests set, and fails while it is unreachable."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self.granted: list[tuple[float, int]] = []
@@ -26,6 +24,11 @@ class Server:
         return len(self.granted)
 
 
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
 @pytest.mark.parametrize(("ttl", "asked"), [(0.5, 2), (10.0, 11), (30.0, 33), (60.0, 66), (1e6, 6)])
 async def test_a_value_stays_for_its_ttl_whenever_it_shared_a_lease(ttl: float, asked: int) -> None:
     server = Server()
@@ -38,8 +41,7 @@ async def test_a_value_stays_for_its_ttl_whenever_it_shared_a_lease(ttl: float, 
     assert server.granted[0][1] == (asked if ttl < 1e6 else 1e6 + asked)
 
 
-async def test_replies_and_statuses_within_seconds_share_a_lease() -> None:
-    server = Server()
+async def test_replies_and_statuses_within_seconds_share_a_lease(server: Server) -> None:
     for _ in range(3):  # a hold, a run and its end, within five seconds
         await asyncio.gather(*(server.leases.of(60.0) for _ in range(2)))
         server.now += 1.7
@@ -50,17 +52,15 @@ async def test_replies_and_statuses_within_seconds_share_a_lease() -> None:
     assert [seconds for _, seconds in server.granted] == [66, 66, 33]
 
 
-async def test_a_short_ttl_is_hardly_longer() -> None:
+async def test_a_short_ttl_is_hardly_longer(server: Server) -> None:
     """A value that others wait for, such as a lock, stays one second longer."""
-    server = Server()
     await server.leases.of(5.0)
     server.now += 0.3
     await server.leases.of(5.0)
     assert server.granted == [(0.0, 6), (0.3, 6)]
 
 
-async def test_a_lease_that_was_not_granted_is_requested_again() -> None:
-    server = Server()
+async def test_a_lease_that_was_not_granted_is_requested_again(server: Server) -> None:
     server.away = True
     with pytest.raises(UnavailableError):
         await server.leases.of(60.0)
@@ -70,8 +70,7 @@ async def test_a_lease_that_was_not_granted_is_requested_again() -> None:
     server.leases.close()
 
 
-async def test_a_lease_with_which_a_write_failed_is_given_to_no_other() -> None:
-    server = Server()
+async def test_a_lease_with_which_a_write_failed_is_given_to_no_other(server: Server) -> None:
     lease = await server.leases.of(60.0)
     other = await server.leases.of(30.0)
     server.leases.forget(lease)

@@ -166,8 +166,7 @@ async def test_acknowledged_writes_survive_a_kill_of_the_writer(path: Path) -> N
         acknowledged = [int(process.stdout.readline()) for _ in range(50)]
         process.kill()
     store = await open_sqlite(path, timeout=PATIENCE)
-    found = {entry.revision for entry in (await store.list("/a/")).entries}
-    assert found >= set(acknowledged)
+    assert {entry.revision for entry in (await store.list("/a/")).entries} >= set(acknowledged)
     await store.close()
 
 
@@ -227,8 +226,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
     await kept.until(lambda: len(kept.changes) == MAX_REMOVALS)
     assert all(isinstance(change, KeyRemoval) for change in kept.changes)
     await kept.stop()
-    revision = await store.put("/a/one", b"")
-    assert await store.remove_if_revision("/a/one", revision)
+    assert await store.remove_if_revision("/a/one", await store.put("/a/one", b""))
     late = Follower(store, "/a/", seen)
     assert [entry.key for entry in (await late.listed()).entries] == ["/a/stays"]
     await late.stop()
@@ -315,7 +313,6 @@ TRIES = 300
 
 
 def given(path: Path) -> Path:
-    """Make a directory of another user."""
     path.mkdir(parents=True)
     os.chown(path, OTHER, OTHER)
     return path

@@ -77,12 +77,10 @@ class CalibratedNode:
         )
 
     def own_catalog(self) -> CanonicalCatalog:
-        """Return the catalog of the last good run."""
         keeper = CatalogKeeper(self.member.node.state)
         return unpack_catalog(keeper.outbox.read(keeper.header().digest), node=self.name)
 
     def capture(self) -> NodeCapture:
-        """Return the capture as the node sends it."""
         rules = CaptureRules(selection=FactSelection(), keys=WithheldKeys(shown=("cluster",)))
         reply: Any = CaptureKeeper(self.member.node.state, rules).reply(ChunkArguments())
         return read_capture(self.name, base64.b64decode(reply["data"]))

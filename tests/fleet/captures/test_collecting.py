@@ -45,7 +45,6 @@ WITHHELD = {"__ptype": "Withheld", "type": "String"}
 
 
 def recorded(directory: Path, **request: Any) -> RunDirectory:
-    """Make the record of a good run."""
     run = RunDirectory(directory / RUN)
     run.path.mkdir(parents=True, exist_ok=True)
     body = {"schema": 1, "layers": [], "data": {"classes": {}, "parameters": {}}, **request}
@@ -97,8 +96,7 @@ def sending(capture: bytes, **header: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 async def test_a_large_capture_comes_in_chunks_and_restarts_after_a_new_run(tmp_path: Path) -> None:
-    keeper = kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})
-    nodes = answering({WEB: keeper})
+    nodes = answering({WEB: kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})})
     assert await collected(nodes, tmp_path / "nodes", WEB) == {}
     count = len(nodes.asked)
     assert count > 2
@@ -246,8 +244,7 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
     )
     keeper = CaptureKeeper(tmp_path / "state", shown)
     assert keeper.keep(run, published(facts)) == ""
-    stored = (tmp_path / "state" / "captures" / "last.json").read_bytes()
-    assert b"CANARY" not in stored
+    assert b"CANARY" not in (tmp_path / "state" / "captures" / "last.json").read_bytes()
 
     def sent(keeper: CaptureKeeper) -> NodeCapture:
         reply: Any = keeper.reply(ChunkArguments())
@@ -284,8 +281,7 @@ def test_a_name_withholds_facts_parameters_and_answers_alike(tmp_path: Path, nam
     rules = CaptureRules(
         selection=FactSelection(), keys=WithheldKeys((*DEFAULT_PATTERNS, "*licence*"))
     )
-    keeper = CaptureKeeper(tmp_path / "state", rules)
-    assert keeper.keep(run, published(values)) == ""
+    assert CaptureKeeper(tmp_path / "state", rules).keep(run, published(values)) == ""
     stored = json.loads((tmp_path / "state" / "captures" / "last.json").read_text())["capture"]
     integer = {**WITHHELD, "type": "Integer"}
     expected = {
@@ -312,8 +308,7 @@ def test_a_run_without_a_capture_never_shows_the_one_before(
     tmp_path: Path, facts: dict[str, Json], request_body: dict[str, Any], problem: str
 ) -> None:
     keeper = kept(tmp_path, {"a": 1})
-    run = recorded(tmp_path / "runs", **request_body)
-    assert problem in keeper.keep(run, published(facts))
+    assert problem in keeper.keep(recorded(tmp_path / "runs", **request_body), published(facts))
     with pytest.raises(StateError, match=f"run {RUN}: has no capture: "):
         keeper.reply(ChunkArguments())
     assert "keeps no capture yet" in _problem(CaptureKeeper(tmp_path / "other", LAX))

@@ -124,8 +124,7 @@ def test_a_capture_has_what_the_catalog_needs_and_no_secret(fleet: Fleet, tmp_pa
     a.run("apply", "--noop", code=0)
     capture(b, nodes, "--query", "")
     assert every_file(nodes)[file.path] == before
-    parsed = NodeCapture.parse(before, node=NodeName(a.name), where="")
-    assert parsed == found
+    assert NodeCapture.parse(before, node=NodeName(a.name), where="") == found
 
 
 def test_a_node_without_a_bus_writes_its_own_capture(node: Node, tmp_path: Path) -> None:

@@ -40,8 +40,6 @@ def keep(directory: Path, catalog: NodeCatalog) -> CatalogKeeper:
 
 
 class Site:
-    """A reader, a bus, and a node that answers requests."""
-
     def __init__(self, directory: Path) -> None:
         self.store = MemoryStore()
         self.at = 0.0
@@ -139,8 +137,7 @@ async def test_a_run_between_two_replies_begins_the_request_again(site: Site) ->
         return told
 
     site.nodes.change = replace
-    found = await ask_catalog(site.nodes, WEB, patience=1)
-    assert found.catalog == SMALL.catalog
+    assert (await ask_catalog(site.nodes, WEB, patience=1)).catalog == SMALL.catalog
     assert [args.chunk for args in site.nodes.asked] == [0, 1, 0]
 
 

@@ -78,8 +78,7 @@ def refused(fleet: Fleet, caller: Member, node: Member) -> str:
 def chunks(fleet: Fleet, member: Member) -> list[bytes]:
     async def work() -> list[bytes]:
         async with fleet.bus.open() as kv:
-            listed = await kv.list(catalogs_of(member.name))
-            return [entry.value for entry in listed.entries]
+            return [entry.value for entry in (await kv.list(catalogs_of(member.name))).entries]
 
     return asyncio.run(work())
 

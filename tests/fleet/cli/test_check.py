@@ -27,8 +27,7 @@ def test_check_names_the_wrong_key_of_the_agent(node: Node, agent: Any, problem:
     node.app("notify { 'hello': }")
     for file in ("localpuppet.yaml", "localpuppet-agent.yaml"):
         path = node.write(file, json.dumps({"agent": agent}))
-        done = node.run("check", code=2)
-        assert f"{path}: {problem}" in done.err
+        assert f"{path}: {problem}" in node.run("check", code=2).err
         path.unlink()
 
 

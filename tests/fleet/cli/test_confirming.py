@@ -8,7 +8,6 @@ from tests.rigs.terminal import in_terminal
 
 @pytest.fixture
 def alice(node: Node) -> Node:
-    """A node that pins its own key as that of alice."""
     node.settings(bus="sqlite", node="web01.example.com")
     node.run("keys", "init", code=0)
     public = node.write("alice.pem", node.run("keys", "show").out)

@@ -28,7 +28,6 @@ def web(node: Node) -> Node:
 
 @pytest.fixture
 def lb(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
-    """Another node."""
     other = make_node(tmp_path / "lb", puppet_probe)
     other.settings(node="lb01.example.com")
     yield other
@@ -81,11 +80,9 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
 def test_a_key_is_replaced_only_with_the_option_replace(web: Node, lb: Node) -> None:
     web.run("keys", "init")
     first = web.run("keys", "show").out
-    refused = web.run("keys", "init", code=2)
-    assert "this node has a key already ('--replace'" in refused.err
+    assert "this node has a key already ('--replace'" in web.run("keys", "init", code=2).err
     assert web.run("keys", "show").out == first
-    done = web.run("keys", "init", "--replace", code=0)
-    assert "restart the agent" in done.out
+    assert "restart the agent" in web.run("keys", "init", "--replace", code=0).out
     second = web.run("keys", "show").out
     assert second != first
     lb.feed(first, "keys", "trust", "web01.example.com", "-")
@@ -176,8 +173,7 @@ def test_a_person_has_a_name_of_their_own(node: Node) -> None:
 )
 def test_settings_are_refused_by_place(node: Node, settings: dict[str, Any], message: str) -> None:
     node.settings(**settings)
-    done = node.run("keys", "show", code=2)
-    assert message in done.err
+    assert message in node.run("keys", "show", code=2).err
 
 
 class TestCertificate:
@@ -194,8 +190,7 @@ class TestCertificate:
         return node
 
     def test_it_is_shown_and_names_the_node(self, certified: Node) -> None:
-        done = certified.run("keys", "show", code=0)
-        first, second, third = done.out.splitlines()[:3]
+        first, second, third = certified.run("keys", "show", code=0).out.splitlines()[:3]
         assert re.fullmatch(rf"# web01\.example\.com {PRINT}", first)
         assert re.fullmatch(r"# by CN=Puppet CA: ca\.example\.com, until 20\d\d-.* UTC", second)
         assert third == "-----BEGIN CERTIFICATE-----"
@@ -203,8 +198,7 @@ class TestCertificate:
         assert (found["kind"], found["issuer"]) == ("certificate", "CN=Puppet CA: ca.example.com")
 
     def test_a_certificate_cannot_be_pinned_and_excludes_an_own_key(self, certified: Node) -> None:
-        made = certified.run("keys", "init", code=2)
-        assert "signs with its certificate" in made.err
+        assert "signs with its certificate" in certified.run("keys", "init", code=2).err
         pinned = certified.run("keys", "trust", "a", str(certified.root / "cert.pem"), code=2)
         assert "is a certificate; only keys can be pinned (set identity.ca" in pinned.err
 
@@ -328,8 +322,7 @@ def test_a_wrong_or_changed_invitation_writes_nothing(web: Node, lb: Node) -> No
 
 def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node, lb: Node) -> None:
     shown = {"servers": ["tls://n.example.com:4222"], "replicas": 3}
-    own = {"certificate": "own.pem", "key": "own.key"}
-    buses = {"nats": {**shown, **own}, "timeout": 5}
+    buses = {"nats": {**shown, **{"certificate": "own.pem", "key": "own.key"}}, "timeout": 5}
     web.settings(node="web01.example.com", bus="nats", buses=buses)
     web.run("keys", "init", code=0)
     web.write("roster.yaml", "# roster\nnodes:\n  web01.example.com: {}\n")

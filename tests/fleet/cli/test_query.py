@@ -24,8 +24,7 @@ def asking(node: Node) -> Node:
 
 
 def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
-    none = asking.run("query", "", code=0)
-    assert none.out == "no node of the inventory matches\n"
+    assert asking.run("query", "", code=0).out == "no node of the inventory matches\n"
     first = asking.run("apply", code=0)
     assert "web: []" in first.out, "no node has published yet: the answer is empty"
     asking.run("inventory", "publish", code=0)
@@ -107,5 +106,4 @@ def test_usage(node: Node) -> None:
         (("Package[x]",), "resources of type Package are not supported"),
         (("a=1", "--json", "--count"), "exclude each other"),
     ):
-        done = node.run("query", *arguments, code=2)
-        assert error in done.err
+        assert error in node.run("query", *arguments, code=2).err

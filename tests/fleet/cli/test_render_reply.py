@@ -62,8 +62,7 @@ def test_a_hold_of_the_puppet_agent_has_no_time_and_is_shown_in_short() -> None:
 
 
 def test_a_short_hold_is_shown_with_seconds() -> None:
-    hold = {**HOLD, "until": "2026-11-20T20:00:30Z"}
-    (line,) = shown_reply("disable", {"hold": hold}, NOW)[:1]
+    (line,) = shown_reply("disable", {"hold": {**HOLD, "until": "2026-11-20T20:00:30Z"}}, NOW)[:1]
     assert "since 2026-11-20 20:00:00 UTC until 2026-11-20 20:00:30 UTC" in line
 
 
@@ -95,30 +94,14 @@ def test_the_status_shows_assignment_and_confirmation(more: dict[str, Any], text
         ("enable", {"ended": [HOLD], "holds": []}, f"ended: {SHOWN}", []),
         ("enable", {"ended": [], "holds": []}, "you had no hold here", []),
         ("enable", {"ended": [], "holds": [HOLD]}, "you had no hold here", [f"On hold  {SHOWN}"]),
-        (
-            "log",
-            {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1},
-            "ok",
-            ["run 1", "… 7 lines before this", "Notice: a", "b", "left out: 1 line of diffs"],
-        ),
-        (
-            "status",
-            STATE,
-            "idle",
-            [
-                "Last run  changed, 31s ago  [run 20261120T204226.399298Z-170d]",
-                "Release   web/tags/r1",
-                "Version   0.1.0",
-            ],
-        ),
-        (
-            "status",
-            STATE | {"state": "on hold", "waiting": 2, "last_run": None, "holds": [HOLD]},
-            "on hold",
-            ["Waiting  2 causes", "Version  0.1.0", f"On hold  {SHOWN}"],
-        ),
+        ("log", {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1}, "ok",
+         ["run 1", "… 7 lines before this", "Notice: a", "b", "left out: 1 line of diffs"]),
+        ("status", STATE, "idle", ["Last run  changed, 31s ago  [run 20261120T204226.399298Z-170d]",
+         "Release   web/tags/r1", "Version   0.1.0"]),
+        ("status", STATE | {"state": "on hold", "waiting": 2, "last_run": None, "holds": [HOLD]},
+         "on hold", ["Waiting  2 causes", "Version  0.1.0", f"On hold  {SHOWN}"]),
     ],
-)
+)  # fmt: skip
 def test_each_reply_has_its_summary_and_lines(
     action: str, result: dict[str, Any], word: str, lines: list[str]
 ) -> None:

@@ -22,8 +22,6 @@ NODES = {name: AgeIdentity.generate() for name in ("db01", "db02", "db03")}
 
 
 class Author:
-    """A person with a clone, a signing key, and a root that names the source."""
-
     def __init__(self, node: Node, top: Path) -> None:
         self.node, self.clone = node, top / "web"
         subprocess.run(["git", "init", "-q", "--bare", top / "origin"], check=True)
@@ -82,11 +80,9 @@ class Author:
         return self.node.feed(given, *line, code=code)
 
     def forget(self) -> None:
-        """Become another person, who has approved nothing."""
         shutil.rmtree(self.node.root / "person")
 
     def make(self, *names: str, rule: str = "role=db") -> Done:
-        """Seal 'db::password' for a new group."""
         members = [f"--member={name}.example.com={NODES[name].recipient}" for name in names]
         people = [f"--operator={who}={key.recipient}" for who, key in PEOPLE.items()]
         words = ("set", "db::password", "--for", rule, *members, *people, "--yes")
@@ -281,8 +277,7 @@ def test_what_is_trusted_by_its_key_is_shown(author: Author) -> None:
     author.forget()
     done = author.run("set", "db::password", f"--trust={recipient[1]}", given="x")
     assert (done.code, '+ group role=db, rule "role=db", serial 1' in done.err) == (0, True)
-    record = author.node.root / "person" / "localpuppet" / "approved-groups.json"
-    record.chmod(0o644)
+    (author.node.root / "person" / "localpuppet" / "approved-groups.json").chmod(0o644)
     assert "others can read" in author.run("set", "db::password", given="x").err
 
 
@@ -295,8 +290,7 @@ def test_tags_that_do_not_verify_hide_no_release(author: Author) -> None:
     author.git("tag", "-d", "r1")
     author.forget()
     author.run("set", "db::password", given="next", code=2)
-    checked = author.run("check", "--json")
-    assert "unknown: no tag verifies" in "".join(checked.json["warnings"])
+    assert "unknown: no tag verifies" in "".join(author.run("check", "--json").json["warnings"])
 
 
 def test_what_is_sealed_follows_no_link(author: Author, tmp_path: Path) -> None:
@@ -325,8 +319,7 @@ def test_a_group_keeps_its_rule_and_a_value_a_sane_number(author: Author) -> Non
 
 def test_only_an_operator_makes_a_group_and_approves_it(author: Author) -> None:
     words = ("set", "x", "--for", "all", f"--operator=bob={BOB.recipient}")
-    refused = author.run(*words, "--yes", given="x", mine=True)
-    assert "only an operator makes a group" in refused.err
+    assert "only an operator makes a group" in author.run(*words, "--yes", given="x", mine=True).err
     words = ("set", "x", "--for", "all", f"--operator=alice={ALICE.recipient}")
     asked = author.run(*words, given="x", mine=True)
     assert (asked.code, "pass --yes" in asked.err) == (2, True)
@@ -336,8 +329,7 @@ def test_only_an_operator_makes_a_group_and_approves_it(author: Author) -> None:
 def test_members_join_leave_and_change_keys_only_as_a_person_approves(author: Author) -> None:
     author.make("db01")
     more = f"--member=db02.example.com={NODES['db02'].recipient}"
-    looked = author.run("reseal", more, "--dry-run", mine=True)
-    assert "would reseal 1 group" in looked.err
+    assert "would reseal 1 group" in author.run("reseal", more, "--dry-run", mine=True).err
     assert "db02.example.com" not in author.run("list", "--json").out
     author.run("reseal", more, "--yes", mine=True, code=0)
     other = f"--member=db02.example.com={NODES['db03'].recipient}"
@@ -443,8 +435,7 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     assert (rotated != kept, [kept]) == (True, made)
     node.run("apply", code=0)
     node.wait_until(lambda: "has changed its key" in author.run("check").err)
-    resealed = author.run("reseal", "--yes", mine=True)
-    assert f"+ node db01.example.com {rotated}" in resealed.err
+    assert f"+ node db01.example.com {rotated}" in author.run("reseal", "--yes", mine=True).err
     again = author.run("reseal", "--yes", mine=True)
     assert again.out == "all groups have the members of their rules\n"
     assert os.access(node.state / "keys" / "sealing.pub", os.R_OK)

@@ -37,7 +37,6 @@ HEAVY_FOR_ENC = {
 
 
 def loaded(root: Path, verb: str) -> tuple[str, set[str]]:
-    """Return the output of a command, and the modules of its process."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED, str(root), verb], capture_output=True, text=True, check=True
     )
@@ -79,8 +78,7 @@ print(sorted(lines) == [f"{number}\nnext" for number in range(8)], hasattr(inspe
 
 
 def test_a_module_that_loads_late_is_whole_for_threads_that_use_it_at_once() -> None:
-    command = [sys.executable, "-c", LATE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
     assert done.stdout == "True False\n"
 
 
@@ -130,8 +128,7 @@ def test_an_agent_on_nats_loads_no_module_for_versions_or_other_key_forms(tmp_pa
     heavy = ["importlib.metadata", "zipfile", "tempfile", "shutil", "difflib"]
     heavy.append("cryptography.hazmat.primitives.serialization")
     servers = "buses: {nats: {servers: ['nats://localhost:1']}, timeout: 1}"
-    settings = f"node: a.example.com\nbus: nats\n{servers}\n"
-    (tmp_path / "localpuppet.yaml").write_text(settings)
+    (tmp_path / "localpuppet.yaml").write_text(f"node: a.example.com\nbus: nats\n{servers}\n")
     assert read(tmp_path).returncode == 0  # remembers the settings
     command = [sys.executable, "-c", CONNECT, str(tmp_path), *heavy]
     subprocess.run(command, capture_output=True, check=True)  # makes the key

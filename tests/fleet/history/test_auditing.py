@@ -1,5 +1,9 @@
 """What a node records of requests, and what a flood of them can do."""
 
+from typing import Any
+
+import pytest
+
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.history_records import DAY, AuditDecision, AuditRecord
@@ -23,17 +27,16 @@ class Book:
         self.writes += 1
         self.kept[record.identity] = record
 
-    def ask(
-        self,
-        caller: str,
-        action: str,
-        subject: str = "",
-        *,
-        reason: str = "",
-        repeats: bool = False,
-    ) -> None:
+    def ask(self, caller: str, action: str, subject: str = "", **more: Any) -> None:
         self.clock.advance(0.001)
-        self.auditor.record(caller, action, subject, reason=reason, request="", repeats=repeats)
+        self.auditor.record(
+            caller,
+            action,
+            subject,
+            reason=more.get("reason", ""),
+            request="",
+            repeats=more.get("repeats", False),
+        )
 
     def shown(self) -> list[str]:
         return [
@@ -41,8 +44,12 @@ class Book:
         ]
 
 
-def test_the_order_of_requests_stays_visible_and_repeats_are_counted() -> None:
-    book = Book()
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+def test_the_order_of_requests_stays_visible_and_repeats_are_counted(book: Book) -> None:
     for action in ("disable", "enable", "disable", "disable"):
         book.ask("alice", action)
     book.ask("bob", "runonce", reason="denied")
@@ -58,8 +65,7 @@ def test_the_order_of_requests_stays_visible_and_repeats_are_counted() -> None:
     assert book.shown()[-2:] == ["alice runonce accepted 2", "alice disable accepted 2"]
 
 
-def test_a_flood_of_refusals_is_few_records_and_few_writes() -> None:
-    book = Book()
+def test_a_flood_of_refusals_is_few_records_and_few_writes(book: Book) -> None:
     book.ask("alice", "disable")
     for number in range(4096):
         book.ask("eve", "runonce", f"tag {number % 500}", reason="denied by policy")
@@ -75,15 +81,11 @@ def test_a_flood_of_refusals_is_few_records_and_few_writes() -> None:
     assert book.shown()[-1] == "eve runonce refused 1"
 
 
-def test_a_caller_with_many_requests_leaves_room_for_others() -> None:
-    book = Book()
+def test_many_requests_callers_and_long_texts_are_bounded(book: Book) -> None:
     for number in range(500):
         book.ask("ci", "deploy", f"apply r{number}")
     assert len(book.kept) == MAX_OF_CALLER[AuditDecision.ACCEPTED] + 1
-
-
-def test_many_callers_and_long_texts_are_bounded() -> None:
-    book = Book()
+    book.kept.clear()
     for number in range(MAX_CALLERS + 10):
         book.ask(f"c{number}", "runonce", "\u202e\n" * 1000, reason="x" * 1000)
     assert len(book.auditor._callers) == MAX_CALLERS
@@ -91,8 +93,7 @@ def test_many_callers_and_long_texts_are_bounded() -> None:
     assert (len(record.subject), len(record.reason)) == (MAX_RUN_TEXT, MAX_RUN_TEXT)
 
 
-def test_a_disk_that_is_full_stops_no_request() -> None:
-    book = Book()
+def test_a_disk_that_is_full_stops_no_request(book: Book) -> None:
     book.full = True
     book.ask("alice", "disable")
     assert "cannot record a request: no space left" in book.log.text

@@ -24,7 +24,6 @@ def _append(directory: Path, *strace: str) -> int:
 
 
 def _runs(state: Path) -> dict[int, int]:
-    """Return the number of run summaries by day; each file must be whole."""
     log = DayLog(state, RUNS)
     payloads = {day: log.payload(day) for day in log.days()}
     return {day: len(parse_day(found or b"", RUNS).records) for day, found in payloads.items()}

@@ -41,19 +41,16 @@ from tests.fleet.make import NODE, TODAY, a_day, a_decision, a_resource, a_summa
 def test_a_day_is_read_as_it_was_written() -> None:
     changed = a_summary(noon(), outcome=Outcome.CHANGED, resources=(a_resource(1), a_resource(2)))
     day = a_day(changed, a_summary(noon(30)))
-
     assert parse_day(day.to_payload(), RUNS) == day
 
 
 def test_audit_records_have_the_same_form_of_a_day() -> None:
     day = HistoryDay(node=NODE, day=TODAY, records=(a_decision(noon()),), dropped=3)
-
     assert parse_day(day.to_payload(), AUDIT) == day
 
 
 def test_a_key_is_used_again_after_eight_days() -> None:
     keys = [history_key(NODE, HistoryKind.RUNS, TODAY + more) for more in range(9)]
-
     assert len(set(keys)) == 8
     assert keys[8] == keys[0] == f"/localpuppet/history/{NODE}/runs/{TODAY % 8}"
 
@@ -61,16 +58,13 @@ def test_a_key_is_used_again_after_eight_days() -> None:
 def test_a_record_with_a_known_identity_replaces_the_earlier_one() -> None:
     first = a_summary(noon(), times=1)
     day = a_day(first).with_records([a_summary(noon(1)), a_summary(noon(), times=2)])
-
     assert [record.times for record in day.records] == [2, 1]
 
 
 def test_a_full_day_drops_unchanged_runs_first_and_counts_them() -> None:
     changed = [a_summary(noon(minute), outcome=Outcome.CHANGED) for minute in (0, 1)]
     unchanged = [a_summary(noon(2 + minute)) for minute in range(MAX_DAY_RECORDS)]
-
     day = parse_day(a_day(*changed, *unchanged).to_payload(), RUNS)
-
     assert day.records == (*changed, *unchanged[2:])
     assert day.dropped == 2
 
@@ -78,10 +72,8 @@ def test_a_full_day_drops_unchanged_runs_first_and_counts_them() -> None:
 def test_a_day_of_large_records_drops_the_oldest_until_it_fits() -> None:
     random = Random(26)  # noqa: S311 # the same titles each time
     large = [_large(random, minute) for minute in range(40)]
-
     payload = a_day(*large).to_payload()
     day = parse_day(payload, RUNS)
-
     assert len(payload) <= MAX_PACKED_DAY
     assert 0 < len(day.records) < 40
     assert list(day.records) == large[-len(day.records) :]
@@ -91,17 +83,14 @@ def test_a_day_of_large_records_drops_the_oldest_until_it_fits() -> None:
 def test_a_day_has_no_more_values_than_readers_accept() -> None:
     alike = tuple(a_resource(1) for _ in range(100))
     records = [a_summary(noon(minute), resources=alike) for minute in range(80)]
-
     day = parse_day(a_day(*records).to_payload(), RUNS)
-
     assert 40 < len(day.records) < 80
     assert day.dropped == 80 - len(day.records)
 
 
 def _large(random: Random, minute: int) -> Any:
     resources = [a_resource(1, title=f"/{random.randbytes(30).hex()}") for _ in range(100)]
-    plain = a_summary(noon(minute), outcome=Outcome.CHANGED)
-    return plain.within_limits(resources)
+    return a_summary(noon(minute), outcome=Outcome.CHANGED).within_limits(resources)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +172,9 @@ def test_a_summary_lists_a_hundred_resources_those_that_failed_first() -> None:
     changed = [a_resource(n) for n in range(20)]
     corrective = [a_resource(n, corrective_change=True) for n in range(3)]
     failed = [a_resource(n, status=ResourceResult.FAILED) for n in range(2)]
-
     found = a_summary(noon(), outcome=Outcome.FAILED).within_limits(
         [*skipped, *changed, *corrective, *failed]
     )
-
     assert found.resources == (*failed, *corrective, *changed, *skipped[:75])
     assert found.more == 75
 
@@ -195,9 +182,7 @@ def test_a_summary_lists_a_hundred_resources_those_that_failed_first() -> None:
 def test_a_summary_of_long_titles_lists_fewer_resources() -> None:
     random = Random(26)  # noqa: S311 # the same titles each time
     long = [a_resource(1, title=f"/{random.randbytes(75).hex()}") for _ in range(100)]
-
     found = a_summary(noon()).within_limits(long)
-
     assert packed_size(found) <= MAX_PACKED_SUMMARY
     assert 50 < len(found.resources) < 100
     assert len(found.resources) + found.more == 100
@@ -225,11 +210,9 @@ def test_each_record_is_in_the_file_of_its_day_that_root_reads(log: DayLog[RunSu
     log.append(NODE, replace(today, times=7))
     log.append(NODE, today)  # a repeated record is replaced
     log.append(NODE, yesterday)
-
     assert log.days() == [TODAY - 1, TODAY]
     assert (_records(log), _records(log, TODAY - 1)) == ((today,), (yesterday,))
-    file = log.directory / str(TODAY)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((log.directory / str(TODAY)).stat().st_mode) == 0o600
     assert stat.S_IMODE(log.directory.stat().st_mode) == 0o700
 
 
@@ -237,7 +220,6 @@ def test_what_a_killed_writer_left_is_removed(log: DayLog[RunSummary]) -> None:
     log.append(NODE, a_summary(noon()))
     (log.directory / f".{TODAY - 1}.0123456789ab").touch()
     log.append(NODE, a_summary(noon(1)))
-
     assert [path.name for path in log.directory.iterdir()] == [str(TODAY)]
 
 
@@ -245,14 +227,12 @@ def test_a_damaged_day_begins_again(log: DayLog[RunSummary]) -> None:
     log.append(NODE, a_summary(noon()))
     (log.directory / str(TODAY)).write_bytes(b"damaged")
     log.append(NODE, a_summary(noon(1)))
-
     assert _records(log) == (a_summary(noon(1)),)
 
 
 def test_a_node_with_another_name_publishes_its_own_name(log: DayLog[RunSummary]) -> None:
     log.append(NODE, a_summary(noon()))
     log.append(NodeName("db01.example"), a_summary(noon(1)))
-
     payload = log.payload(TODAY)
     assert payload is not None
     day = parse_day(payload, RUNS)
@@ -264,7 +244,6 @@ def test_runs_are_kept_for_eight_days_and_decisions_for_ninety(tmp_path: Path) -
     for more in range(92):
         runs.append(NODE, a_summary(noon() + more * DAY))
         audit.append(NODE, a_decision(noon() + more * DAY))
-
     assert runs.days() == list(range(TODAY + 84, TODAY + 92))
     assert audit.days() == list(range(TODAY + 2, TODAY + 92))
 
@@ -274,14 +253,12 @@ def test_a_clock_that_jumps_ahead_for_one_run_removes_one_day(log: DayLog[RunSum
         log.append(NODE, a_summary(noon() + more * DAY))
     log.append(NODE, a_summary(noon() + 30_000 * DAY))
     log.append(NODE, a_summary(noon() + 8 * DAY))
-
     assert log.days() == list(range(TODAY + 1, TODAY + 9))
 
 
 def test_a_log_begins_once_with_the_runs_that_the_node_has(log: DayLog[RunSummary]) -> None:
     log.begin(NODE, [a_summary(noon()), a_summary(noon() - DAY)])
     log.begin(NODE, [a_summary(noon(5))])
-
     assert log.is_begun
     assert log.days() == [TODAY - 1, TODAY]
     assert _records(log) == (a_summary(noon()),)
@@ -297,5 +274,4 @@ def test_several_writers_at_once_lose_no_record(tmp_path: Path) -> None:
         )
 
     asyncio.run(write())
-
     assert len(_records(DayLog(tmp_path, RUNS))) == 8

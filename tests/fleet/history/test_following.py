@@ -146,7 +146,6 @@ async def test_a_follower_has_all_records_after_a_restart(engine: Engine, tmp_pa
         await _put(kv, DB, _day(DB, a_summary(NOW)))
         async with _following(board, kv, tmp_path):
             await board.until(lambda: len(board.runs) == 4)
-
         assert board.days == days + 1  # the values that it had were not verified again
         assert {node for node, _ in board.runs} == {WEB.name, DB.name}
 
@@ -204,9 +203,7 @@ async def _hostile(kv: KeyValue) -> None:
     await kv.put(f"{HISTORY}{WEB.name}/secrets/1", WEB.signer.sign(good, RUNS.message))
     await kv.put(f"{HISTORY}{WEB.name}/audit/{TODAY % 8}", WEB.signer.sign(good, RUNS.message))
     await kv.put(f"{HISTORY}_/runs/1", WEB.signer.sign(good, RUNS.message))
-    await kv.put(
-        f"{prefix}{(TODAY + 6) % 8}", WEB.signer.sign(b"x" * MAX_SIGNED_PAYLOAD, RUNS.message)
-    )
+    await _put_payload(kv, WEB, b"x" * MAX_SIGNED_PAYLOAD, day=TODAY + 6)
 
 
 async def test_hostile_values_are_skipped_and_logged(tmp_path: Path) -> None:
@@ -217,7 +214,6 @@ async def test_hostile_values_are_skipped_and_logged(tmp_path: Path) -> None:
         await board.until(lambda: len(board.runs) == 1)
         await _put(kv, DB, _day(DB, a_summary(NOW), a_summary(NOW + 1)))
         await board.until(lambda: len(board.runs) == 2)
-
     assert {node for node, _ in board.runs} == {DB.name}
     assert len(log.lines) >= 5
     assert all(line.startswith("rejected the history of ") for _, line in log.lines)
@@ -230,11 +226,10 @@ async def test_a_rejection_is_logged_once_for_a_node_and_reason(tmp_path: Path) 
             await kv.put(f"{HISTORY}{WEB.name}/runs/1", b"not signed %d" % number)
             await _put(kv, DB, _day(DB, a_summary(NOW + number)))
             await board.until(lambda: (DB.name, a_summary(NOW + number).run) in board.runs)  # noqa: B023
-
-    assert [line for _, line in log.lines] == [
-        f"rejected the history of {WEB.name}: signature: not a signed message:"
-        " it must have three base64url parts"
-    ]
+    ((_, line),) = log.lines
+    assert line.startswith(
+        f"rejected the history of {WEB.name}: signature: not a signed message: it"
+    )
 
 
 def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_path: Path) -> None:
@@ -257,12 +252,9 @@ def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_pa
         task.cancel()
 
     run_simulated(follow())
-
     assert (len(calls), board.waiting) == (20, [None])
-    assert [line.partition(": ")[2] for _, line in log.lines] == [
-        "bus: is unreachable",
-        "bus: denied",
-    ]
+    reasons = [line.partition(": ")[2] for _, line in log.lines]
+    assert reasons == ["bus: is unreachable", "bus: denied"]
 
 
 ALL = 10 * SLOTS
@@ -295,14 +287,8 @@ def test_the_newest_days_of_all_nodes_come_first() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        f"{HISTORY}{NODE}/runs/8",
-        f"{HISTORY}{NODE}/runs/07",
-        f"{HISTORY}{NODE}/runs/x",
-        f"{HISTORY}{NODE}/runs/",
-        f"{HISTORY}{NODE}/secrets/1",
-        f"{HISTORY}{NODE}/runs/1/2",
-        f"{HISTORY}_/runs/1",
-        f"/localpuppet/presence/{NODE}",
+        *(f"{HISTORY}{NODE}/runs/{slot}" for slot in ("8", "07", "x", "", "1/2")),
+        *(f"{HISTORY}{NODE}/secrets/1", f"{HISTORY}_/runs/1", f"/localpuppet/presence/{NODE}"),
     ],
 )
 def test_other_keys_do_not_wait(key: str) -> None:

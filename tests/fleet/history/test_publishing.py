@@ -73,7 +73,6 @@ async def test_a_day_is_written_only_when_it_changed(site: _Site, tmp_path: Path
     await publisher.step()
     await publisher.step()
     assert (site.is_published(), site.store.revision) == (True, 1)
-
     await site.publisher().step()  # the agent was started again
     assert site.store.revision == 1
     site.runs.append(NODE, a_summary(site.now + 1))
@@ -81,9 +80,7 @@ async def test_a_day_is_written_only_when_it_changed(site: _Site, tmp_path: Path
     site.audit.append(NODE, a_decision(site.now))
     await publisher.step()
     assert (site.is_published(), site.store.revision) == (True, 3)
-
-    kv = MemoryKeyValue(site.store)
-    found = await kv.get(history_key(NODE, RUNS.kind, site.today))
+    found = await MemoryKeyValue(site.store).get(history_key(NODE, RUNS.kind, site.today))
     assert found is not None
     signed = verifier(tmp_path, WEB).verify(found.value, MessageKind.RUN_HISTORY)
     assert len(parse_day(signed.payload, RUNS).records) == 2
@@ -92,9 +89,7 @@ async def test_a_day_is_written_only_when_it_changed(site: _Site, tmp_path: Path
 async def test_only_the_last_eight_days_are_on_the_bus(site: _Site) -> None:
     for day in range(-20, 3):
         site.audit.append(NODE, a_decision(site.now + day * DAY))
-
     await site.publisher().step()
-
     listing = await MemoryKeyValue(site.store).list("/localpuppet/history/")
     assert len(listing.entries) == site.store.revision == 8
     assert site.is_published()
@@ -104,10 +99,8 @@ async def test_days_are_written_again_if_the_record_of_them_is_damaged(site: _Si
     site.runs.append(NODE, a_summary(site.now))
     await site.publisher().step()
     (site.state / "history" / "published.json").write_text("{")
-
     assert not site.is_published()
     await site.publisher().step()
-
     assert (site.is_published(), site.store.revision) == (True, 2)
 
 
@@ -129,7 +122,6 @@ async def test_after_an_outage_the_next_step_publishes(site: _Site) -> None:
     await publisher.step()
     site.problem = None
     await publisher.step()
-
     assert (site.store.revision, site.log.lines) == (1, [])
 
 
@@ -143,6 +135,5 @@ def test_a_node_without_the_right_to_write_asks_seldom_and_logs_it_once(site: _S
             await asyncio.sleep(RETRY / 50)
 
     run_simulated(steps())
-
     assert 2 <= site.calls <= 5
     assert [level for level, _ in site.log.lines] == ["warning"]

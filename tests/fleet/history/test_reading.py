@@ -42,8 +42,7 @@ async def test_the_runs_of_all_days_are_read_the_newest_first(tmp_path: Path) ->
     old, first, second = a_summary(NOW - 3 * DAY), a_summary(NOW - 60), a_summary(NOW)
     await put(kv, WEB, old)
     await put(kv, WEB, first, second)
-    found = await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW)
-    assert found == ([second, first, old], "")
+    assert await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW) == ([second, first, old], "")
 
 
 async def test_what_another_node_signed_is_rejected(tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ def summarised(site: Recorded, run: RunDirectory, *, commit: str | None) -> RunS
 
 def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
     run = _failed(site)
-
     found = summarised(site, run, commit=COMMIT)
-
     assert CANARY not in json.dumps(to_record(found))
     assert (found.run, found.release, found.commit) == (run.id, "app/tags/r1", COMMIT)
     assert (found.environment, found.cause) == ("production", "manual")
@@ -104,9 +102,7 @@ def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
 def test_a_damaged_or_lost_record_has_a_summary(site: Recorded, damage: str) -> None:
     run = _failed(site)
     (run.path / damage).write_text("{")
-
     found = summarised(site, run, commit=None)
-
     assert (found.outcome, found.cause == "") == (Outcome.FAILED, damage == "request.json")
     assert bool(found.resources) == (damage == "request.json")
     run.status.unlink()
@@ -118,9 +114,7 @@ def test_a_clock_that_was_set_back_makes_no_run_end_before_its_start(site: Recor
     run = site.begin()
     ended = show_time(parse_time("2026-11-19T00:00:00Z"))
     run.close(site.status(run, state=RunState.FINISHED, outcome=Outcome.CHANGED, finished_at=ended))
-
     found = summarised(site, run, commit=None)
-
     assert found.started_at == found.finished_at == parse_time(ended).timestamp()
 
 
@@ -146,12 +140,10 @@ def refused(attempt: Attempt) -> RunEnd:
 
 def test_a_refusal_after_failed_runs_continues_their_series(site: Recorded) -> None:
     _failed(site)
-    run = _failed(site)
-    status = site.records.status(run)
+    status = site.records.status(_failed(site))
     before = RunEnd.of_run(status, site.records.streak(status), 600.0)
     later = show_time(site.clock.now() + timedelta(hours=1))
-    attempt = _refused(at=later, since=later, release="", times=3)
-    found = RunEnd.of_attempt(attempt, before, 600.0)
+    found = RunEnd.of_attempt(_refused(at=later, since=later, release="", times=3), before, 600.0)
     assert (before.failed_runs, found.failed_runs) == (2, 5)
     assert found.failing_since == before.failing_since is not None
     assert (found.release, found.run_interval) == (before.release, 600.0)
@@ -160,14 +152,12 @@ def test_a_refusal_after_failed_runs_continues_their_series(site: Recorded) -> N
 def test_equal_refusals_in_a_row_share_a_record_without_the_users_reason() -> None:
     first = refused(_refused(at="2026-11-20T14:00:00.000000Z", times=1))
     last = refused(_refused())
-
     assert first.run == last.run
     assert (last.times, last.finished_at - last.started_at) == (3, 3600)
     assert (last.outcome, last.refusal) == (None, RefusalKind.ON_HOLD)
     assert last.reason == "the node is on hold"
     assert CANARY not in json.dumps(to_record(last))
-    other = refused(_refused(refusal=RefusalKind.BUSY))
-    assert other.run != last.run
+    assert refused(_refused(refusal=RefusalKind.BUSY)).run != last.run
 
 
 @pytest.mark.parametrize("refusal", RefusalKind)
@@ -181,9 +171,7 @@ def test_the_first_history_has_the_runs_of_a_week(site: Recorded) -> None:
     recent = site.finish(site.begin())
     site.clock.advance(86400)
     running = site.begin()
-
     found = [run.id for run, _ in recent_runs(site.records)]
-
     assert found == [recent.id]
     assert {old.id, running.id}.isdisjoint(found)
 
@@ -191,10 +179,7 @@ def test_the_first_history_has_the_runs_of_a_week(site: Recorded) -> None:
 def test_interrupted_runs_are_found_by_the_next_run_that_ends(site: Recorded) -> None:
     site.finish(site.begin())
     died = [site.begin(supervisor=asdict_of_dead()) for _ in range(2)]
-    now = site.begin()
-
-    found = [run.id for run, _ in interrupted_before(site.records, now)]
-
+    found = [run.id for run, _ in interrupted_before(site.records, site.begin())]
     assert found == [run.id for run in reversed(died)]
 
 

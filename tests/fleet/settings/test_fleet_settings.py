@@ -32,8 +32,7 @@ def test_settings_of_two_processes_need_a_server(tmp_path: Path, bus: dict[str, 
 
 @pytest.mark.parametrize("side", ["run", "network"])
 def test_neither_side_of_an_agent_starts(node: Node, side: str) -> None:
-    done = node.run("agent", "--side", side, code=2)
-    assert f"agent --side {side}: {PROBLEM}" in done.err
+    assert f"agent --side {side}: {PROBLEM}" in node.run("agent", "--side", side, code=2).err
     assert not (node.state / "agent").exists()
 
 
@@ -115,13 +114,10 @@ def test_puppet_gets_the_setting_only_for_kick_always(node: Node) -> None:
 def test_a_dangling_link_of_the_agents_settings_is_refused(node: Node) -> None:
     node.run("nodes", code=69)  # no bus
     (node.root / "localpuppet-agent.yaml").symlink_to("not-there.yaml")
-    done = node.run("nodes", code=2)
-    assert "localpuppet-agent.yaml: is a broken link" in done.err
+    assert "localpuppet-agent.yaml: is a broken link" in node.run("nodes", code=2).err
 
 
 class RecordedKeys(dict[str, Any]):
-    """A document that records which keys are read."""
-
     def __init__(self, full: dict[str, Any]) -> None:
         super().__init__(full)
         self.read: set[str] = set()
