@@ -76,4 +76,4 @@ async def test_an_old_view_or_a_refusing_policy_is_an_error(rig: Rig) -> None:
         source(rig).ask(one.key)
     with pytest.raises(InvalidInputError):
         await collect(rig, None)
-    assert source(rig).dependencies_of(rig.run.id) == [], "a refused collector is none"
+    assert source(rig).dependencies_of(rig.run.id) == [], "a refused collector has no answer"
