@@ -250,7 +250,9 @@ def test_the_agent_class_manages_the_services_of_its_form(bench: Bench) -> None:
     for more, units in (((), single), (parameters, split)):
         done = bench.apply(agent_class(bench, *more, services=True), "--noop")
         assert done.code == 0, done.text
-        changes = {name for name, it in done.report["resource_statuses"].items() if it["events"]}
+        changes = {
+            name for name, status in done.report["resource_statuses"].items() if status["events"]
+        }
         services = {f"Service[localpuppet-{unit}]" for unit in units}
         assert {name for name in changes if name.startswith("Service")} == services
     # The machine that runs the tests may have that user already.

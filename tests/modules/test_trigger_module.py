@@ -161,7 +161,9 @@ def test_if_the_agent_refuses_a_trigger_its_resource_fails_with_one_line(bench: 
     assert done.errors == [f"Error: /Stage[main]/Main/Trigger[x]: {problem}"]
     status = done.resource("Trigger[x]")
     assert (status["failed"], status["failed_to_restart"]) == (True, True)
-    assert [(it["status"], it["message"]) for it in status["events"]] == [("failure", problem)]
+    assert [(event["status"], event["message"]) for event in status["events"]] == [
+        ("failure", problem)
+    ]
     assert done.report["status"] == "failed"
     assert done.resource("Notify[after]")["skipped"]
 

@@ -86,7 +86,9 @@ def problem_of(words: Sequence[str], *, complete: bool = True) -> str:
     except LocalpuppetError:
         return ""  # about a value, such as a directory that must exist
     except click.UsageError as error:
-        is_value = any(f"command {it!r}" in error.message for it in words if _is_placeholder(it))
+        is_value = any(
+            f"command {word!r}" in error.message for word in words if _is_placeholder(word)
+        )
         return "" if is_value else error.format_message()
     return ""
 

@@ -186,7 +186,9 @@ def _main() -> NoReturn:
     import localpuppet
     from localpuppet.main import main
 
-    modules = [it.name for it in pkgutil.walk_packages(localpuppet.__path__, "localpuppet.")]
+    modules = [
+        module.name for module in pkgutil.walk_packages(localpuppet.__path__, "localpuppet.")
+    ]
     for name in (*modules, *LIBRARIES):
         importlib.import_module(name)
     gc.disable()

@@ -96,7 +96,9 @@ def mutate(top: Path, chance: random.Random, absent: Sequence[str]) -> Mutation:
         new = chance.choice([new, top / chance.choice(names)]) if chance.random() < 0.5 else new
         path.rename(new)
     else:
-        fitting = [it for it in absent if category_of(it) == category and not (top / it).exists()]
+        fitting = [
+            new for new in absent if category_of(new) == category and not (top / new).exists()
+        ]
         name = chance.choice(fitting) if fitting and chance.random() < 0.8 else _beside(name)
         _add(top, name, by_category[category], chance)
     return Mutation(operation=operation, category=category, name=name)

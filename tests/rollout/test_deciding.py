@@ -209,7 +209,9 @@ def test_nodes_of_different_places_do_not_run_together() -> None:
         order.append(tuple(turn.node for turn in start(state)))
         assert len({first.places[turn.node] for turn in state.running}) == 1
         state.take(run_ended(state.running[0]))
-    assert [[*map(node, it)] for it in ([1], [2], [3, 5], [], [4, 6], [])] == [*map(list, order)]
+    assert [[*map(node, some)] for some in ([1], [2], [3, 5], [], [4, 6], [])] == [
+        *map(list, order)
+    ]
     batches = RolloutState(replace(first, options=RolloutOptions(batch=Amount.parse("2", what=""))))
     assert start(batches) == turns(1, 3)
 
@@ -359,7 +361,9 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
             counter.fail(turn)
         state.take(ended)
     if state.stopped is None:
-        planned = {NodeRun(step, node(n)) for step, group in enumerate(groups, 1) for n in group}
+        planned = {
+            NodeRun(step, node(one)) for step, group in enumerate(groups, 1) for one in group
+        }
         assert {turn for turn in planned if turn.node not in counter.failed} <= set(counter.begun)
 
 

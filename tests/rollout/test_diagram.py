@@ -50,7 +50,11 @@ def test_a_box_has_equal_runs_and_an_edge_names_what_they_wait_for() -> None:
     assert first.lines == ("Lamp[app1]: Lamp::Mysql[app1]", "Lamp[app2]: Lamp::Mysql[app2]")
     assert sorted(chain(*names_of(diagram))) == [f"dev{n}.devco.net" for n in (1, 2, 3, 4)]
     assert [edge.start for edge in diagram.edges] == [0] * len(others)
-    assert {it.label for it in diagram.edges} <= {"Sql[app1]", "Sql[app2]", "Sql[app1], Sql[app2]"}
+    assert {edge.label for edge in diagram.edges} <= {
+        "Sql[app1]",
+        "Sql[app2]",
+        "Sql[app1], Sql[app2]",
+    }
     assert [head for _, head in diagram.heads] == ["Group 1", "Group 2"]
 
 

@@ -14,7 +14,6 @@ from localpuppet.rollout.commands import about
 from localpuppet.rollout.deliveries import NodeRunAnswer, Problems
 from localpuppet.rollout.events import (
     ChecksEnded,
-    Event,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -124,13 +123,11 @@ def dies(work: "asyncio.Future[RolloutState | None] | object") -> RolloutState |
     return None if killed(whole()) else done[0]
 
 
-def started_in(events: list[Event]) -> list[NodeRun]:
-    return [turn for one in events if isinstance(one, NodeRunsStarted) for turn in one.node_runs]
-
-
 def judge(state: RolloutState, notes: Notes, nodes: SimulatedNodes, planned: set[NodeRun]) -> None:
     """Check that no node runs twice in a step, none is left out, none stays held."""
-    started = started_in(notes.events)
+    started = [
+        turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.node_runs
+    ]
     assert len(started) == len(set(started))
     ends = [one.node_run for one in notes.events if isinstance(one, NodeRunEnded)]
     assert sorted(ends) == sorted(started)
@@ -190,7 +187,12 @@ def test_no_node_runs_twice_even_if_the_checkpoint_lags_behind(name: str, lag: i
         assert state.over is not None
         ending = RolloutEnding.FAILED if name == "rollback" else RolloutEnding.DONE
         assert (state.over.ending, nodes.held) == (ending, set())
-        started = started_in(known.events)
+        started = [
+            turn
+            for one in known.events
+            if isinstance(one, NodeRunsStarted)
+            for turn in one.node_runs
+        ]
         assert len(started) == len(set(started))
         assert name != "rollback" or len(started) == 6
     pytest.fail("it never comes to an end")

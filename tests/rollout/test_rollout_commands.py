@@ -318,7 +318,7 @@ def test_a_command_is_accepted_and_its_sender_gets_a_reply(site: Site) -> None:
     async def work() -> None:
         await site.say(site.alice, RolloutCommand.CONTINUE, site.head())
         await site.say(
-            site.bob, RolloutCommand.APPROVE, site.head(), "n01.example.com 1d8993827006"
+            site.bob, RolloutCommand.APPROVE, site.head(), "n01.example.com 1d899382700659a1"
         )
         site.refusal = "is not paused"
         with pytest.raises(InvalidInputError, match=f"{ID}: is not paused"):
@@ -331,7 +331,7 @@ def test_a_command_is_accepted_and_its_sender_gets_a_reply(site: Site) -> None:
             command=RolloutCommand.APPROVE,
             caller="choria=bob",
             machine="laptop",
-            about="n01.example.com 1d8993827006",
+            about="n01.example.com 1d899382700659a1",
         ),
         SentCommand(command=RolloutCommand.CONTINUE, caller="choria=bob", machine="laptop"),
     ]

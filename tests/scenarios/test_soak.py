@@ -248,7 +248,9 @@ class SoakFleet:
         """
         pids = {str(node.name): node.process for node in [self.operator, *self.nodes[3:]]}
         agents = {name: process.pid for name, process in pids.items() if process is not None}
-        return {who: Usage.of(pid) for who, pid in {**agents, "web": self.page.process.pid}.items()}
+        return {
+            name: Usage.of(pid) for name, pid in {**agents, "web": self.page.process.pid}.items()
+        }
 
     def process_counts(self) -> dict[str, int]:
         """Return how many processes each agent is and has below it: fork servers, and no run."""

@@ -94,7 +94,9 @@ def test_what_leads_nowhere_in_the_tree_is_not_found(tree: Path) -> None:
     (tree / "loop").symlink_to("loop")
     (tree / "long").symlink_to("x" * 300)
     with OpenTree(tree) as opened:
-        assert [opened.find(it) for it in ("dangling", "loop", "long", "a/none/x")] == [None] * 4
+        assert [opened.find(name) for name in ("dangling", "loop", "long", "a/none/x")] == [
+            None
+        ] * 4
 
 
 def test_special_files_and_names_are_refused_and_do_not_block(tree: Path) -> None:

@@ -119,7 +119,9 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 def over(child: Child) -> ProcessEnd:
     """Wait until a child ends, and return its end."""
-    ended: ProcessEnd = wait_until(lambda: child.wait(0.02), lambda: f"{child.identity} still runs")
+    ended: ProcessEnd = wait_until(
+        lambda: child.wait(0.02), lambda: f"{child.identity} is still running"
+    )
     return ended
 
 

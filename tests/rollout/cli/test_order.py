@@ -88,7 +88,9 @@ def test_a_pipe_gets_chorias_text_byte_for_byte(node: Node) -> None:
 
 
 def test_chorias_colours(node: Node) -> None:
-    done = node.run("--color", "always", "rollout", "plan", "--site", LAMP, "--instance=Lamp[app1]")
+    done = node.run(
+        "--color", "always", "rollout", "plan", "--site", LAMP, "--instance", "Lamp[app1]"
+    )
     bold, green, end = "\x1b[1m", "\x1b[32m", "\x1b[0m"
     assert f"{bold}1{end} applications on {bold}4{end} managed nodes:\n\n\tLamp[app1]\n\nNode" in (
         done.out
@@ -227,7 +229,9 @@ CODE = "application_component { 'Shop::Sql[a]': produces => 'sql/a' }"
 
 def groups(done: Done) -> list[list[str]]:
     assert done.code == 0, done.err
-    return [[it["node"].partition(".")[0] for it in group["runs"]] for group in done.json["groups"]]
+    return [
+        [run["node"].partition(".")[0] for run in group["runs"]] for group in done.json["groups"]
+    ]
 
 
 def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:

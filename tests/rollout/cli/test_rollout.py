@@ -163,7 +163,7 @@ def test_failed_nodes_are_repeated_within_the_approval(node: Node) -> None:
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
     process = node.start(
-        "rollout", "run", f"--site={site}", "--failed-in", ID, "--wait-timeout", "5m"
+        "rollout", "run", "--site", site, "--failed-in", ID, "--wait-timeout", "5m"
     )
     wait_until(lambda: len(journals.ids()) == 2, lambda: "it does not begin")
     process.kill()

@@ -62,8 +62,10 @@ class Secured(Site):
         )
 
     def list(self, *revoked: Issued) -> bytes:
-        found = [one.certificate for one in revoked]
-        return self.ca.revoke(*found, last_update=self.since, next_update=self.since + 100 * HOUR)
+        certificates = [one.certificate for one in revoked]
+        return self.ca.revoke(
+            *certificates, last_update=self.since, next_update=self.since + 100 * HOUR
+        )
 
     def written(self, issued: Issued) -> tuple[Path, Path]:
         name = issued.certificate.serial_number

@@ -79,7 +79,9 @@ WAITS_FOR_APPROVAL = (
 
 
 def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> RolloutReport:
-    began = a_rollout(id=ROLLOUT, groups=((NODE, OTHER),), options=options, title="shop")
+    began = a_rollout(
+        id=ROLLOUT, groups=((NODE, NodeName.parse("web02")),), options=options, title="shop"
+    )
     at = "2026-11-22T11:00:00Z"
     return RolloutReport.of([(at, event) for event in (began, *events)], taken=taken)
 
@@ -317,7 +319,9 @@ def test_selected_nodes_stay_the_same(site: Site, visitor: TestClient, actor: Pl
     site.leave("a2")
     actor.refusing = {"a1": "the policy denies it"}
     came = sent(visitor, "/nodes/do/hold", **given, message="disk", length="2h")
-    assert [(str(it), it.nodes) for it in actor.deeds] == [("hold (for 2h: disk)", ("a1", "a2"))]
+    assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
+        ("hold (for 2h: disk)", ("a1", "a2"))
+    ]
     assert "1 refused, 1 accepted</p>" in came
     assert "localpuppet disable a1 a2 -m disk --for 2h" in came
     # The end of the holds takes exactly the nodes that accepted; both are confirmed first.
@@ -386,7 +390,9 @@ def test_a_confirmation_continues_only_the_pause_that_was_shown(
     journal.append(RolloutPaused(reason="web01 failed"), at=at)
     first = confirmation(visitor, url)
     assert "It is paused: web01 failed." in text(visitor, url)
-    journal.append(RolloutContinued(caller="choria=bob"), RolloutPaused(reason="b failed"), at=at)
+    journal.append(
+        RolloutContinued(caller="choria=bob"), RolloutPaused(reason="web02 failed"), at=at
+    )
     second = confirmation(visitor, url)
     mixed = {"token": first["token"], "about": second["about"]}
     assert sent(visitor, url, **mixed).startswith("403")

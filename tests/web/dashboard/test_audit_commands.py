@@ -27,7 +27,7 @@ def test_each_command_to_a_rollout_is_a_row_of_the_audit_with_its_operator(tmp_p
         (RolloutCommand.PAUSE, "choria=bob"),
         (RolloutCommand.STOP, "choria=carol"),
     ):
-        sent = SentCommand(command=command, caller=caller, machine="pc2")
+        sent = SentCommand(command=command, caller=caller, machine="laptop")
         journal.append(meaning(sent, journal.state()), at=now())
     journal.append(rollout_over(RolloutEnding.STOPPED), at=now())
     journal.append(RolloutResumed(caller="choria=bob", machine="pc"), at=now())
@@ -39,12 +39,12 @@ def test_each_command_to_a_rollout_is_a_row_of_the_audit_with_its_operator(tmp_p
             shown = [re.sub(r"<[^>]*>", " ", row).split() for row in page.split("<tr>")[2:]]
             return [tuple(row[2:6]) for row in shown]
 
-        stop = ("choria=carol", "on", "pc2", "Stop")
-        pause = ("choria=bob", "on", "pc2", "Pause")
+        stop = ("choria=carol", "on", "laptop", "Stop")
+        pause = ("choria=bob", "on", "laptop", "Pause")
         resume = ("choria=bob", "on", "pc", "Resume")
         assert rows("") == [
             *(resume, stop, pause),
-            ("choria=alice", "on", "pc2", "Continue"),
+            ("choria=alice", "on", "laptop", "Continue"),
             pause,
         ]
         assert rows("?caller=choria%3Dbob") == [resume, pause, pause]

@@ -81,7 +81,9 @@ def test_rollouts_of_the_range_are_marked_and_a_later_history_is_named() -> None
     assert chart.markers[-1].rollout.id == "r0"
     assert 95 < chart.markers[-1].x < 100
     assert chart.since == NOW - HOUR
-    whole = activity.time_chart({}, rows, range_=activity.RANGES["7d"], now=NOW, since=NOW - 2.6e6)
+    whole = activity.time_chart(
+        {}, rows, range_=activity.RANGES["7d"], now=NOW, since=NOW - 30 * 86400
+    )
     assert len(whole.markers) == activity.MOST_MARKERS
     assert whole.since is None
 
@@ -199,7 +201,13 @@ def test_each_outcome_and_state_has_a_style(word: str) -> None:
     assert re.search(rf"\.{word.replace(' ', '-')}\b", styles)
 
 
-TONES = {"bad": "red", "warn": "yellow", "changed": "cyan", "corrected": "magenta", "good": "green"}
+COLORS = {
+    "bad": "red",
+    "warn": "yellow",
+    "changed": "cyan",
+    "corrected": "magenta",
+    "good": "green",
+}
 
 
 @pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *STATES])
@@ -209,7 +217,7 @@ def test_a_state_has_the_same_colour_in_the_terminal(word: str) -> None:
     (tone,) = re.findall(rf"\.{name}[ ,][^{{}}]*\{{ --of: var\(--(\w+)\)", styles)
     row = a_row("a", state=word) if word in STATES else a_row("a", outcome=Kind(word))
     shown = cells(row, datetime(2026, 11, 23, tzinfo=UTC))
-    assert click.style(word, fg=TONES[tone], bold=True) in shown
+    assert click.style(word, fg=COLORS[tone], bold=True) in shown
 
 
 MOMENT = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)

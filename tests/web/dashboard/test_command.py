@@ -97,7 +97,9 @@ class Page:
     def requests(self, action: str) -> dict[str, str]:
         """Return what each node recorded of an action, as the audit view has it."""
         records = json.loads(self.get(f"/audit.json?action={action}"))["audit"]
-        return {it["node"]: f"{it['caller']}: {it['subject']}: {it['decision']}" for it in records}
+        return {
+            one["node"]: f"{one['caller']}: {one['subject']}: {one['decision']}" for one in records
+        }
 
     def until(self, **states: str) -> None:
         names = {f"{name}.example.com": state for name, state in states.items()}
@@ -170,10 +172,10 @@ def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fle
     c.kill()
     some = urlencode([("node", one.name) for one in (b, c, d)])
     came = page.do(f"/nodes/do/hold?{some}", message="disk is full", length="1h")
-    found = dict(
+    verdicts = dict(
         re.findall(r'href="/nodes/([^"]+)">[^<]+</a></th><td[^>]*><span[^>]*>([^<]+)', came)
     )
-    assert {name: word.strip() for name, word in found.items()} == {
+    assert {name: word.strip() for name, word in verdicts.items()} == {
         b.name: "accepted",
         c.name: "no answer",
         d.name: "refused",

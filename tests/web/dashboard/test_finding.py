@@ -86,7 +86,10 @@ def test_several_matches_are_grouped_by_kind() -> None:
 def test_a_kind_shows_some_matches_and_counts_all() -> None:
     many = {"node": {f"node{number:03}": "" for number in range(200)}, "role": {"node0": ""}}
     found = find("node0", many)
-    assert [(it.total, len(it.hits)) for it in found.groups] == [(100, MOST_OF_KIND), (1, 1)]
+    assert [(group.total, len(group.hits)) for group in found.groups] == [
+        (100, MOST_OF_KIND),
+        (1, 1),
+    ]
     assert found.groups[0].url == "/nodes?name=node0"
     assert len(found.suggestions) == 11
     assert found.suggestions[:2] == [("node000", "node"), ("role:node0", "role")]
@@ -335,7 +338,7 @@ def test_two_nodes_are_shown_side_by_side(past: Site) -> None:
     with past.visitor() as client:
         answer = client.get("/find", params={"text": "web01 web02"})
         assert answer.headers["location"] == "/compare?a=web01&b=web02"
-        shown = re.sub(
+        page = re.sub(
             r"\s+", " ", re.sub(r"<[^>]+>", " ", text(client, "/compare?a=web01&b=web02"))
         )
         for row in (
@@ -344,9 +347,9 @@ def test_two_nodes_are_shown_side_by_side(past: Site) -> None:
             "kernel — Linux",
             "first error — Could not find class ::ntp for … lb/manifests/ntp.pp:1",
         ):
-            assert row in shown, row
-        assert "10.0.3.7" not in shown
-        assert "equal values" in shown
+            assert row in page, row
+        assert "10.0.3.7" not in page
+        assert "equal values" in page
         assert "The nodes do not differ" in text(client, "/compare?a=web01&b=web01")
         assert "<script>alert" not in text(client, "/compare?a=web01&b=lb01")
         for query, code in (("a=web01&b=absent", 404), ("a=web01", 400), ("a=/&b=web01", 400)):

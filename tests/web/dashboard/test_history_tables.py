@@ -66,10 +66,10 @@ def test_a_page_of_runs_spans_days_and_continues_from_any_run(table: sqlite3.Con
 def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(table: sqlite3.Connection) -> None:
     writing = RunTableWriter(table, most=3)
     ends = [ended(NOW + number) for number in (5, 0, 1, 2, 3)]
-    assert [writing.add(it) for it in [*ends, ended(NOW - DAY)]] == [True] * 3 + [False] * 2 + [
+    assert [writing.add(one) for one in [*ends, ended(NOW - DAY)]] == [True] * 3 + [False] * 2 + [
         True
     ]
-    assert [it.finished_at - NOW for it in run_queries.of_node(table, "a", limit=9)] == [
+    assert [one.finished_at - NOW for one in run_queries.of_node(table, "a", limit=9)] == [
         5,
         3,
         2,
@@ -85,7 +85,9 @@ def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(table: sqlite3.Conne
         writing.add(ended(NOW - 1 - number, why=f"late {number}"))
     assert words(table) == {"a", "why 0", "why 1", "late 0", ""}
     writing.add(ended(NOW + 30, why="why 1"))
-    found = [(it.finished_at - NOW, it.reason) for it in run_queries.of_node(table, "a", limit=9)]
+    found = [
+        (one.finished_at - NOW, one.reason) for one in run_queries.of_node(table, "a", limit=9)
+    ]
     assert found == [(30, "why 1"), (29, ""), (28, "")]
     # A text of the day before is removed with that day, also for this one.
     writing.add(ended(NOW - DAY, why="yesterday"))

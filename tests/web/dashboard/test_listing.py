@@ -267,7 +267,9 @@ def test_each_list_has_its_own_orders_and_filters() -> None:
 
 PAGE = Path(__file__).parents[3] / "docs/reference/dashboard.md"
 
-ROW = a_row("a.example", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y")
+ROW = a_row(
+    "a.example.com", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y"
+)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,9 @@ def wrong(rows: Iterable[NodeRow]) -> Mapping[str, str]:
     for release, counts in digests.items():
         most = [digest for digest, number in counts.items() if number == max(counts.values())]
         usual[release] = most[0] if len(most) == 1 else ""
-    return {it.node: usual[it.release] for it in agreeing if it.release_digest != usual[it.release]}
+    return {
+        row.node: usual[row.release] for row in agreeing if row.release_digest != usual[row.release]
+    }
 
 
 def is_(concern: str, row: NodeRow, odd: Mapping[str, str]) -> bool:
@@ -258,7 +260,10 @@ def test_the_overview_sorts_holds_by_their_end_and_tells_persons_from_rollouts()
 
 
 def digests(*values: str, release: str = APP) -> list[NodeRow]:
-    return [a_row(f"n{n}", release=release, release_digest=one) for n, one in enumerate(values)]
+    return [
+        a_row(f"n{number}", release=release, release_digest=one)
+        for number, one in enumerate(values)
+    ]
 
 
 def wrong_releases(*rows: NodeRow) -> dict[str, str]:

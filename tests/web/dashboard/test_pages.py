@@ -56,7 +56,9 @@ def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: T
     link = "/releases/difference?from=web/tags/r6&amp;to=web/tags/r7#file-web/manifests/init.pp"
     for url in ("/", "/failures", "/nodes/x1"):
         assert link in text(visitor, url), url
-    assert "same release: no release changed" in re.sub(r"\s+", " ", text(visitor, "/nodes/x2"))
+    assert "with the same release: no release changed" in re.sub(
+        r"\s+", " ", text(visitor, "/nodes/x2")
+    )
     assert "Last worked" not in text(visitor, "/nodes/web01")
 
 

@@ -208,7 +208,9 @@ def test_a_state_that_gitlab_has_already_is_no_error(tmp_path: Path) -> None:
 
 def shown(forge: Receiver) -> list[str]:
     """Return what a forge was sent: the commit's first digit, state and description."""
-    texts = [f"{it.path[-1]} {it.json['state']}: {it.json['description']}" for it in forge.received]
+    texts = [
+        f"{one.path[-1]} {one.json['state']}: {one.json['description']}" for one in forge.received
+    ]
     forge.received.clear()
     return texts
 

@@ -68,5 +68,5 @@ def test_an_incident_opens_and_closes_in_turn(looks: list[str], every: float) ->
     shown = states(*looks, every=every)
     changes = "".join(one for one, before in zip(shown, "-" + shown, strict=False) if one != before)
     assert not {"-o", "-c", "pc", "o-", "op", "co"} & {
-        changes[n : n + 2] for n in range(len(changes))
+        changes[at : at + 2] for at in range(len(changes))
     }

@@ -223,7 +223,7 @@ async def test_a_channel_is_told_only_what_it_asks_for(site: Site) -> None:
         receiver.received.clear()
         site.clock.advance(86400.0)  # both are late, and b fails
         site.listing(
-            status("a", site.now() - 86400), status("b", site.now() - 86400, last_run=OTHER)
+            status("a", site.now() - 86400.0), status("b", site.now() - 86400, last_run=OTHER)
         )
         await watch.look(*LASTS)
         by_channel: dict[str, set[str]] = {}

@@ -41,7 +41,9 @@ class Api:
 
     def __init__(self, node: Node, address: str) -> None:
         self.node = node
-        self.process = node.start("web", "--no-dashboard", "--puppetdb", address)
+        self.process: subprocess.Popen[str] = node.start(
+            "web", "--no-dashboard", "--puppetdb", address
+        )
         line = read_line(self.process)
         assert line.startswith("PuppetDB API at http"), line
         self.url = line.split()[-1].rstrip("/")

@@ -96,7 +96,9 @@ def thousand(tmp_path: Path) -> Iterator[str]:
     failed = {"resources": (BROKEN, FILE), "reason": REASON}
     runs += [run(name, NOW - MINUTE, Kind.FAILED, **failed) for name in FAILED]
     runs += [run(name, NOW - MINUTE, Kind.CHANGED, resources=(FILE,)) for name in CHANGED]
-    states = [node(it, outcome=Kind.FAILED if it in FAILED else Kind.UNCHANGED) for it in MANY]
+    states = [
+        node(name, outcome=Kind.FAILED if name in FAILED else Kind.UNCHANGED) for name in MANY
+    ]
     entries = [
         entry(
             name,

@@ -132,7 +132,9 @@ def test_octocatalog_diff_compares_the_catalog_of_a_node_with_one_of_its_facts(
         check=False,
     )
     assert done.returncode == 2, done.stderr
-    found = [(it["diff_type"], it["type"], it["title"]) for it in json.loads(done.stdout)["diff"]]
+    found = [
+        (one["diff_type"], one["type"], one["title"]) for one in json.loads(done.stdout)["diff"]
+    ]
     # Node[default] and Stage[main] differ, as with PuppetDB: its catalogs have aliases, no `kind`.
     declared = ("File", "Notify", "Prometheus::Scrape_job")
     assert [one for one in found if one[1] in declared] == [("+", "Notify", "new")], found

@@ -298,7 +298,9 @@ def test_counting_all_reports_does_not_end_the_statement_that_lists_them() -> No
 def test_reports_that_nodes_should_send_are_found_by_an_index() -> None:
     """A fleet that runs in time costs nothing, whatever its size."""
     in_time = [node(f"n{number}", run_interval=1e9) for number in range(500)]
-    never_seen = [node(f"x{n}", state="unresponsive", received_at=None) for n in range(500)]
+    never_seen = [
+        node(f"x{number}", state="unresponsive", received_at=None) for number in range(500)
+    ]
     played = PlayedRuns([], [*in_time, *never_seen, late("a"), node("b", state="not trusted")])
     query: Json = ["from", "reports", ["extract", [["function", "count"]]]]
     select = parse_client_query({"query": query}).select

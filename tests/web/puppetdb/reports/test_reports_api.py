@@ -254,7 +254,9 @@ def test_a_state_that_nodes_do_not_have_is_rejected(api: ServedApi) -> None:
 
 
 def test_resources_with_hidden_titles_are_told_apart(played: PlayedRuns, api: ServedApi) -> None:
-    hidden = [a_part("Exec[…]", status=ResourceResult.CHANGED, file="a.pp", line=n) for n in (1, 2)]
+    hidden = [
+        a_part("Exec[…]", status=ResourceResult.CHANGED, file="a.pp", line=line) for line in (1, 2)
+    ]
     played.add(run("c", NOW, Kind.CHANGED, resources=tuple(hidden)))
     query: Json = ["=", "certname", "c"]
     rows = api.ask(f"{V4}/event-counts", query, summarize_by="resource").json

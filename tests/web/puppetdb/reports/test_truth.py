@@ -38,7 +38,9 @@ def errors(report: Mapping[str, Json]) -> list[str]:
     assert isinstance(logs, dict)
     lines = logs["data"]
     assert isinstance(lines, list)
-    return [str(it["message"]) for it in lines if isinstance(it, dict) and it["level"] == "err"]
+    return [
+        str(line["message"]) for line in lines if isinstance(line, dict) and line["level"] == "err"
+    ]
 
 
 def failed_compilation() -> RunRow:

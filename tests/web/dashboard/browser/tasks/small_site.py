@@ -166,7 +166,10 @@ class SmallSite:
         self.control = control = Forge(fleet.directory).repo("control")
         control.commit(code("r1"), "r1")
         control.commit(code("r2", "db", "lb"), "r2")
-        sources: Any = {"sources": {"site": {"git": control.url}}, "allow_file_urls": True}
+        sources: dict[str, Any] = {
+            "sources": {"site": {"git": control.url}},
+            "allow_file_urls": True,
+        }
         for name, role in ROLES.items():
             member = fleet.add_one(name, puppet=True, **sources)
             given = {
