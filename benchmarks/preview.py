@@ -28,15 +28,14 @@ from pathlib import Path
 from overhead import DEBIAN_MODULES, SITE
 
 from localpuppet.node.app import NodeApp
+from localpuppet.node.preview.cache import CacheFiller
 from localpuppet.node.preview.compile_request import (
     CompileEngine,
     CompileRequest,
     CompileResult,
     RawReads,
 )
-from localpuppet.node.preview.revisions import RevisionRange
-from localpuppet.node.preview.stored_results import CacheFiller
-from localpuppet.node.preview.workspace import PreviewOrder, PreviewWorkspace
+from localpuppet.node.preview.workspace import PreviewOrder, PreviewWorkspace, RevisionRange
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
 

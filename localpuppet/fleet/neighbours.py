@@ -32,12 +32,12 @@ from localpuppet.base.machine.own_program import module_words
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.node_ports import Neighbours
-from localpuppet.node.releases.ledger import AppliedElsewhere
+from localpuppet.node.releases.release_records import AppliedElsewhere
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.node.releases.staged_records import StagedRelease
+    from localpuppet.node.releases.release_records import StagedRelease
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.run_records import RunDirectory
 
@@ -216,7 +216,7 @@ def compare_with_fleet(fleet: FleetApp, staged: "StagedRelease") -> None:
     If the bus is unreachable, a note says so, and the release is accepted.
     """
     from localpuppet.node.releases.fetch import compare_commits
-    from localpuppet.node.releases.verification import TagMemory
+    from localpuppet.node.releases.release_records import TagMemory
 
     node = fleet.node
     if TagMemory(node.settings.state).pin(staged.release) is not None:

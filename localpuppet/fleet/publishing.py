@@ -31,7 +31,7 @@ from localpuppet.fleet.inventory.facts import PublishedRun, class_names, entry_o
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.node.enc.instance_facts import withheld
 from localpuppet.node.puppet.report import COMPONENTS, KICKS, read_classes, read_facts, read_noted
-from localpuppet.node.releases.verification import TagMemory
+from localpuppet.node.releases.release_records import TagMemory
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.run import Attempt, Status
 from localpuppet.node.runs.run_records import RunDirectory
@@ -146,7 +146,7 @@ class NodePublishing:
         """Return the recipients of this node's sealing key; a node without one imports nothing."""
         if not (self.state / "keys" / "sealing.pub").exists():
             return ()
-        from localpuppet.node.sealed.sealing_key import SealingKey
+        from localpuppet.node.sealed.age import SealingKey
 
         return SealingKey(self.state / "keys").recipients()
 

@@ -41,13 +41,17 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
-    from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
+    from localpuppet.node.releases.manifest import ReleaseFiles
     from localpuppet.node.releases.modules import ModuleAccess
     from localpuppet.node.releases.packages.package_staging import PackageStaging
     from localpuppet.node.releases.packages.tools import SystemPackageTools
     from localpuppet.node.releases.release import Release
-    from localpuppet.node.releases.release_files import ReleaseFiles
-    from localpuppet.node.releases.staged_records import StagedRelease
+    from localpuppet.node.releases.release_records import (
+        AppliedElsewhere,
+        Ledger,
+        Rollback,
+        StagedRelease,
+    )
     from localpuppet.node.releases.staging import Approve, GarbageCollector, ReleaseStaging
     from localpuppet.node.releases.store import Store
     from localpuppet.node.runs.attempts import Attempts
@@ -315,7 +319,7 @@ class NodeApp:
     @cached_property
     def ledger(self) -> "Ledger":
         """The order of applied releases, and the rollback in force."""
-        from localpuppet.node.releases.ledger import Ledger
+        from localpuppet.node.releases.release_records import Ledger
 
         return Ledger(self.settings.state)
 
@@ -505,7 +509,7 @@ class NodeApp:
     def files(self) -> "ReleaseFiles":
         """The reader of manifests and locks."""
         from localpuppet.node.enc.input import read_enc
-        from localpuppet.node.releases.release_files import ReleaseFiles
+        from localpuppet.node.releases.manifest import ReleaseFiles
 
         settings = self.settings
         return ReleaseFiles(
@@ -658,7 +662,7 @@ class NodeApp:
 
     def staged(self, path: "ReleasePath") -> "tuple[Release, StagedRelease]":
         """Return a release that is staged on this machine, and its record; see `resolve`."""
-        from localpuppet.node.releases.staged_records import StagedRecords
+        from localpuppet.node.releases.release_records import StagedRecords
 
         record = StagedRecords(self.settings.state).need(path)
         return self.resolve(path), record
@@ -1160,7 +1164,7 @@ class NodeApp:
 
     def sealed_opener(self, directory: Path) -> "SealedOpener":
         """Return what opens the sealed values below a directory with this node's key."""
-        from localpuppet.node.sealed.sealing_key import SealingKey
+        from localpuppet.node.sealed.age import SealingKey
         from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 
         identities = SealingKey(self.settings.state / "keys").identities()

@@ -10,8 +10,7 @@ from localpuppet.base.value import Value
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
     from localpuppet.base.formats.values import Json
-    from localpuppet.node.releases.ledger import AppliedElsewhere
-    from localpuppet.node.releases.staged_records import StagedRelease
+    from localpuppet.node.releases.release_records import AppliedElsewhere, StagedRelease
     from localpuppet.node.runs.run import Attempt, Status
     from localpuppet.node.runs.run_records import RunDirectory
 

@@ -361,8 +361,7 @@ class WebApp:
 
     def staged(self) -> "StagedReleases":
         """Return the staged releases of this machine."""
-        from localpuppet.node.releases.staged_records import StagedRecords
-        from localpuppet.node.releases.verification import TagMemory
+        from localpuppet.node.releases.release_records import StagedRecords, TagMemory
         from localpuppet.web.dashboard.releases import StagedReleases
 
         node, state = self.node, self.node.settings.state
@@ -379,7 +378,7 @@ class WebApp:
     def previews(self) -> "RolloutPreviews":
         """Return the previews of rollouts."""
         from localpuppet.node.app import program_environment
-        from localpuppet.node.releases.staged_records import StagedRecords
+        from localpuppet.node.releases.release_records import StagedRecords
         from localpuppet.web.dashboard.rollout_previews import RolloutPreviews
 
         return RolloutPreviews(

@@ -14,9 +14,9 @@ from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.releases.module_versions import ModuleVersion
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.manifest import ReleaseFiles
+from localpuppet.node.releases.module_metadata import ModuleVersion
+from localpuppet.node.releases.release_records import Rollback
 from localpuppet.node.releases.store import Store
 from localpuppet.node.runs.run import Outcome, RunState, Status
 

@@ -12,8 +12,7 @@ from localpuppet.base.formats.converter import Message
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.puppet.report import KICKS, read_noted
 from localpuppet.node.releases.branches import StagedBranch
-from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import Ledger, StagedRelease
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.interface import Interface
 from localpuppet.node.runs.query_record import read_queries

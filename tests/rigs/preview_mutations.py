@@ -19,15 +19,20 @@ from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.app import NodeApp
-from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
+from localpuppet.node.preview.cache import (
+    CacheFiller,
+    CacheSearch,
+    CompileOutcome,
+    NodeCompile,
+    PreviewCache,
+    PreviewSide,
+)
 from localpuppet.node.preview.compile_request import CompileEngine, CompileRequest, CompileResult
 from localpuppet.node.preview.difference import difference
 from localpuppet.node.preview.node_capture import CapturedNode
 from localpuppet.node.preview.release_index import METADATA
 from localpuppet.node.preview.result import PreviewRevision
-from localpuppet.node.preview.revisions import RevisionTree
-from localpuppet.node.preview.stored_results import CacheFiller, CacheSearch, PreviewSide
-from localpuppet.node.preview.workspace import PreviewWorkspace
+from localpuppet.node.preview.workspace import PreviewWorkspace, RevisionTree
 from localpuppet.node.releases.release import Release
 
 # Category of a file → the pattern of its name; the first that fits counts.

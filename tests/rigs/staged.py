@@ -10,10 +10,9 @@ from localpuppet.node.enc.input import read_enc
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
-from localpuppet.node.releases.manifest import Lock
+from localpuppet.node.releases.manifest import Lock, ReleaseFiles, to_text
 from localpuppet.node.releases.modules import ModuleAccess
 from localpuppet.node.releases.release import Release, resolve
-from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staging import Approve, ReleaseStaging
 from localpuppet.node.releases.store import Store, TreeEntry, digest

@@ -16,8 +16,8 @@ from localpuppet.node.enc.document import NodeDocument, ReleaseEnc
 from localpuppet.node.enc.input import InputReader, LoadedInput
 from localpuppet.node.puppet.command_line import ApplyCommand, Compilation, LeanStart
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.release_records import Ledger
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import PreparedRun

@@ -34,8 +34,8 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.commands import RolloutCommand

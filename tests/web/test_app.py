@@ -12,7 +12,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.app import NodeApp
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.release_records import StagedRecords
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.access.serving import ListenAddress
 from localpuppet.web.app import DashboardAccess, WebApp

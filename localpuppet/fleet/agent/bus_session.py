@@ -45,7 +45,7 @@ from localpuppet.fleet.inventory.run_end import RunEnd, newest
 from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.releases.release_records import Rollback
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.run import Attempt, published
 from localpuppet.node.runs.run_records import Records

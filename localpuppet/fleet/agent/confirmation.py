@@ -48,7 +48,7 @@ from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, WorkRunner
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.enc.assignment import Assignment, identity
-from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.releases.release_records import Rollback
 from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory

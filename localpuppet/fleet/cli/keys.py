@@ -24,7 +24,7 @@ from localpuppet.node.cli.command import (
     option,
 )
 from localpuppet.node.cli.render_run import moment
-from localpuppet.node.sealed.sealing_key import SealingKey
+from localpuppet.node.sealed.age import SealingKey
 
 MODULES = {
     "init": "fleet.cli.keys",

@@ -61,7 +61,7 @@ from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.puppet.fault import public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
-from localpuppet.node.releases.verification import TagMemory
+from localpuppet.node.releases.release_records import TagMemory
 from localpuppet.node.runs.run import Attempt, Outcome, RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
 from localpuppet.node.runs.run_replies import report_of

@@ -18,7 +18,7 @@ from localpuppet.node.runs.run_records import Records, RunDirectory
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from localpuppet.node.releases.ledger import Rollback
+    from localpuppet.node.releases.release_records import Rollback
     from localpuppet.node.runs.holds import Hold
     from localpuppet.node.runs.run import Attempt
 

@@ -61,8 +61,7 @@ def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]
 def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) -> str:
     def replace(match: "re.Match[str]") -> str:
         name = match.group(1).strip()
-        literal = re.match(_LITERAL, name)
-        if literal:
+        if literal := re.match(_LITERAL, name):
             return literal.group(2)
         if not re.match(_VARIABLE, name):
             raise InvalidInputError(

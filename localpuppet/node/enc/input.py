@@ -16,15 +16,8 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.machine.files import MAX_DOCUMENT, is_file, read_user_file
 from localpuppet.base.value import Value
+from localpuppet.node.enc import document
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.enc.document import (
-    NO_RELEASE_ENC,
-    EncData,
-    Input,
-    NodeDocument,
-    ReleaseEnc,
-    classify,
-)
 
 # The source of the input in the user data of the cloud.
 USER_DATA = "userdata:"
@@ -48,7 +41,7 @@ class LoadedInput(Value):
 
     name: str
     data: bytes
-    input: Input
+    input: document.Input
     assignment: Assignment | None = None
 
     @property
@@ -104,7 +97,7 @@ class InputReader(Value):
             raise InvalidInputError(f"is too large: the limit is {MAX_DOCUMENT} bytes", where=name)
         raw = self.documents.parse(data, schema="input", where=name)
         with errors_at(name, LocalpuppetError):
-            return LoadedInput(name=name, data=data, input=Input.from_dict(raw))
+            return LoadedInput(name=name, data=data, input=document.Input.from_dict(raw))
 
     def _bytes(self, source: str) -> tuple[str, bytes]:
         """Return the name of the input in messages, and its bytes."""
@@ -146,22 +139,22 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
     return str(path)
 
 
-def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
+def read_enc(path: Path, documents: Documents) -> document.ReleaseEnc:
     """Return a release's `enc.yaml`; a missing file counts as empty."""
     if not is_file(path):
-        return NO_RELEASE_ENC
+        return document.NO_RELEASE_ENC
     try:
         raw = documents.parse(
             read_user_file(path), schema="enc", where=str(path), may_be_empty=True
         )
-        return ReleaseEnc.from_dict(raw)
+        return document.ReleaseEnc.from_dict(raw)
     except LocalpuppetError as error:
         raise error if error.where.startswith(str(path)) else error.at(str(path)) from error
 
 
 def node_document(
-    loaded: LoadedInput, offered: ReleaseEnc, *, answer: EncData | None
-) -> NodeDocument:
+    loaded: LoadedInput, offered: document.ReleaseEnc, *, answer: document.EncData | None
+) -> document.NodeDocument:
     """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
 
     Each overrides the ones before it; `offered` is the `enc.yaml` of the input's release.
@@ -171,7 +164,7 @@ def node_document(
     if answer is not None:
         layers.append(answer)
     with errors_at(f"node document of {loaded.name}", LocalpuppetError):
-        return classify([*layers, loaded.input.data])
+        return document.classify([*layers, loaded.input.data])
 
 
 class Https:

@@ -177,8 +177,7 @@ def facts_of(data: InstanceData) -> InstanceFacts:
     facts = {INSTANCE_ID: data.instance_id}
     left_out: dict[str, str] = {}
     for name, value in _lines(data).items():
-        problem = _problem(name, value, len(facts))
-        if problem:
+        if problem := _problem(name, value, len(facts)):
             left_out[name] = problem
         else:
             facts[name] = value
@@ -308,8 +307,7 @@ class InstanceSource:
         if instance_data is not None or self.service is None:
             return instance_data
         boot_id = self.boot_id()
-        kept = self._kept(self.service, boot_id)
-        if kept is not None:
+        if (kept := self._kept(self.service, boot_id)) is not None:
             return kept
         answer = self.ask(self.service)
         make_private(self.memory.parent)

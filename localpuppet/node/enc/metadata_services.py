@@ -100,8 +100,7 @@ def server_of(
     """Return the address of a service."""
     if service is not Service.CLOUDSTACK:
         return MetadataServer(address=LINK_LOCAL, source=None)
-    lease = newest_lease()
-    if lease is None:
+    if (lease := newest_lease()) is None:
         raise UnavailableError(
             "this machine has no DHCP lease that names the service's address",
             where=str(service),
@@ -146,8 +145,7 @@ def _need(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> T:
     """Return a document that must exist, parsed."""
-    answer = metadata.ask(path, limit=limit, method=method, headers=headers)
-    if answer is None:
+    if (answer := metadata.ask(path, limit=limit, method=method, headers=headers)) is None:
         raise UnavailableError("the metadata service does not have it", where=path, hint=HINT)
     try:
         return parse(answer)

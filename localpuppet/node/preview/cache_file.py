@@ -365,8 +365,7 @@ class CatalogStore:
         shared = array("I")
         own: list[str] = []
         for key, item in items.items():
-            number = self._number(connection, key, item)
-            if number is None:
+            if (number := self._number(connection, key, item)) is None:
                 own.append(item.decode())
             else:
                 shared.append(number)

@@ -112,8 +112,8 @@ class CompileResult(Value):
     """
 
     node: str
-    catalog: "CanonicalCatalog | None"
-    failure: CompileFailure | None
+    catalog: "CanonicalCatalog | None" = None
+    failure: CompileFailure | None = None
     reads: RawReads
     size: int = 0
 

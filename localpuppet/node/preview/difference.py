@@ -200,8 +200,7 @@ class CatalogDifference(Value):
         """
         merged = {(change.type, change.title): change for change in self.resources}
         for change in changes:
-            own = merged.get((change.type, change.title))
-            if own is not None:
+            if (own := merged.get((change.type, change.title))) is not None:
                 parameters = (*own.parameters, *change.parameters)
                 change = replace(own, parameters=tuple(sorted(parameters, key=lambda it: it.name)))
             merged[change.type, change.title] = change

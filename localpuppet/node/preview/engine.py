@@ -298,8 +298,7 @@ def _remove_abandoned(scratch: Path) -> None:
     """Remove the directories of processes that were killed; the caller keeps new ones out."""
     for directory in scratch.glob("compile-*"):
         with suppress(StateError):
-            lock = Flock.take(directory / _ALIVE)
-            if lock is not None:
+            if (lock := Flock.take(directory / _ALIVE)) is not None:
                 with lock:
                     remove_tree(directory)
 
@@ -426,7 +425,6 @@ class ReleaseCompiler:
 
     def _setup(self, compilation: Compilation) -> dict[str, Any]:
         engine = self._engine
-        hiera = compilation.hiera_config or _NO_HIERA
         roots = release_roots(
             self._release,
             own_modules=engine.own_modules,
@@ -435,17 +433,13 @@ class ReleaseCompiler:
         )
         return {
             "arguments": [
-                *(
-                    "--environmentpath",
-                    str(compilation.environments),
-                    "--environment",
-                    "production",
-                ),
+                *("--environmentpath", str(compilation.environments)),
+                *("--environment", "production"),
                 *("--modulepath", ":".join(map(str, compilation.modulepath))),
                 *("--hiera_config", str(_NO_HIERA), "--config", "/nonexistent/puppet.conf"),
             ],
             "own": str(engine.own_modules),
-            "hiera": str(hiera),
+            "hiera": str(compilation.hiera_config or _NO_HIERA),
             "manifest": str(compilation.site_manifest),
             "modulepath": [str(path) for path in compilation.modulepath],
             "roots": roots,
@@ -463,21 +457,16 @@ def _result(request: CompileRequest, raw: Mapping[str, Any], size: int) -> Compi
         return _failure(request, str(raw["failed"])[:400])
     try:
         reads = _reads(raw["reads"])
-        failure = raw["failure"]
-        if failure is not None:
-            return CompileResult(
-                node=request.node, catalog=None, failure=_parse_failure(failure), reads=reads
-            )
+        if raw["failure"] is not None:
+            failure = _parse_failure(raw["failure"])
+            return CompileResult(node=request.node, failure=failure, reads=reads)
         catalog = CanonicalCatalog.of(raw["catalog"])
         if catalog.certname != request.node:
             raise ValueError("it is of another node")
-        return CompileResult(
-            node=request.node, catalog=catalog, failure=None, reads=reads, size=size
-        )
+        return CompileResult(node=request.node, catalog=catalog, reads=reads, size=size)
     except InvalidInputError as error:
-        return CompileResult(
-            node=request.node, catalog=None, failure=CompileFailure(message=str(error)), reads=reads
-        )
+        failure = CompileFailure(message=str(error))
+        return CompileResult(node=request.node, failure=failure, reads=reads)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return _failure(request, f"the compile returned an unexpected result: {error!r}"[:400])
 
@@ -493,8 +482,7 @@ def _parse_failure(raw: Mapping[str, Any]) -> CompileFailure:
 
 def _failure(request: CompileRequest, message: str) -> CompileResult:
     reads = RawReads(impure=("the compile did not end by itself",))
-    failure = CompileFailure(message=message)
-    return CompileResult(node=request.node, catalog=None, failure=failure, reads=reads)
+    return CompileResult(node=request.node, failure=CompileFailure(message=message), reads=reads)
 
 
 def _reads(raw: Mapping[str, Any]) -> RawReads:

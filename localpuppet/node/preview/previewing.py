@@ -24,7 +24,14 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import field_values, mapping_of
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.base.value import Value
-from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
+from localpuppet.node.preview.cache import (
+    CacheFiller,
+    CacheSearch,
+    CompileOutcome,
+    NodeCompile,
+    PreviewCache,
+    PreviewSide,
+)
 from localpuppet.node.preview.cache_file import CatalogHead, DamagedEntryError
 from localpuppet.node.preview.compile_request import CompileEngine
 from localpuppet.node.preview.difference import (
@@ -57,7 +64,6 @@ from localpuppet.node.preview.result import (
     ResealedGroup,
     RevisionWarning,
 )
-from localpuppet.node.preview.stored_results import CacheFiller, CacheSearch, PreviewSide
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.command_line import file_name
 
@@ -324,8 +330,7 @@ def blind_changes(before: ReleaseIndex, after: ReleaseIndex) -> list[BlindChange
         states = before.states.get(name), after.states.get(name)
         if states[0] == states[1] or DIRECTORY in states:
             continue
-        change = _blind(name, (before, after))
-        if change is not None:
+        if (change := _blind(name, (before, after))) is not None:
             changes.append(change)
     return changes
 
@@ -338,8 +343,7 @@ def blind_spots(
     `types` has the types of each node's resources before and after the change.
     """
     for change in changes:
-        nodes = tuple(sorted(node for node, names in types.items() if change.concerns(names)))
-        if nodes:
+        if nodes := tuple(sorted(node for node, names in types.items() if change.concerns(names))):
             yield BlindSpot(file=change.file, reason=change.reason, nodes=nodes)
 
 
@@ -347,12 +351,10 @@ def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> BlindChange
     if _FACT.fullmatch(name):
         return BlindChange(file=name, reason="a custom fact changed", types=None)
     for pattern, what in ((_TYPE, "type"), (_PROVIDER, "provider")):
-        match = pattern.fullmatch(name)
-        if match:
+        if match := pattern.fullmatch(name):
             types = frozenset((match[1],))
             return BlindChange(file=name, reason=f"a custom {what} changed", types=types)
-    match = _HELPER.fullmatch(name)
-    if match is None:
+    if (match := _HELPER.fullmatch(name)) is None:
         return None
     reason = "code that custom types, providers or facts use changed"
     return BlindChange(file=name, reason=reason, types=_types_of(match[1], indexes))

@@ -60,8 +60,7 @@ class ReadPart(Value):
         Only of a module's metadata, a missing file has values.
         """
         state, looked_up = index.state(file), tuple(sorted(keys))
-        values = _values(file, looked_up, index)
-        if values is None:
+        if (values := _values(file, looked_up, index)) is None:
             return None if state in (None, DIRECTORY, BROKEN) else cls(states={file: state})
         return cls(states={file: state}, keys=looked_up, values=_values_digest(values, looked_up))
 
@@ -131,8 +130,7 @@ class ReadSet(Value):
         listings = {name: index.listing(name) for name in reads.listed}
         data = []
         for file, keys in sorted(reads.keys.items()):
-            part = ReadPart.of_data(file, keys, index)
-            if part is None:
+            if (part := ReadPart.of_data(file, keys, index)) is None:
                 return f"{file} changed while it was read, or is not a file of the release"
             data.append(part)
         node = NodeReads(

@@ -198,8 +198,7 @@ class _YamlForms:
         """Return the digest of the value that starts with an event."""
         open_: list[tuple[str, str | None, list[str]]] = []
         while True:
-            form = self._form(event, open_)
-            if form is not None:
+            if (form := self._form(event, open_)) is not None:
                 if not open_:
                     return form
                 open_[-1][2].append(form)

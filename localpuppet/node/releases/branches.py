@@ -32,17 +32,24 @@ from localpuppet.base.machine.files import (
     refuse_foreign_directory,
 )
 from localpuppet.base.value import Value
-from localpuppet.node.releases import release_files
 from localpuppet.node.releases.composing import ModuleLinks, release_links
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.git.git_modules import CommitPin, head
 from localpuppet.node.releases.git.git_names import parse_digest, parse_object_id
 from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.manifest import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    Lock,
+    Manifest,
+    check_complete,
+    require_manifest,
+)
 from localpuppet.node.releases.modules import ModulePin, source_of_kind
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
+from localpuppet.node.releases.release_records import NamedRecord, ReleaseRecords
 from localpuppet.node.releases.source import ReleaseSource, source_of
-from localpuppet.node.releases.staged_records import NamedRecord, ReleaseRecords
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -186,8 +193,7 @@ class MutableCode(LockedModules):
         try:
             self.stage_branch(path)
         except UnavailableError as error:
-            known = self._records.of(path)
-            if known is None:
+            if (known := self._records.of(path)) is None:
                 raise
             self.note(f"warning: {path} stays at {known.commit[:12]}: {error}")
 
@@ -197,14 +203,14 @@ class MutableCode(LockedModules):
         Nothing is brought if it is missing, or if its modules are in its directory.
         """
         directory = self.modules / app
-        if not (directory / release_files.MANIFEST).exists():
-            return release_files.EMPTY
+        if not (directory / MANIFEST).exists():
+            return EMPTY
         manifest = self.supply.files.manifest(directory, app, immutable=False)
         if not missing_modules(manifest, directory):
-            return release_files.EMPTY
+            return EMPTY
         lock = self.supply.files.pinned(directory, manifest)
         title = f"staging modules of {app}"
-        self.bring(lock, manifest.moduledir, title=title, file=directory / release_files.LOCK)
+        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
         return lock
 
     def stage_branch(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
@@ -223,7 +229,7 @@ class MutableCode(LockedModules):
         directory = self.supply.store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
         title = f"staging modules of {app}"
-        self.bring(lock, manifest.moduledir, title=title, file=directory / release_files.LOCK)
+        self.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
         self._records.write(staged)
         return staged, lock
 
@@ -240,7 +246,7 @@ class MutableCode(LockedModules):
     def _read(self, app: ReleasePath, directory: Path) -> tuple[Manifest, Lock]:
         manifest = self.supply.files.manifest(directory, app)
         lock = self.supply.files.pinned(directory, manifest)
-        release_files.check_complete(manifest, lock, where=str(app))
+        check_complete(manifest, lock, where=str(app))
         return manifest, lock
 
     def _source(self, app: ReleasePath) -> ReleaseSource:
@@ -283,7 +289,7 @@ class MutableCode(LockedModules):
         name = name or called(place)
         title = f"staging modules of {name}"
         modules = self if base is None else self._untrusted(base)
-        modules.bring(lock, manifest.moduledir, title=title, file=place / release_files.LOCK)
+        modules.bring(lock, manifest.moduledir, title=title, file=place / LOCK)
         release = self._assembled(name, place, manifest, lock, named=None)
         ignored = self.ignored(place)
         lacking = _lacking(place, release, lock, ignored)
@@ -300,7 +306,7 @@ class MutableCode(LockedModules):
         """
         links = release_links(directory, manifest.moduledir, lock.trees)
         single, hiera = ModuleLinks(self.supply.store.directory).places(directory, links)
-        with errors_at(str(directory / release_files.MANIFEST), LocalpuppetError):
+        with errors_at(str(directory / MANIFEST), LocalpuppetError):
             place = ReleaseLocation(
                 directory=directory,
                 name=named / app if named else directory,
@@ -361,4 +367,4 @@ def _refuse(directory: Path) -> None:
     except ForeignFileError:
         refuse_foreign_directory(directory)
         raise
-    release_files.require_manifest(directory)
+    require_manifest(directory)

@@ -6,8 +6,8 @@ from dataclasses import field, replace
 
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.machine.files import disk_errors
+from localpuppet.node.releases.manifest import EMPTY, ReleaseFiles
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.release_files import EMPTY, ReleaseFiles
 from localpuppet.node.releases.store import entries
 
 # What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.

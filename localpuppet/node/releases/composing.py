@@ -28,18 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.files import (
-    disk_errors,
-    is_file,
-    make_private,
-    read_user_file,
-    remove_tree,
-    sync_directory,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import MAX_DIRECTORIES
 from localpuppet.node.releases.manifest import parse_inner_path
-from localpuppet.node.releases.staged_records import StagedRelease, composition
+from localpuppet.node.releases.release_records import StagedRelease, composition
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.store import Store
@@ -80,8 +73,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
         stripped = line.strip()
         if not stripped or stripped.startswith(("#", ";", "[")):
             continue
-        match = re.match(_LINE, line)
-        if match is None:
+        if (match := re.match(_LINE, line)) is None:
             notes.append(f"line {number} is not a setting (write NAME = VALUE)")
         else:
             settings[match[1]] = match[2].strip("'\"")
@@ -161,7 +153,7 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
 
 def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> ReleaseLayout:
     file = directory / "environment.conf"
-    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    text = files.read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
     conf = parse_environment(text, moduledir=moduledir)
     notes = list(conf.notes)
     directories: list[str] = []
@@ -246,7 +238,7 @@ class Compositions:
 
     def remove(self, name: str) -> None:
         """Remove a composition."""
-        remove_tree(self._directory / name)
+        files.remove_tree(self._directory / name)
 
 
 def _names_below(directory: Path, paths: Iterable[Path]) -> set[str]:
@@ -303,10 +295,10 @@ class ModuleLinks:
         The trees are in the store, and the caller holds its lock.
         """
         final = self.path(trees)
-        with disk_errors(final):
+        with files.disk_errors(final):
             if not self.has(trees):
                 for dead in self._directory.glob(".*"):  # of a process that died here
-                    remove_tree(dead)
+                    files.remove_tree(dead)
                 _make_links(final, _targets(trees))
             os.utime(final)
         return final
@@ -320,7 +312,7 @@ class ModuleLinks:
         return set[str]().union(*(_trees(path) for path in self._all() if path not in but))
 
     def _all(self) -> list[Path]:
-        with disk_errors(self._directory), suppress(FileNotFoundError):
+        with files.disk_errors(self._directory), suppress(FileNotFoundError):
             return sorted(path for path in self._directory.iterdir() if path.is_dir())
         return []
 
@@ -331,7 +323,7 @@ def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> 
     `trees` has a digest or the absolute path of a work tree, by the name of the module.
     """
     links = {f"{_MODULES}/{name}": tree for name, tree in trees.items()}
-    if trees and is_file(directory / HIERA):
+    if trees and files.is_file(directory / HIERA):
         own = {name: str(directory / name) for name in composed_names(directory, moduledir)}
         inner = f"{moduledir}/" if moduledir else ""
         own.update({f"{inner}{name}": tree for name, tree in trees.items()})
@@ -342,15 +334,15 @@ def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> 
 def _make_links(final: Path, links: Mapping[str, str]) -> None:
     """Make a directory of links durably, complete or not at all."""
     new = final.parent / f".new-{os.urandom(4).hex()}"
-    make_private(new)
+    files.make_private(new)
     for name, target in links.items():
-        make_private((new / name).parent)
+        files.make_private((new / name).parent)
         (new / name).symlink_to(target)
     for place, _, _ in os.walk(new):
-        sync_directory(Path(place))
-    remove_tree(final)
+        files.sync_directory(Path(place))
+    files.remove_tree(final)
     new.rename(final)
-    sync_directory(final.parent)
+    files.sync_directory(final.parent)
 
 
 def _has_links(directory: Path, links: Mapping[str, str]) -> bool:
@@ -373,10 +365,10 @@ def _trees(directory: Path) -> set[str]:
 
 def _entries(top: Path) -> Iterator[Path]:
     """Yield what is in a directory of links, except the directories on the way to them."""
-    for place, directories, files in os.walk(top):
-        if not directories and not files:
+    for place, directories, others in os.walk(top):
+        if not directories and not others:
             yield Path(place)
-        for path in (Path(place, name) for name in (*directories, *files)):
+        for path in (Path(place, name) for name in (*directories, *others)):
             if path.is_symlink() or not path.is_dir():
                 yield path
 

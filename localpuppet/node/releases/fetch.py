@@ -5,7 +5,7 @@
 - The store takes all trees of a call or none. Callers hold the store's lock.
 - A tag that differs from its pin stops the call.
 - If a source requires signatures, each of its tags is verified and its tree written by git, even if
-  the store has the tree already (`releases.verification` remembers the result).
+  the store has the tree already (`releases.release_records` remembers the result).
 - A tree beyond `releases.limits` is not written.
 
     fetcher.bring({"modules.ntp": WantedTag(url=url, tag="v1", where="manifest.lock: modules.ntp")})
@@ -23,20 +23,11 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.value import Value
-from localpuppet.node.releases import verification
+from localpuppet.node.releases import modules, release_records
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag, TagObject
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.manifest import Lock
-from localpuppet.node.releases.modules import (
-    ModuleAccess,
-    ModulePin,
-    ModuleSource,
-    Trees,
-    by_kind,
-    source_of_kind,
-)
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.manifest import Lock, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
 
@@ -44,6 +35,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
 
 
+Pins = Mapping[str, modules.ModulePin]
 Batches = Generator[Sequence[tuple[str, str, str]], None, None]
 
 
@@ -116,7 +108,7 @@ class Fetcher:
         release count for its `budget`, those in the store, too.
         """
         tags = dict(judged or {})
-        noted = verification.Verifications(self._store.directory)
+        noted = release_records.Verifications(self._store.directory)
         absent = {key for key, item in wanted.items() if not self._has(item, noted)}
         budget = budget or self._store.budget()
         for key, item in wanted.items():
@@ -129,7 +121,7 @@ class Fetcher:
             with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
                 digests = self._write(arrivals, wanted, budget)
         pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
-        verification.note_verified(
+        release_records.note_verified(
             self._store.directory,
             (
                 (source, pins[key], self._rules.get(source, ""))
@@ -169,7 +161,7 @@ class Fetcher:
                 for number in written:
                     yield names[int(number)], staging / number
 
-    def _has(self, item: WantedTag, noted: verification.Verifications) -> bool:
+    def _has(self, item: WantedTag, noted: release_records.Verifications) -> bool:
         """Return whether the store has a tree, verified if its source requires that."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256) or self._proves:
             return False
@@ -187,8 +179,8 @@ class Fetcher:
             refuse_moved(item.pinned, tag_object, where=item.where)
         if item.source is not None and item.source.signers is not None:
             # Before the check: a signers file that changes meanwhile voids what is noted.
-            self._rules.setdefault(item.source, verification.rules_digest(item.source))
-            verification.refuse_unsigned(
+            self._rules.setdefault(item.source, release_records.rules_digest(item.source))
+            release_records.refuse_unsigned(
                 self._repository, item.source, url=item.url, tag=item.tag, where=item.where
             )
             refuse_other_source(item.source, tag_object, where=item.where)
@@ -307,18 +299,13 @@ def _name_nodes(nodes: Sequence[str]) -> str:
 class ModuleFetcher(Value):
     """Brings modules that are no tags; `proves` as in `Fetcher`."""
 
-    source: Callable[[str], ModuleSource]
+    source: Callable[[str], modules.ModuleSource]
     store: Store
     proves: bool = False
 
     def bring(
-        self,
-        pins: Mapping[str, ModulePin],
-        *,
-        file: str,
-        ask_all: bool = False,
-        budget: Budget | None = None,
-    ) -> dict[str, ModulePin]:
+        self, pins: Pins, *, file: str, ask_all: bool = False, budget: Budget | None = None
+    ) -> dict[str, modules.ModulePin]:
         """Bring trees into the store, and return their complete pins; pins of tags are ignored."""
         wanted = {key: pin for key, pin in pins.items() if not pin.is_tag}
         present = {key: pin for key, pin in wanted.items() if self._has(pin)}
@@ -328,22 +315,22 @@ class ModuleFetcher(Value):
             budget.take(size, where=f"{file}: {key}", members=members)
         whole = dict(wanted)
         absent = {key: pin for key, pin in wanted.items() if key not in present}
-        for kind, some in by_kind(absent).items():
+        for kind, some in modules.by_kind(absent).items():
             whole |= self._write(self.source(kind), some, file, budget)
-        for kind, some in by_kind(present if ask_all else {}).items():
+        for kind, some in modules.by_kind(present if ask_all else {}).items():
             self.source(kind).confirm(some.values())
         return whole
 
-    def _has(self, pin: ModulePin) -> bool:
+    def _has(self, pin: modules.ModulePin) -> bool:
         return bool(pin.tree_sha256) and self.store.sound(pin.tree_sha256) and not self.proves
 
     def _write(
-        self, source: ModuleSource, pins: Mapping[str, ModulePin], file: str, budget: Budget
-    ) -> dict[str, ModulePin]:
+        self, source: modules.ModuleSource, pins: Pins, file: str, budget: Budget
+    ) -> dict[str, modules.ModulePin]:
         """Bring the trees of one kind into the store, all of them or none."""
-        whole: dict[str, ModulePin] = {}
+        whole: dict[str, modules.ModulePin] = {}
 
-        def written(trees: Trees) -> Generator[tuple[str, Path], None, None]:
+        def written(trees: modules.Trees) -> Generator[tuple[str, Path], None, None]:
             for key, pin, directory in trees:
                 whole[key] = pin
                 yield key, directory
@@ -372,7 +359,7 @@ class Supply(Value):
     store: Store
     sources: Mapping[str, ReleaseSource]
     files: ReleaseFiles
-    access: ModuleAccess
+    access: modules.ModuleAccess
     proves: bool = False
 
     def tags(self, repository: "Git") -> Fetcher:
@@ -383,7 +370,7 @@ class Supply(Value):
         """Return the fetcher of single modules that are not tags."""
 
         @cache
-        def source(kind: str) -> ModuleSource:
-            return source_of_kind(kind).open(self.access, repository)
+        def source(kind: str) -> modules.ModuleSource:
+            return modules.source_of_kind(kind).open(self.access, repository)
 
         return ModuleFetcher(source=source, store=self.store, proves=self.proves)

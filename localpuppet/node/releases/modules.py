@@ -205,8 +205,7 @@ def all_sources() -> list[type[ModuleSource]]:
 
 def parse_module(name: str, raw: Mapping[str, str], *, where: str, allow_file: bool) -> Module:
     """Return a module of a manifest; see `ModuleSource.module`."""
-    kind = next((kind for kind in reversed(_names()) if kind in raw), None)
-    if kind is None:
+    if (kind := next((kind for kind in reversed(_names()) if kind in raw), None)) is None:
         raise InvalidInputError(
             f"names neither {' nor '.join(_names())}",
             where=where,

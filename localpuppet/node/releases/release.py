@@ -13,11 +13,15 @@ from localpuppet.base.formats.names import ReleasePath, suggest
 from localpuppet.base.machine.files import is_file, refuse_foreign
 from localpuppet.base.value import Value
 from localpuppet.node.releases.composing import HIERA, ModuleLinks, layout, release_links
-from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
+from localpuppet.node.releases.manifest import (
+    CREATE_MANIFEST,
+    LOCK,
+    MANIFEST,
+    Manifest,
+    ReleaseFiles,
+)
+from localpuppet.node.releases.release_records import StagedRecords, StagedRelease, Verifications
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification import Verifications
 
 ENC = "enc.yaml"
 
@@ -106,8 +110,7 @@ def resolve(
         )
     inside = [modules, store / "objects", store / "releases"]
     name = _directory(app, inside, where=str(app), sources=sources)
-    staged = _staged(app, name, store)
-    if staged is not None:
+    if (staged := _staged(app, name, store)) is not None:
         Verifications(store).refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
@@ -233,8 +236,7 @@ def _single(
 
     There are no links if the modules are in the release; without a `store` they must be.
     """
-    missing = missing_modules(manifest, directory)
-    if not missing:
+    if not (missing := missing_modules(manifest, directory)):
         files.refuse_open_branches(manifest, directory)
         return None, directory
     if store is not None:

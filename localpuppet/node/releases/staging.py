@@ -29,19 +29,20 @@ from localpuppet.node.releases.composing import Compositions, ModuleLinks
 from localpuppet.node.releases.fetch import Supply, WantedTag, wanted_of
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.mirrors import old_mirrors
-from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.manifest import Lock
+from localpuppet.node.releases.manifest import LOCK, MANIFEST, Lock
 from localpuppet.node.releases.modules import all_sources
-from localpuppet.node.releases.release_files import LOCK, MANIFEST
-from localpuppet.node.releases.source import refuse_stale, source_of, tag_of
-from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease, composition
-from localpuppet.node.releases.verification import (
+from localpuppet.node.releases.release_records import (
     TAGS_FILE,
     UNVERIFIED,
     VERIFIED_FILE,
+    Ledger,
+    StagedRecords,
+    StagedRelease,
     TagMemory,
     Verifications,
+    composition,
 )
+from localpuppet.node.releases.source import refuse_stale, source_of, tag_of
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -119,8 +120,7 @@ class ReleaseStaging:
         unverified = Verifications(self._state).unverified(staged, self._sources)
         problems = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
-            problem = self.store.problem(sha256, full=full)
-            if problem:
+            if problem := self.store.problem(sha256, full=full):
                 problems.append(f"{name} {problem}")
         links = composition(self.compositions.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
@@ -289,8 +289,7 @@ class ReleaseStaging:
 
     def _link(self, staged: StagedRelease) -> None:
         files.make_private(self._releases)
-        fresh = not self.compositions.whole(staged)
-        if fresh:
+        if fresh := not self.compositions.whole(staged):
             self.compositions.make(staged)
         links = self._named_links(staged)
         try:

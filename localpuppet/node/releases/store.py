@@ -51,8 +51,7 @@ def digest(entries: Iterable[TreeEntry]) -> str:
 
 def check_path(path: bytes, *, where: str) -> None:
     """Reject a path that must not be in a tree."""
-    problem = size_problem(path)
-    if problem:
+    if problem := size_problem(path):
         place = path[:120].decode("utf-8", "backslashreplace")
         raise IntegrityError(problem, where=f"{where}: {place!r}")
     shown = path.decode("utf-8", "backslashreplace")
@@ -110,8 +109,7 @@ class StoreLocks:
     def _take(self, name: str, problem: str, hint: str, *, shared: bool = False) -> Flock:
         make_private(self._directory)
         path = self._directory / name
-        lock = Flock.take(path, shared=shared)
-        if lock is None:
+        if (lock := Flock.take(path, shared=shared)) is None:
             raise BusyError(problem, where=str(path), hint=hint)
         return lock
 

@@ -27,7 +27,7 @@ from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.author.hiera_data import RefusedData
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.node.releases.store import Store
 from localpuppet.node.runs.interface import Interface, check
 

@@ -15,7 +15,7 @@ from localpuppet.base.machine.files import write_durably
 from localpuppet.node.runs.run import Outcome, Status
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.ledger import Rollback
+    from localpuppet.node.releases.release_records import Rollback
     from localpuppet.node.runs.run import Attempt
 
 

@@ -23,9 +23,9 @@ from localpuppet.base.value import Value
 from localpuppet.node.enc.assignment import AssignedRelease, Assignment, check_newer, identity
 from localpuppet.node.enc.document import EncData, Input, NodeDocument
 from localpuppet.node.enc.input import InputReader, LoadedInput, node_document
-from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
+from localpuppet.node.releases.manifest import LOCK
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.release_files import LOCK
+from localpuppet.node.releases.release_records import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.runs.interface_reader import InterfaceReader
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.rollback_service import RollbackService

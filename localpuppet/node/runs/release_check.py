@@ -21,10 +21,9 @@ from localpuppet.node.releases.git.git_modules import GitModule, Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.git.work_tree import Ignored
 from localpuppet.node.releases.limits import Budget
-from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.manifest import LOCK, MANIFEST, Lock, Manifest, check_complete
 from localpuppet.node.releases.module_metadata import unmet
 from localpuppet.node.releases.release import ENC
-from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import tag_of
 from localpuppet.node.runs.interface import Interface, check_classes
 from localpuppet.node.runs.interface_reader import Parser, modules_in

@@ -14,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.node.enc.input import LoadedInput
-from localpuppet.node.releases.ledger import Ledger, Rollback
+from localpuppet.node.releases.release_records import Ledger, Rollback
 from localpuppet.node.runs.run_records import GoodRun, GoodRuns
 
 

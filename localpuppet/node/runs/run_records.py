@@ -435,7 +435,7 @@ class GoodRuns:
                 kept.
         """
         # `status` keeps nothing, and does not pay for this import.
-        from localpuppet.node.releases.staged_records import file_name
+        from localpuppet.node.releases.release_records import file_name
 
         good = self._recorded(status)
         if good is None:
@@ -477,7 +477,7 @@ class GoodRuns:
 
     def releases(self) -> set[ReleasePath]:
         """Return the releases that are kept, including those whose file is damaged."""
-        from localpuppet.node.releases.staged_records import release_of
+        from localpuppet.node.releases.release_records import release_of
 
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}

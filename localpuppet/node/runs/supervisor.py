@@ -21,8 +21,8 @@ from localpuppet.node.enc.instance_facts import write_facts
 from localpuppet.node.puppet import command_line, launching
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.report import make_ready, read_report
-from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.release_records import Ledger, Rollback
 from localpuppet.node.runs import metrics_file
 from localpuppet.node.runs.holds import Holds, NodeLock
 from localpuppet.node.runs.observer import Observer

@@ -1,18 +1,30 @@
-"""The file format age (https://age-encryption.org/v1), through the library pyrage (ADR 64).
+"""The file format age (https://age-encryption.org/v1), and the sealing key of a node.
 
-This module alone imports pyrage, when it is first needed. Its header parser takes minutes for half
-a megabyte, so nothing reaches it before the header has the one form that `seal` writes: a stanza
-for one recipient and at most one that means nothing ("grease"), within `MAX_HEADER` bytes.
+This module alone imports the library pyrage (ADR 64), when it is first needed. Its header parser
+takes minutes for half a megabyte, so nothing reaches it before the header has the one form that
+`seal` writes: a stanza for one recipient and at most one that means nothing ("grease"), within
+`MAX_HEADER` bytes.
+
+The sealing key has its identities in one file, and their recipients beside it:
+
+- `keys init` makes it. A machine that does not exist yet may get a file of `age-keygen` instead.
+- While a node changes its key, the file has two: the new one first. Both are in its signed entry.
+- systemd can hand it over decrypted (`LoadCredentialEncrypted=sealing.key`, which systemd-creds
+  encrypts to the machine): that file counts first.
 """
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import make_private, read_secret_file, write_durably
 
 MAX_PLAINTEXT = 64 * 1024
 MAX_HEADER = 1024
@@ -211,3 +223,53 @@ def _library() -> Any:  # noqa: ANN401 - the library has no types
     import pyrage
 
     return pyrage
+
+
+MAX_KEY_FILE = 16 * 1024
+_KEY_NAME = "sealing.key"
+
+
+class SealingKey:
+    """The sealing key of this node, in the directory of its keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / _KEY_NAME
+        self._public = directory / "sealing.pub"
+
+    def identities(self) -> tuple[AgeIdentity, ...]:
+        """Return the identities, the newest first; none if this node has no sealing key."""
+        for place in (
+            Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), _KEY_NAME),
+            self.path,
+        ):
+            if place.exists():
+                return read_identities(place)
+        return ()
+
+    def recipients(self) -> tuple[AgeRecipient, ...]:
+        """Return the recipients that the node publishes, the newest first."""
+        with suppress(FileNotFoundError):
+            lines = self._public.read_text("ascii").split()
+            return tuple(AgeRecipient(line) for line in lines if re.fullmatch(RECIPIENT, line))
+        return ()
+
+    def make(self, *, replace: bool = False) -> tuple[AgeRecipient, ...]:
+        """Make the key unless there is one; return the recipients.
+
+        `replace` puts a new key in front of the newest one, which stays.
+        """
+        known = self.identities()
+        if replace or not known:
+            known = (AgeIdentity.generate(), *known[:1])
+            make_private(self.path.parent)
+            text = "".join(f"# public key: {one.recipient}\n{one}\n" for one in known)
+            write_durably(self.path, text.encode())
+        recipients = tuple(one.recipient for one in known)
+        write_durably(self._public, "".join(f"{one}\n" for one in recipients).encode(), mode=0o644)
+        return recipients
+
+
+def read_identities(path: Path, *, plugins: bool = False) -> tuple[AgeIdentity, ...]:
+    """Return the identities in a file that only its owner can read; `plugins` for an operator's."""
+    data = read_secret_file(path, what="a file of secret identities", limit=MAX_KEY_FILE)
+    return parse_identities(data, where=str(path), plugins=plugins)

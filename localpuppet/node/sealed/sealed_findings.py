@@ -127,8 +127,7 @@ class _SealedCheck:
 
     def group(self, name: str, wanted: Keys | None) -> None:
         """Check a group."""
-        group = self._tree.group(name)
-        if group is None:
+        if (group := self._tree.group(name)) is None:
             return
         where = f"sealed/groups/{name}.yaml"
         for one in group.everybody:
@@ -190,8 +189,7 @@ class _SealedCheck:
 
     def value(self, path: str, authors: Mapping[str, str]) -> None:
         """Check a value."""
-        value = self._tree.value(path)
-        if value is None:
+        if (value := self._tree.value(path)) is None:
             return
         where = f"sealed/values/{path}.yaml"
         with errors_at(where):

@@ -134,8 +134,7 @@ class SealedServer:
 
     def _opened(self, path: str) -> dict[str, Json]:
         opener = self._opener()
-        value = opener.tree.value(path)
-        if value is None:
+        if (value := opener.tree.value(path)) is None:
             raise InvalidInputError("is not in the release", where=f"sealed/values/{path}.yaml")
         content = opener.content(value)
         text = content.decode("utf-8", "surrogateescape")

@@ -78,8 +78,7 @@ class SealedTree:
     def group_of(self, value: SealedValue) -> SealedGroup:
         """Return the group of a value."""
         where = f"sealed/values/{value.path}{_SUFFIX}"
-        group = self.group(value.group)
-        if group is None:
+        if (group := self.group(value.group)) is None:
             raise InvalidInputError(f"names the group {value.group}, which is missing", where=where)
         if group.serial != value.serial:
             raise InvalidInputError(
@@ -153,8 +152,7 @@ class SealedOpener:
             InvalidInputError: It was sealed for another place, an earlier serial, or is damaged.
         """
         group = self.tree.group_of(value)
-        identity = self.identity(group)
-        if identity is None:
+        if (identity := self.identity(group)) is None:
             raise NotOpenedError(
                 f"sealed for {group.name}, not for this node",
                 where=f"sealed/values/{value.path}.yaml",

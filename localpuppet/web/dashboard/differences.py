@@ -17,7 +17,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 from localpuppet.node.releases.comparison import NameDifference
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.web.access.rules import Visitor
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.inventory_questions import leaves_of

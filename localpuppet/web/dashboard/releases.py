@@ -23,11 +23,16 @@ from localpuppet.node.releases.comparison import NameDifference, differences, ma
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import TagObject
 from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.manifest import ReleaseFiles
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.release_records import (
+    StagedRecords,
+    StagedRelease,
+    TagMemory,
+    rules_digest,
+    signed_by,
+)
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification import TagMemory, rules_digest, signed_by
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import Tally
 from localpuppet.web.dashboard.rollouts import RolloutRow

@@ -26,7 +26,7 @@ from localpuppet.base.machine.isolation import Bounds, ProgramResult, run
 from localpuppet.base.machine.own_program import own_words
 from localpuppet.base.machine.processes import find_programs, mortal
 from localpuppet.node.preview.nodes_directory import NodesDirectory
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.release_records import StagedRecords
 from localpuppet.web.dashboard.signing_actor import command_problem
 
 # Previews that are kept, and those that may wait.

@@ -26,9 +26,9 @@ from localpuppet.node.releases.fetch import Supply, WantedTag
 from localpuppet.node.releases.git.git_names import Tag, countersignature_refs
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.limits import MAX_TAG_AHEAD
-from localpuppet.node.releases.release_files import LOCK, MANIFEST
+from localpuppet.node.releases.manifest import LOCK, MANIFEST
+from localpuppet.node.releases.release_records import TagMemory
 from localpuppet.node.releases.source import ReleaseSource, refuse_stale, tag_of
-from localpuppet.node.releases.verification import TagMemory
 
 # Tags of a source, and new ones that one look judges.
 MOST_TAGS = 20_000

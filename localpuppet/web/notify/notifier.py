@@ -31,7 +31,7 @@ from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, UNRESPONSIVE, WRONG_RELEASE
 from localpuppet.fleet.leases.lease import HeldLease, Leases
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.rollout.events import RolloutEnding
 from localpuppet.rollout.rollout_report import PAUSED
 from localpuppet.web.dashboard.fleet import Fleet

@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats import canonical_yaml, strict_yaml
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.enc.input import read_enc
-from localpuppet.node.releases.release_files import ReleaseFiles, to_text
+from localpuppet.node.releases.manifest import ReleaseFiles, to_text
 
 MANIFEST = """modulepath:
   - "dist/tags/r7"

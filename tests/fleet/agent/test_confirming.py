@@ -27,7 +27,7 @@ from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.releases.release_records import Rollback
 from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.identities import person, verifier

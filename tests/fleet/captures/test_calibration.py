@@ -25,8 +25,8 @@ from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.kept_catalogs import CatalogKeeper, unpack_catalog
 from localpuppet.fleet.requests.arguments import ChunkArguments
 from localpuppet.node.enc.input import read_enc
+from localpuppet.node.preview.cache import request_of
 from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys
-from localpuppet.node.preview.stored_results import request_of
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
 from tests.node.preview.rig import compile_all, make_engine

@@ -30,7 +30,7 @@ HEAVY_FOR_STATUS = {
     *("localpuppet.node.runs.options", "localpuppet.node.runs.verdict"),
 }
 HEAVY_FOR_ENC = {
-    *("localpuppet.node.cli.lookup", "localpuppet.node.releases.module_versions"),
+    *("localpuppet.node.cli.lookup", "localpuppet.node.releases.module_metadata"),
     *("localpuppet.base.machine.ports", "localpuppet.base.machine.processes"),
     *("localpuppet.node.enc.site_command", "localpuppet.node.runs.run"),
 }

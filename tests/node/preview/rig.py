@@ -13,7 +13,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.enc.input import read_enc
-from localpuppet.node.preview.cache import PreviewCache
+from localpuppet.node.preview.cache import PreviewCache, PreviewSide
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult
 from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
 from localpuppet.node.preview.node_capture import CapturedNode
@@ -21,7 +21,6 @@ from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import Preview, PreviewOptions
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
-from localpuppet.node.preview.stored_results import PreviewSide
 from localpuppet.node.puppet.command_line import COMPILED, Compilation
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.observer import NoteObserver

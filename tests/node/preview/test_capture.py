@@ -10,10 +10,10 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import EncData, ReleaseEnc
+from localpuppet.node.preview.cache import request_of
 from localpuppet.node.preview.compile_request import CapturedQuery
 from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys, withhold
 from localpuppet.node.preview.preview_limits import MAX_CAPTURE
-from localpuppet.node.preview.stored_results import request_of
 
 WEB = NodeName("web1.example.org")
 SECRET: Json = {"__ptype": "Withheld", "type": "String"}

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.node.preview.cache import MAX_ENTRIES
+from localpuppet.node.preview.cache import BATCH_BYTES, MAX_ENTRIES, CacheFiller, request_of
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.difference import CHANGED
 from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, choose_shard
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE, ResealedGroup
-from localpuppet.node.preview.stored_results import BATCH_BYTES, CacheFiller, request_of
 from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.releases.release import Release
 from tests.doubles.compile_engine import (

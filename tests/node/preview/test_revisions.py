@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
 from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.cache import PreviewCache
-from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
+from localpuppet.node.preview.workspace import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.limits import Budget
 

@@ -14,8 +14,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given
 
 from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.cache import request_of
 from localpuppet.node.preview.difference import difference
-from localpuppet.node.preview.stored_results import request_of
 from localpuppet.node.puppet.catalog import CatalogResource
 from tests.doubles.compile_engine import (
     FakeCompileEngine,

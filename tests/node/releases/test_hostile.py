@@ -10,7 +10,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
-from localpuppet.node.releases.release_files import to_text
+from localpuppet.node.releases.manifest import to_text
 from localpuppet.node.releases.store import check_link, check_path
 from tests.node import make
 from tests.rigs.bad_inputs import CASES

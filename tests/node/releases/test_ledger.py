@@ -9,8 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.releases.verification import TagMemory
+from localpuppet.node.releases.release_records import Ledger, TagMemory
 from tests.node import make
 
 R1, R2, R3, R4 = (ReleasePath(f"web/tags/r{number}") for number in range(1, 5))

@@ -10,8 +10,15 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.git_names import Tag
-from localpuppet.node.releases.manifest import Lock, Manifest
-from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, check_complete, to_text
+from localpuppet.node.releases.manifest import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    Lock,
+    Manifest,
+    check_complete,
+    to_text,
+)
 from tests.node import make
 
 APP = ReleasePath("web/tags/r1")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.module_metadata import unmet
-from localpuppet.node.releases.module_versions import ModuleVersion, Range, newest
+from localpuppet.node.releases.module_metadata import ModuleVersion, Range, newest, unmet
 
 VERSIONS = ("0.9.0", "1.0.0", "1.2.0", "1.2.9", "1.10.0", "2.0.0-rc1", "2.0.0", "3.1.4")
 

@@ -10,9 +10,13 @@ import pytest
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.git_names import Tag
+from localpuppet.node.releases.release_records import (
+    StagedRelease,
+    Verifications,
+    note_verified,
+    rules_digest,
+)
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.staged_records import StagedRelease
-from localpuppet.node.releases.verification import Verifications, note_verified, rules_digest
 from tests.node.make import pin
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node

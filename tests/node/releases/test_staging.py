@@ -17,7 +17,7 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 

@@ -18,7 +18,7 @@ from localpuppet.node.releases.forge.forge_modules import (
 from localpuppet.node.releases.forge.pins import ForgeModule, ForgePin, Slug
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.node.releases.manifest import Lock, Manifest
-from localpuppet.node.releases.module_versions import ModuleVersion, Range
+from localpuppet.node.releases.module_metadata import ModuleVersion, Range
 from localpuppet.node.releases.store import Store
 from tests.node import make
 from tests.rigs.module_forge import ModuleForge, serve

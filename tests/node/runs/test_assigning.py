@@ -14,7 +14,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.enc.assignment import AssignedRelease, Assignment
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.release_records import Ledger
 from localpuppet.node.runs.preparing import AssignmentService
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.ports import FakeChild, Started

@@ -17,10 +17,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.document import ReleaseEnc
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger
 from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.release_records import AppliedElsewhere, Ledger, TagMemory
 from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.verification import TagMemory
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import ReleaseProvider, RunPreparation
 from tests.node import make

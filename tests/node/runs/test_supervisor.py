@@ -16,7 +16,7 @@ from localpuppet.base.formats.prometheus import parse_samples
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import ProcessEnd, ProcessId
-from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.release_records import Ledger
 from localpuppet.node.runs import metrics_file
 from localpuppet.node.runs.holds import Hold
 from localpuppet.node.runs.run import Outcome, RunState, Status

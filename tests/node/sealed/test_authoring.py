@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.sealed.age import AgeIdentity
+from localpuppet.node.sealed.age import AgeIdentity, SealingKey
 from localpuppet.node.sealed.authoring import (
     compare_members,
     content_of,
@@ -22,7 +22,6 @@ from localpuppet.node.sealed.authoring import (
 from localpuppet.node.sealed.released import PastSealed, SealedRepository, exposed
 from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, ValueType
 from localpuppet.node.sealed.sealed_findings import SealedFindings, check_sealed
-from localpuppet.node.sealed.sealing_key import SealingKey
 from localpuppet.node.sealed.tree import SealedOpener, SealedTree
 from tests.node.sealed.sealing import tree_of
 

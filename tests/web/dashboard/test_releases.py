@@ -16,8 +16,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparison import NameDifference
-from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.node.releases.verification import TagMemory
+from localpuppet.node.releases.release_records import StagedRecords, TagMemory
 from localpuppet.web.dashboard.differences import (
     MOST_LINES,
     ChangeRow,

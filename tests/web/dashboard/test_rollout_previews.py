@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, ReleasePath
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.release_records import StagedRecords
 from localpuppet.web.dashboard.rollout_previews import (
     BOUNDS,
     MOST_WAITING,

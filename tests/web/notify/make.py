@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import Election, FleetSight, Notifier

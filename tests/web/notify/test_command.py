@@ -5,7 +5,7 @@ import json
 import pytest
 
 from localpuppet.base.machine.flock import Flock
-from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.release_records import StagedRecords
 from tests.rigs.node import Node
 from tests.rigs.waiting import wait_until
 from tests.web.make import staged

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.web.notify import commit_status
 from localpuppet.web.notify.channels import Channel, ChannelError
 from localpuppet.web.notify.notice_ledger import SentStatus

@@ -160,8 +160,7 @@ def _refuse_homeless(name: str | None) -> None:
 
 
 def _order(given: dict[str, Any]) -> "PreviewOrder":
-    from localpuppet.node.preview.revisions import RevisionRange
-    from localpuppet.node.preview.workspace import PreviewOrder
+    from localpuppet.node.preview.workspace import PreviewOrder, RevisionRange
 
     revisions = RevisionRange.parse(given["revisions"])
     if given["staged"] and (revisions.from_fork or not revisions.head):

@@ -82,7 +82,7 @@ def lock_command(
     """
     from localpuppet.node.releases.author.lock_writing import moves, write_lock
     from localpuppet.node.releases.author.lock_writing import outdated as find_outdated
-    from localpuppet.node.releases.release_files import EMPTY
+    from localpuppet.node.releases.manifest import EMPTY
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
         directory, names = Path(), (str(directory), *names)  # 'lock --update stdlib'

@@ -13,7 +13,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, path_type
 from localpuppet.node.cli.node_setup import complete_release
 from localpuppet.node.releases.comparison import NameDifference
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
 if TYPE_CHECKING:

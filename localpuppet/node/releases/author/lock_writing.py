@@ -24,9 +24,8 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
 from localpuppet.node.releases.git.git_modules import GitModule, Pin
 from localpuppet.node.releases.git.git_names import Tag
-from localpuppet.node.releases.manifest import Lock, Manifest
+from localpuppet.node.releases.manifest import EMPTY, LOCK, MANIFEST, Lock, Manifest, to_text
 from localpuppet.node.releases.modules import GIT, Module, ModulePin, ModuleSource, by_kind
-from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, to_text
 from localpuppet.node.releases.source import tag_of
 
 if TYPE_CHECKING:
@@ -150,8 +149,7 @@ def _wanted(manifest: Manifest, supply: Supply) -> dict[str, WantedTag]:
         if isinstance(module, GitModule) and module.is_tag
     }
     for index, entry in enumerate(manifest.modulepath):
-        source = supply.sources.get(entry.source)
-        if source is None:
+        if (source := supply.sources.get(entry.source)) is None:
             raise InvalidInputError(
                 f"localpuppet.yaml does not declare a source {entry.source!r}",
                 where=f"modulepath[{index}]",

@@ -179,8 +179,7 @@ def _notes(options: Mapping[str, str]) -> list[str]:
     notes = []
     if options.get("exclude_spec") == "true":
         notes.append("spec/ stays: a tree is as its author made it")
-    unknown = sorted(set(options) - _KNOWN - ({"git"} if "git" in options else {*_OTHERS}))
-    if unknown:
+    if unknown := sorted(set(options) - _KNOWN - ({"git"} if "git" in options else {*_OTHERS})):
         notes.append(f"{', '.join(unknown)} is not kept")
     return notes
 

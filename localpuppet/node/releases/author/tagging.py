@@ -34,9 +34,15 @@ from localpuppet.node.releases.git.git_modules import GitModule
 from localpuppet.node.releases.git.git_names import TRAILER, Tag, sources_of
 from localpuppet.node.releases.git.signatures import signature_kind
 from localpuppet.node.releases.git.work_tree import Ignored
-from localpuppet.node.releases.manifest import Manifest, parse_inner_path
+from localpuppet.node.releases.manifest import (
+    LOCK,
+    MANIFEST,
+    Manifest,
+    ReleaseFiles,
+    parse_inner_path,
+    require_manifest,
+)
 from localpuppet.node.releases.modules import Module
-from localpuppet.node.releases.release_files import LOCK, MANIFEST, ReleaseFiles, require_manifest
 from localpuppet.node.releases.source import ReleaseSource
 
 if TYPE_CHECKING:
@@ -77,8 +83,7 @@ def countersign(
             origin's.
         UnavailableError: The remote is unreachable; no signature is left.
     """
-    existing = tree.tag_object(tag)
-    if existing is None:
+    if (existing := tree.tag_object(tag)) is None:
         raise InvalidInputError(
             f"there is no annotated tag {tag} here",
             where=str(tree.directory),
@@ -116,8 +121,7 @@ def _source(body: bytes, wanted: str | None, *, where: str) -> str:
 def _refuse_other_than_origins(
     tree: "GitWorkTree", tag: Tag, tag_object: str, *, where: str
 ) -> None:
-    theirs = tree.remote_tag(tag)
-    if not theirs:
+    if not (theirs := tree.remote_tag(tag)):
         raise InvalidInputError(
             "origin has no such tag", where=where, hint=f"git push origin {tag}, or --no-push"
         )
@@ -237,8 +241,7 @@ def _refuse_uncommitted(tree: "GitWorkTree") -> None:
                 where=str(tree.directory),
                 hint=f"{made}git add, git commit",
             )
-    changes = tree.changes()
-    if changes:
+    if changes := tree.changes():
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
         raise InvalidInputError(
             f"the work tree is not clean: {changes[0]}{more}",

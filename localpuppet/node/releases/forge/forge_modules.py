@@ -28,25 +28,19 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Unavailab
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json, at
-from localpuppet.base.machine.files import (
-    disk_errors,
-    make_private,
-    open_user_file,
-    read_user_file,
-    remove_tree,
-    state_problem,
-)
+from localpuppet.base.machine import files
 from localpuppet.base.value import Value
+from localpuppet.node.releases import limits
 from localpuppet.node.releases.forge.pins import KIND, LIMITS, ForgeModule, ForgePin, Slug
 from localpuppet.node.releases.git.git_names import parse_digest
-from localpuppet.node.releases.limits import (
-    MAX_FORGE_DOCUMENT,
-    MAX_FORGE_TOKEN,
-    MAX_REDIRECTS,
-    Budget,
+from localpuppet.node.releases.module_metadata import (
+    LATEST,
+    METADATA,
+    ModuleVersion,
+    Range,
+    newest,
+    read_metadata,
 )
-from localpuppet.node.releases.module_metadata import METADATA, read_metadata
-from localpuppet.node.releases.module_versions import LATEST, ModuleVersion, Range, newest
 from localpuppet.node.releases.modules import (
     Module,
     ModuleAccess,
@@ -113,9 +107,9 @@ class ForgeModules(ModuleSource):
         directory = state / KIND
         if not directory.is_dir():
             return []
-        with disk_errors(directory):
-            files = sorted(path for path in directory.iterdir() if path.is_file())
-            return [path for path in files if path.lstat().st_mtime < since]
+        with files.disk_errors(directory):
+            archives = sorted(path for path in directory.iterdir() if path.is_file())
+            return [path for path in archives if path.lstat().st_mtime < since]
 
     @classmethod
     def address(cls, pin: ModulePin, access: ModuleAccess) -> str:
@@ -148,8 +142,7 @@ class ForgeModules(ModuleSource):
         versions = self._forge.versions([module.slug for module in wanted.values()])
         resolved: dict[str, ModulePin] = {}
         for name, module in wanted.items():
-            version = newest(module.version, versions[module.slug])
-            if version is None:
+            if (version := newest(module.version, versions[module.slug])) is None:
                 highest = newest(Range.parse(LATEST, where=""), versions[module.slug])
                 raise InvalidInputError(
                     f"the forge has no version {module.version.text} of {module.slug}",
@@ -161,13 +154,13 @@ class ForgeModules(ModuleSource):
             resolved[name] = module.at(version)
         return resolved
 
-    def write(self, pins: Mapping[str, ModulePin], directory: Path, budget: Budget) -> Trees:
+    def write(self, pins: Mapping[str, ModulePin], directory: Path, budget: limits.Budget) -> Trees:
         """See `ModuleSource`: the contents of archives."""
         keys = {pin: key for key, pin in pins.items() if isinstance(pin, ForgePin)}
         with closing(self._forge.archives(list(keys))) as arrivals:
             for number, (pin, archive, sha256) in enumerate(arrivals):
                 target = directory / str(number)
-                make_private(target)
+                files.make_private(target)
                 budget.take_archive(archive.stat().st_size, where=str(pin))
                 top = unpack_module(archive, target, pin=pin, budget=budget)
                 yield keys[pin], replace(pin, archive_sha256=sha256), top
@@ -192,13 +185,18 @@ class ForgeModules(ModuleSource):
 
 
 def _token(file: Path) -> str:
-    token = read_user_file(file).decode("utf-8", "replace").strip()
-    if not token or len(token) > MAX_FORGE_TOKEN or not token.isascii() or not token.isprintable():
+    token = files.read_user_file(file).decode("utf-8", "replace").strip()
+    if (
+        not token
+        or len(token) > limits.MAX_FORGE_TOKEN
+        or not token.isascii()
+        or not token.isprintable()
+    ):
         raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
     return token
 
 
-def unpack_module(archive: Path, target: Path, *, pin: ForgePin, budget: Budget) -> Path:
+def unpack_module(archive: Path, target: Path, *, pin: ForgePin, budget: limits.Budget) -> Path:
     """Unpack a module's archive into an empty directory; return the module's directory below it."""
     from localpuppet.node.releases.tar import TarRules, unpack
 
@@ -264,7 +262,7 @@ class Transfer:
         def receive(deadline: http.Deadline) -> bytes:
             with self._open(url, deadline) as answer:
                 _refuse_status(answer.status, url)
-                return answer.body(MAX_FORGE_DOCUMENT)
+                return answer.body(limits.MAX_FORGE_DOCUMENT)
 
         return self._attempt(receive, url)
 
@@ -293,7 +291,7 @@ class Transfer:
             headers={"Range": f"bytes={start}-"} if start else {},
             token=self.token,
             token_url=self.url,
-            redirects=MAX_REDIRECTS,
+            redirects=limits.MAX_REDIRECTS,
         )
         return self._client.open(request, deadline)
 
@@ -362,7 +360,7 @@ class Forge(Value):
 
         The archive exists until the generator resumes.
         """
-        make_private(self.cache)
+        files.make_private(self.cache)
         for pin, sha256 in self._several(pins, self._archive):
             yield pin, self._place(sha256), sha256
 
@@ -398,7 +396,7 @@ class Forge(Value):
                 hint="check the name, and whether its owner deleted it",
             ) from error
         try:
-            return strict_json.parse_object(data, where=what, limit=MAX_FORGE_DOCUMENT)
+            return strict_json.parse_object(data, where=what, limit=limits.MAX_FORGE_DOCUMENT)
         except InvalidInputError as error:
             raise UnavailableError(
                 f"the forge's answer is refused: {error}", where=url_without_secrets(url)
@@ -461,7 +459,7 @@ class Forge(Value):
                 f"the forge has no archive of {pin}", where=url_without_secrets(url)
             ) from error
         except OSError as error:
-            raise state_problem(error, part) from error
+            raise files.state_problem(error, part) from error
         return sha256
 
     def _place(self, sha256: str) -> Path:
@@ -480,9 +478,9 @@ class Forge(Value):
 def copy_archive(file: Path, target: Path) -> str:
     """Copy an archive that may change meanwhile to a new file; return the SHA-256 of the copy."""
     sha256 = hashlib.sha256()
-    with open_user_file(file, limit=LIMITS.file) as source:
+    with files.open_user_file(file, limit=LIMITS.file) as source:
         left = LIMITS.file
-        with disk_errors(target), target.open("xb") as copy:
+        with files.disk_errors(target), target.open("xb") as copy:
             while left and (data := source.read(min(CHUNK, left))):
                 sha256.update(data)
                 copy.write(data)
@@ -528,18 +526,18 @@ class DirectoryForge:
     ) -> Generator[tuple[ForgePin, Path, str], None, None]:
         """Copy archives; see `Forge`."""
         self._look()
-        make_private(self._scratch)
+        files.make_private(self._scratch)
         copy = self._scratch / ".archive"
         try:
             for pin in pins:
-                remove_tree(copy)
+                files.remove_tree(copy)
                 # The hashed copy is unpacked, whatever the file is by then.
                 sha256 = copy_archive(self._file(pin), copy)
                 if pin.archive_sha256 and sha256 != pin.archive_sha256:
                     raise pin.other_archive(sha256)
                 yield pin, copy, sha256
         finally:
-            remove_tree(copy)
+            files.remove_tree(copy)
 
     def _look(self) -> None:
         if not self._directory.is_dir():

@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.limits import Limits
-from localpuppet.node.releases.module_versions import ModuleVersion, Range
+from localpuppet.node.releases.module_metadata import ModuleVersion, Range
 from localpuppet.node.releases.modules import Module, ModulePin
 
 KIND = "forge"
@@ -23,8 +23,7 @@ class Slug(str):
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Slug":
         """Return the name."""
-        match = re.match(_SLUG, text)
-        if match is None:
+        if (match := re.match(_SLUG, text)) is None:
             raise InvalidInputError(
                 f"{text[:60]!r} is not a module of the Forge",
                 where=where,

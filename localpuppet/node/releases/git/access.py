@@ -137,8 +137,7 @@ def _nearest(url: str, others: Iterable[str]) -> str:
 
 def host_of(url: str) -> str:
     """Return the host of a repository: `https://HOST` or `ssh HOST`; empty for a file."""
-    match = re.match(_HTTPS_HOST, url)
-    if match:
+    if match := re.match(_HTTPS_HOST, url):
         return match[1].lower()
     if url.startswith("file:"):
         return ""
@@ -215,8 +214,7 @@ def fetch_failure(
     where = _where(url, name)
     if "fsck" in error_text:
         return IntegrityError(f"git rejects an object of the repository: {error_text}", where=where)
-    missing = re.search(_MISSING, error_text)
-    if missing:
+    if missing := re.search(_MISSING, error_text):
         return InvalidInputError(
             f"has no tag {missing.group(1)}",
             where=where,

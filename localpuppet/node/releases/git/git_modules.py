@@ -292,8 +292,7 @@ class GitModules(ModuleSource):
 
 def head(refs: Mapping[str, str], url: str, branch: str, *, where: str) -> str:
     """Return the commit of a branch."""
-    commit = refs.get(f"refs/heads/{branch}")
-    if commit is None:
+    if (commit := refs.get(f"refs/heads/{branch}")) is None:
         raise InvalidInputError(
             f"the repository has no branch {branch!r}",
             where=where,

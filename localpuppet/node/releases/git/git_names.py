@@ -43,8 +43,7 @@ class Tag(str):
 
 def _parse_ref(kind: str, text: str, *, where: str) -> str:
     """Return a tag's or branch's name; the grammar is the same."""
-    problem = _ref_problem(text)
-    if problem:
+    if problem := _ref_problem(text):
         raise InvalidInputError(
             f"the {kind} name {text[:60]!r} {problem}",
             where=where,

@@ -285,8 +285,7 @@ class Git:
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the tree ids of fetched commits."""
-        wanted = list(dict.fromkeys(commits))
-        if not wanted:
+        if not (wanted := list(dict.fromkeys(commits))):
             return {}
         with self._together(url for url, _ in wanted) as repository:
             names = [f"{commit}^{{tree}}" for _, commit in wanted]
@@ -309,13 +308,11 @@ class Git:
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
         """Return many fetched tags at once, by URL and tag; see `tag`."""
-        wanted = dict.fromkeys(tags)
-        if not wanted:
+        if not (wanted := dict.fromkeys(tags)):
             return {}
         refs = {}
         for url, tag in wanted:
-            tag_ref = self._ref(url, tag)
-            if tag_ref is None:
+            if (tag_ref := self._ref(url, tag)) is None:
                 raise UnavailableError("was not downloaded", where=f"{url} tag {tag}")
             refs[url, tag] = tag_ref
         names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
@@ -367,10 +364,9 @@ class Git:
 
         `refresh` fetches the server's countersignatures first.
         """
-        if refresh:
-            refs = signatures.refs_among(self.listed(url, countersignature_refs(tag)), tag)
-            if refs:
-                self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
+        listed = self.listed(url, countersignature_refs(tag)) if refresh else []
+        if refs := signatures.refs_among(listed, tag):
+            self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
         tag_object = self.tag(url, tag)
         return signatures.judged(
             self._program, self._mirror(url), tag_object, tag=tag, signers=signers, source=source

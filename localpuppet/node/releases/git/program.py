@@ -156,8 +156,7 @@ class GitProgram:
     ) -> bytes:
         if done.code == 0:
             return done.out
-        foreign = _FOREIGN.search(done.err)
-        if foreign:
+        if foreign := _FOREIGN.search(done.err):
             raise UnavailableError(
                 "the repository belongs to another user, so git does not read it",
                 where=one_line(foreign[1].decode("utf-8", "replace")),
@@ -346,8 +345,7 @@ def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> 
                 where=where,
                 hint="name it in the manifest and take it out with 'git rm --cached', or vendor it",
             )
-        problem = size_problem(path)
-        if problem:
+        if problem := size_problem(path):
             raise IntegrityError(problem, where=where)
         budget.take(int(size) if size.isdigit() else 0, where=where)
 

@@ -221,8 +221,7 @@ def pinned(program: GitProgram, signers: Path) -> Iterator[PinnedKeys]:
 
 def signature_kind(body: bytes, *, where: str) -> str:
     """Return the kind of signature that ends a tag: `OPENSSH`, `OPENPGP`, or another of git's."""
-    blocks = list(_BEGIN.finditer(body))
-    if not blocks:
+    if not (blocks := list(_BEGIN.finditer(body))):
         raise IntegrityError(
             "is not signed", where=where, hint="sign it: 'localpuppet release tag DIR TAG --sign'"
         )

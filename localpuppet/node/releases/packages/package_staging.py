@@ -18,10 +18,9 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import parse_digest
+from localpuppet.node.releases.release_records import StagedRelease, Verifications
 from localpuppet.node.releases.source import tag_of
-from localpuppet.node.releases.staged_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.releases.verification import Verifications
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.packages.directory import Package
@@ -98,10 +97,8 @@ class PackageStaging:
     ) -> StagedRelease:
         from localpuppet.node.releases.packages import directory
 
-        package = directory.find(self.directories, app)
-        if package is None:
-            pack = directory.find_pack(self.directories, app)
-            if pack is not None:
+        if (package := directory.find(self.directories, app)) is None:
+            if (pack := directory.find_pack(self.directories, app)) is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
             if self.install is not None:
                 from localpuppet.node.releases.packages.directory import package_name
@@ -201,8 +198,7 @@ class PackageStaging:
                 hint="stage it from git",
             )
         known_tags = Verifications(self.supply.store.directory)
-        path = known_tags.unverified(staged, self.supply.sources)
-        if path is not None:
+        if (path := known_tags.unverified(staged, self.supply.sources)) is not None:
             raise IntegrityError(
                 f"{path.source} requires signed tags, and a package has no signature",
                 where=str(path),

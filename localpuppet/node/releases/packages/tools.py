@@ -31,7 +31,7 @@ from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, MAX_PACKAGE, Limits
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages.directory import PREFIX, PackageDescription
-from localpuppet.node.releases.staged_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.store import Store, sha256_of, tree_digest
 from localpuppet.node.releases.tar import MODES, TarRules
@@ -164,8 +164,7 @@ class SystemPackageTools:
         tries: int = 1,
     ) -> str:
         epoch = {} if time is None else {"SOURCE_DATE_EPOCH": str(time)}
-        path = shutil.which(program, path=self._env["PATH"])
-        if path is None:
+        if (path := shutil.which(program, path=self._env["PATH"])) is None:
             package = {"rpmbuild": "rpm or rpm-build", "dpkg-deb": "dpkg"}.get(program, program)
             raise StateError(f"{program} is not installed", hint=f"install the package {package}")
         variables = {**self._env, **epoch, **(env or {})}
