@@ -16,8 +16,8 @@ from localpuppet.fleet.bus.key_value import (
     KeyValue,
     KeyValueEntry,
     KeyWrite,
+    WatchOptions,
 )
-from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 from localpuppet.fleet.leases.lease import KnownStores
 
 
@@ -107,7 +107,7 @@ class MemoryStore:
         return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
 
 
-class MemoryKeyValue(CheckedStore):
+class MemoryKeyValue(KeyValue):
     """One client of a store."""
 
     def __init__(self, store: MemoryStore) -> None:

@@ -49,20 +49,18 @@ from localpuppet.fleet.bus.key_value import (
     Change,
     KeyListing,
     KeyRemoval,
+    KeyValue,
     KeyValueEntry,
     KeyWrite,
     RefusedError,
+    WatchOptions,
+    end_of_step,
+    in_time,
     is_ours,
 )
 from localpuppet.fleet.bus.layout import STORE
 from localpuppet.fleet.bus.servers import Servers
-from localpuppet.fleet.bus.store_calls import (
-    CheckedStore,
-    ListingEntries,
-    WatchOptions,
-    end_of_step,
-    in_time,
-)
+from localpuppet.fleet.bus.store_calls import ListingEntries
 
 # Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 SHARED_LEASES_PART, LEAST, MOST = 10, 1, 6
@@ -187,7 +185,7 @@ def weakness(version: str | None) -> str | None:
     )
 
 
-class EtcdKeyValue(CheckedStore):
+class EtcdKeyValue(KeyValue):
     """The bus on an etcd cluster; `version` is `None` if the server reports none to this user."""
 
     def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:

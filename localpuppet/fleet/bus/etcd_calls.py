@@ -34,9 +34,8 @@ from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages
 from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
-from localpuppet.fleet.bus.key_value import FullError, RefusedError
+from localpuppet.fleet.bus.key_value import FullError, RefusedError, end_of_step
 from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, read_little, tls_failure
-from localpuppet.fleet.bus.store_calls import end_of_step
 
 __all__ = [
     "BROKEN",

@@ -35,9 +35,17 @@ from localpuppet.fleet.bus.jetstream_messages import (
     subjects_below,
     unpacked,
 )
-from localpuppet.fleet.bus.key_value import ROOM, RefusedError, is_key, is_ours, parse_revision
+from localpuppet.fleet.bus.key_value import (
+    ROOM,
+    RefusedError,
+    end_of_step,
+    in_time,
+    is_key,
+    is_ours,
+    parse_revision,
+)
 from localpuppet.fleet.bus.servers import Servers
-from localpuppet.fleet.bus.store_calls import Backoff, end_of_step, in_time
+from localpuppet.fleet.bus.store_calls import Backoff
 
 # Seconds that the server keeps the marker of a removal, and that this module counts on.
 TRACE = 3600

@@ -1,9 +1,9 @@
 """The port of the bus's store: a few verbs over keys, with revisions, expiry and watches.
 
 Everything that nodes exchange (triggers, presence, leases, requests) is written once, above this
-port. Adapters: SQLite on one machine, etcd, NATS JetStream. `bus.store_calls` has their shared
-checks; one contract test class runs over all of them. A lost race returns `None`, an unreachable
-store raises; neither looks like an empty result.
+port. Adapters: SQLite on one machine, etcd, NATS JetStream; one contract test class runs over all
+of them. A lost race returns `None`, an unreachable store raises; neither looks like an empty
+result.
 
 Every adapter guarantees:
 
@@ -12,12 +12,20 @@ Every adapter guarantees:
 - `ttl` means "gone no earlier than": a value stays for at least that time, and disappears for
   readers some time after. No watcher takes an expiry for a write.
 - A write that returned survives a clean restart and a kill -9 of the server.
-- Every call ends within the deadline that the adapter was made with.
+- Every call ends within the deadline that the adapter was made with. A call may have to reconnect,
+  prepare the stream and then send its request: these steps share one timeout. Steps, also in tasks
+  that they start, find the deadline in their context.
 """
 
+import functools
+import math
 import re
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.value import Value
@@ -87,7 +95,52 @@ class KeyRemoval(Value):
 Change = KeyListing | KeyWrite | KeyRemoval
 
 
-class KeyValue(Protocol):
+_END: ContextVar[float] = ContextVar("_END", default=math.inf)
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class DeadlineCalls(Protocol):
+    """A store whose calls have a deadline."""
+
+    @property
+    def timeout(self) -> float:
+        """Return the seconds that a call may take."""
+
+
+_Store = TypeVar("_Store", bound=DeadlineCalls)
+
+
+def end_of_step(seconds: float) -> float:
+    """Return the deadline of a step in monotonic seconds."""
+    return min(time.monotonic() + seconds, _END.get())
+
+
+def in_time(
+    method: Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]]:
+    """Wrap a method so that its steps share the store's timeout, nested calls included."""
+
+    @functools.wraps(method)
+    async def timed(store: _Store, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        token = _END.set(end_of_step(store.timeout))
+        try:
+            return await method(store, *args, **kwargs)
+        finally:
+            _END.reset(token)
+
+    return timed
+
+
+class WatchOptions(Value):
+    """The options of a watch; see `KeyValue.watch`."""
+
+    after: int | None
+    largest: int
+    parts: bool
+
+
+class KeyValue(ABC):
     """A store of keys that nodes share.
 
     Keys look like paths: `/a/b.c/d`, see `check_key`. A prefix is a key with a final `/`, and means
@@ -97,50 +150,82 @@ class KeyValue(Protocol):
     answer within the deadline. They raise `InvalidInputError` for a malformed key or prefix, a
     value of more than `MAX_VALUE` bytes, or a ttl that is not above 0 and at most `MAX_VALUE_TTL`
     seconds. After an `UnavailableError` from a write, it is unknown whether the write took place.
+
+    An adapter implements the steps (`_get`, `_list`, `_write`, `_remove`, `_watch`), which get no
+    key, prefix, value or ttl that the port rejects, and a revision that is `None`, 0 (the key does
+    not exist) or positive.
     """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about this server for the operator (such as a weak version)."""
+        return ()
 
+    @in_time
     async def born(self, prefix: str) -> float:
         """Return when the store of a prefix began, in seconds since 1970, UTC.
 
         A store that has lost its data is another one: it began later. 0 means unknown.
         """
+        return await self._born(check_prefix(prefix))
 
     async def fullness(self) -> str:
-        """Return why the server has no room for values, one line; empty if it may have."""
+        """Return why the server has no room for values, one line; empty if it may have.
 
+        Most engines only know it after a write.
+        """
+        return ""
+
+    @in_time
     async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key; `None` if the key does not exist."""
+        return await self._get(check_key(key))
 
+    @in_time
     async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> KeyListing:
-        """Return all entries below a prefix, at one revision.
+        """Return all entries below a prefix, at one revision, except those larger than `largest`.
 
         Raises:
             UnavailableError: Also if the entries exceed `MAX_LISTING` bytes.
         """
+        return await self._list(check_prefix(prefix), largest)
 
+    @in_time
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         """Write a value unconditionally; return its revision.
 
         Args:
             ttl: Seconds until it expires; `None` for never. Each write sets the ttl again.
         """
+        revision = await self._write(check_key(key), check_value(value, ttl), ttl, None)
+        if revision is None:
+            raise AssertionError("a write without a condition cannot lose")
+        return revision
 
+    @in_time
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
         """Write a value if the key does not exist; return its revision, else `None`."""
+        return await self._write(check_key(key), check_value(value, ttl), ttl, 0)
 
+    @in_time
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
         """Write a value if the key has the given revision; return the new revision, else `None`."""
+        check_key(key)
+        check_value(value, ttl)
+        return await self._write(key, value, ttl, revision) if revision > 0 else None
 
+    @in_time
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         """Remove a key if it has the given revision; return whether it had."""
+        check_key(key)
+        return revision > 0 and await self._remove(key, revision)
 
-    def watch(
+    async def watch(
         self,
         prefix: str,
         *,
@@ -171,9 +256,35 @@ class KeyValue(Protocol):
             UnavailableError: The connection is lost, detected within the deadline; or another store
                 took the place of this one. Call again with the last revision.
         """
+        how = WatchOptions(after=after, largest=largest, parts=parts)
+        async with aclosing(self._watch(check_prefix(prefix), how)) as changes:
+            async for change in changes:
+                yield change
 
+    @abstractmethod
     async def close(self) -> None:
         """Close the connection; every later call raises."""
+
+    @abstractmethod
+    async def _born(self, prefix: str) -> float: ...
+
+    @abstractmethod
+    async def _get(self, key: str) -> KeyValueEntry | None: ...
+
+    @abstractmethod
+    async def _list(self, prefix: str, largest: int) -> KeyListing: ...
+
+    @abstractmethod
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        """Write a value if the key has the revision `expected` (0: it does not exist)."""
+
+    @abstractmethod
+    async def _remove(self, key: str, revision: int) -> bool: ...
+
+    @abstractmethod
+    def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]: ...
 
 
 def check_key(key: str) -> str:

@@ -35,19 +35,17 @@ from localpuppet.fleet.bus.key_value import (
     Change,
     KeyListing,
     KeyRemoval,
+    KeyValue,
     KeyValueEntry,
     KeyWrite,
-)
-from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.bus.nats_link import NatsConnection
-from localpuppet.fleet.bus.servers import Servers
-from localpuppet.fleet.bus.store_calls import (
-    CheckedStore,
-    ListingEntries,
     WatchOptions,
     end_of_step,
     in_time,
 )
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.bus.nats_link import NatsConnection
+from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.store_calls import ListingEntries
 
 
 async def open_nats(
@@ -88,7 +86,7 @@ def weakness(version: str) -> str | None:
     )
 
 
-class NatsKeyValue(CheckedStore):
+class NatsKeyValue(KeyValue):
     """The bus in JetStream streams; the place of a key decides its stream."""
 
     def __init__(self, streams: Mapping[SubjectRange, NatsStream]) -> None:
@@ -137,7 +135,7 @@ class NatsKeyValue(CheckedStore):
 
 
 class _StreamKeys:
-    """The keys of one stream; the methods are the steps of `CheckedStore`."""
+    """The keys of one stream; the methods are the steps of `KeyValue`."""
 
     def __init__(self, stream: NatsStream) -> None:
         self.timeout = stream.timeout

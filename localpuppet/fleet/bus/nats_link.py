@@ -33,10 +33,10 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.anchors import read_anchor, tls_context
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_NATS_BATCH
-from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.bus.key_value import RefusedError, end_of_step
 from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
 from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, tls_failure
-from localpuppet.fleet.bus.store_calls import Backoff, end_of_step
+from localpuppet.fleet.bus.store_calls import Backoff
 
 __all__ = [
     "FloodError",

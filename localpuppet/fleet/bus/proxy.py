@@ -32,8 +32,8 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     KeyWrite,
     RefusedError,
+    WatchOptions,
 )
-from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 
 # A value of 512 KiB takes 683 KiB here.
 MAX_LINE = 1024 * 1024
@@ -167,7 +167,7 @@ MAX_ENTRIES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class ProxyKeyValue(CheckedStore):
+class ProxyKeyValue(KeyValue):
     """The bus, through the network side.
 
     Args:

@@ -27,9 +27,15 @@ from typing import TypeVar
 from inotify_simple import INotify, flags
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.key_value import ROOM, Change, KeyListing, KeyValueEntry
+from localpuppet.fleet.bus.key_value import (
+    ROOM,
+    Change,
+    KeyListing,
+    KeyValue,
+    KeyValueEntry,
+    WatchOptions,
+)
 from localpuppet.fleet.bus.sqlite_file import LockedError, Position, SqliteFile
-from localpuppet.fleet.bus.store_calls import CheckedStore, WatchOptions
 
 # Watch the directory: the watch survives that another file replaces this one.
 _MASK = flags.ATTRIB | flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVE_SELF
@@ -136,7 +142,7 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
     return SqliteKeyValue(file, bell, timeout=timeout)
 
 
-class SqliteKeyValue(CheckedStore):
+class SqliteKeyValue(KeyValue):
     """The bus in one file."""
 
     def __init__(self, file: SqliteFile, bell: Doorbell, *, timeout: float) -> None:

@@ -13,10 +13,9 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.etcd_bus import open_etcd
-from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.key_value import KeyValue, in_time
 from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.bus.nats_link import NatsConnection
-from localpuppet.fleet.bus.store_calls import in_time
 from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at

@@ -4,14 +4,8 @@ import asyncio
 
 import pytest
 
-from localpuppet.fleet.bus.store_calls import (
-    FIRST,
-    LONGEST,
-    Backoff,
-    cancel_all,
-    end_of_step,
-    in_time,
-)
+from localpuppet.fleet.bus.key_value import end_of_step, in_time
+from localpuppet.fleet.bus.store_calls import FIRST, LONGEST, Backoff, cancel_all
 
 
 def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
