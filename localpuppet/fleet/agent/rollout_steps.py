@@ -297,7 +297,7 @@ class RolloutSteps:
         )
         stale = _StaleLookError("its noop run is too old") if self._stale(owner, args) else None
         try:
-            step = self.inbox.step(
+            step, is_new = self.inbox.step(
                 cause,
                 rollout.step,
                 voice=_voice(caller, rollout),
@@ -305,9 +305,9 @@ class RolloutSteps:
             )
         except _StaleLookError:
             return {"accepted": False, "repeat_noop": True}
-        if step.new:
+        if is_new:
             self.agent.take_step(cause)
-        return {"accepted": True, "step": step.step.to_dict(), **self._left(step.step, args)}
+        return {"accepted": True, "step": step.to_dict(), **self._left(step, args)}
 
     def _stale(self, owner: str, args: RunOnce) -> bool:
         if not args.noop_step:

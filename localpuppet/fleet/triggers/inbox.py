@@ -23,15 +23,24 @@ from localpuppet.base.errors import BusyError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.ports import Clock
-from localpuppet.base.machine.sqlite import ALWAYS, TABLES, Database, Format, IdTable, sqlite3
+from localpuppet.base.machine.sqlite import ALWAYS, TABLES, Connection, Database, Format, IdTable
 from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, RunCause, TriggerOutcome
 from localpuppet.fleet.trust.seen import Quota
 
+_VERSION = 3
+_EVERYBODY = ""  # ids include their sender; no quota applies here
 # Seconds for which a step is kept after its request or its end, and how many are kept.
 KEPT = 30 * 86400
 STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
-STEP_TABLES = """
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS causes (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS outcomes (
+    number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
+) STRICT;
+{TABLES}
 CREATE TABLE IF NOT EXISTS steps (
     owner TEXT NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     cause TEXT NOT NULL, began INTEGER NOT NULL, run TEXT, outcome TEXT, reason TEXT NOT NULL,
@@ -70,149 +79,6 @@ class RolloutCaller(Value):
     speaker: str = ""
 
 
-def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
-    """Return the newest known epoch of a rollout; 0 if it is unknown."""
-    newest = connection.execute(
-        "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
-    )
-    return int(newest.fetchone()[0])
-
-
-def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quota: Quota) -> None:
-    """Record the controller and the epoch of a rollout, as the reason of its step 0."""
-    owner, epoch = voice.owner, voice.epoch
-    newest = newest_epoch(connection, owner)
-    if newest > epoch:
-        raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
-    if newest < epoch:
-        _add(connection, (owner, 0, epoch, now, "", 0, None, None, voice.speaker), quota)
-        return
-    first = connection.execute(
-        "SELECT reason FROM steps WHERE owner = ? AND step = 0 AND epoch = ?", (owner, epoch)
-    ).fetchone()
-    if first is not None and first[0] != voice.speaker:
-        raise BusyError(f"another controller continues this rollout in the same epoch {epoch}")
-
-
-def speaks(connection: sqlite3.Connection, owner: str) -> tuple[RolloutCaller, int] | None:
-    """Return the last controller of a rollout, and when this node first received its epoch."""
-    row = connection.execute(
-        "SELECT epoch, reason, updated_at FROM steps WHERE owner = ? AND step = 0", (owner,)
-    ).fetchone()
-    return (
-        None if row is None else (RolloutCaller(owner=owner, epoch=row[0], speaker=row[1]), row[2])
-    )
-
-
-def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
-    """Return a step; `None` if it was never requested."""
-    row = connection.execute(
-        "SELECT began, run, outcome, reason FROM steps WHERE owner = ? AND step = ?", (owner, step)
-    ).fetchone()
-    if row is None:
-        return None
-    began, run, outcome, reason = row
-    if outcome is not None:
-        return Step(state=StepState.OVER, run=run, outcome=outcome, reason=reason)
-    return Step(state=StepState.RUNNING if began else StepState.WAITING)
-
-
-def may_begin_again(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
-    """Return whether to repeat a finished step: it never began, and the rollout was resumed."""
-    return (
-        connection.execute(
-            "SELECT 1 FROM steps WHERE owner = ? AND step = ? AND epoch < ?"
-            " AND outcome = ? AND NOT began",
-            (owner, step, epoch, DROPPED),
-        ).fetchone()
-        is not None
-    )
-
-
-def add(
-    connection: sqlite3.Connection,
-    cause: RunCause,
-    step: int,
-    *,
-    epoch: int,
-    now: int,
-    quota: Quota,
-) -> None:
-    """Store a requested step, whose run has this cause."""
-    _add(connection, (cause.sender, step, epoch, now, cause.id, 0, None, None, ""), quota)
-
-
-def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quota: Quota) -> None:
-    caller = str(row[0]).partition("/")[0]
-    now = row[3]
-    connection.execute("DELETE FROM steps WHERE updated_at < ?", (int(now or 0) - KEPT,))
-    total = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
-    own = connection.execute(
-        "SELECT count(*) FROM steps WHERE owner > ? AND owner < ?", (f"{caller}/", f"{caller}0")
-    ).fetchone()[0]
-    if not quota.has_room(own=own, total=total):
-        raise BusyError(
-            f"{own} steps of {caller} are stored already, {total} in all: the limit is reached"
-        )
-    connection.execute("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> None:
-    """Record that the run of a step begins, or that it did not begin."""
-    connection.execute("UPDATE steps SET began = ? WHERE cause = ?", (int(began), cause))
-
-
-def began(connection: sqlite3.Connection, cause: str) -> bool:
-    """Return whether the run of a step began, or was about to, as far as recorded."""
-    exists = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
-    return exists.fetchone() is not None
-
-
-def end(
-    connection: sqlite3.Connection,
-    outcome: TriggerOutcome,
-    reasons: Mapping[str, str],
-    *,
-    now: int,
-) -> None:
-    """Record the end of a step, if the cause is one; its time replaces that of the request."""
-    cause = f"{outcome.sender}/{outcome.uuid}"
-    connection.execute(
-        "UPDATE steps SET run = ?, outcome = ?, reason = ?, updated_at = ? WHERE cause = ?",
-        (outcome.run, outcome.outcome, reasons.get(cause, ""), now, cause),
-    )
-
-
-def ended(connection: sqlite3.Connection, owner: str, step: int) -> int | None:
-    """Return when a step ended, seconds since 1970; `None` if it has not, or is unknown."""
-    row = connection.execute(
-        "SELECT updated_at FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
-        (owner, step),
-    ).fetchone()
-    return None if row is None else int(row[0])
-
-
-_VERSION = 3
-_EVERYBODY = ""  # ids include their sender; no quota applies here
-_TABLES = f"""
-CREATE TABLE IF NOT EXISTS causes (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS outcomes (
-    number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
-) STRICT;
-{TABLES}
-{STEP_TABLES}
-"""
-
-
-class StepRequest(Value):
-    """The answer to a request for a step; a `new` one was not requested before, and is run."""
-
-    step: Step
-    new: bool
-
-
 class Inbox:
     """The causes of runs that a node owes; at least `always` of the newest ids are kept."""
 
@@ -234,35 +100,31 @@ class Inbox:
             return self._ids.has(connection, _EVERYBODY, identifier)
 
     def accept(self, causes: Sequence[tuple[RunCause, int]]) -> None:
-        """Store causes, all or none.
-
-        Args:
-            causes: Each with the second (since 1970) until which its id is kept.
-        """
-        now = int(self._clock.now().timestamp())
+        """Store causes, all or none, each with the second until which its id is kept."""
         with self._database.transaction() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
-                [(cause.id, json.dumps(cause.to_dict())) for cause, _ in causes],
-            )
             for cause, until in causes:
+                _add_cause(connection, cause)
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
-            self._ids.forget(connection, now)
+            self._ids.forget(connection, self._now())
 
     def receive_rollout(self, voice: RolloutCaller) -> None:
-        """Record the controller of a rollout; see `hear`.
+        """Record the controller and the epoch of a rollout.
 
         Raises:
             BusyError: A newer epoch is known, or another controller.
         """
         with self._database.transaction() as connection:
-            now = int(self._clock.now().timestamp())
-            hear(connection, voice, now=now, quota=self._quota)
+            self._hear(connection, voice)
 
     def speaks(self, owner: str) -> tuple[RolloutCaller, int] | None:
-        """Return the last controller of a rollout, and since when; see `speaks`."""
+        """Return the last controller of a rollout, and when this node first received its epoch."""
         with self._database.use() as connection:
-            return speaks(connection, owner)
+            row = connection.execute(
+                "SELECT epoch, reason, updated_at FROM steps WHERE owner = ? AND step = 0", (owner,)
+            ).fetchone()
+        if row is None:
+            return None
+        return RolloutCaller(owner=owner, epoch=row[0], speaker=row[1]), row[2]
 
     def step(
         self,
@@ -271,47 +133,61 @@ class Inbox:
         *,
         voice: RolloutCaller,
         problem: Callable[[], LocalpuppetError | None],
-    ) -> StepRequest:
+    ) -> tuple[Step, bool]:
         """Store a step of a rollout with its cause, unless it was requested before.
 
         Args:
             cause: The cause of its run; its sender is the owner of the rollout's hold.
             problem: Returns why a new step is rejected, or `None`.
 
+        Returns:
+            The step, and whether it is new and so is to be run.
+
         Raises:
             BusyError: A newer epoch is known, or another controller.
             LocalpuppetError: The problem.
         """
-        now = int(self._clock.now().timestamp())
-        owner, epoch = voice.owner, voice.epoch
         with self._database.transaction() as connection:
-            hear(connection, voice, now=now, quota=self._quota)
-            before = known(connection, owner, number)
-            if before and not may_begin_again(connection, owner, number, epoch):
-                return StepRequest(step=before, new=False)
+            self._hear(connection, voice)
+            known = connection.execute(
+                "SELECT began, run, outcome, reason, epoch FROM steps WHERE owner = ? AND step = ?",
+                (voice.owner, number),
+            ).fetchone()
+            if known is not None:
+                began, run, outcome, reason, epoch = known
+                if outcome is None:
+                    return Step(state=StepState.RUNNING if began else StepState.WAITING), False
+                # A step that never began is repeated in a later epoch.
+                if began or outcome != DROPPED or epoch >= voice.epoch:
+                    over = Step(state=StepState.OVER, run=run, outcome=outcome, reason=reason)
+                    return over, False
             if (error := problem()) is not None:
                 raise error
-            add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
-            connection.execute(
-                "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
-                (cause.id, json.dumps(cause.to_dict())),
-            )
-        return StepRequest(step=Step(state=StepState.WAITING), new=True)
+            self._add_step(connection, voice, number, cause=cause.id)
+            _add_cause(connection, cause)
+        return Step(state=StepState.WAITING), True
 
     def ended(self, owner: str, number: int) -> int | None:
-        """Return when a step of a rollout ended; see `ended`."""
+        """Return when a step ended, seconds since 1970; `None` if it has not, or is unknown."""
         with self._database.use() as connection:
-            return ended(connection, owner, number)
+            row = connection.execute(
+                "SELECT updated_at FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
+                (owner, number),
+            ).fetchone()
+        return None if row is None else int(row[0])
 
     def set_began(self, identifier: str, *, began: bool) -> None:
         """Record that the run of a step begins, before it does; or that it did not begin."""
         with self._database.transaction() as connection:
-            set_began(connection, identifier, began=began)
+            connection.execute(
+                "UPDATE steps SET began = ? WHERE cause = ?", (int(began), identifier)
+            )
 
     def began(self, identifier: str) -> bool:
-        """Return whether the run of a step had begun."""
+        """Return whether the run of a step had begun, or was about to, as far as recorded."""
+        find = "SELECT 1 FROM steps WHERE cause = ? AND began"
         with self._database.use() as connection:
-            return began(connection, identifier)
+            return connection.execute(find, (identifier,)).fetchone() is not None
 
     def settle(
         self,
@@ -320,7 +196,7 @@ class Inbox:
         *,
         reasons: Mapping[str, str] | None = None,
     ) -> None:
-        """Delete causes, and store their outcomes.
+        """Delete causes, and store their outcomes; the end of a step replaces its request's time.
 
         Args:
             outcomes: The outcomes to publish; the newest `MOST` are kept.
@@ -328,17 +204,21 @@ class Inbox:
         Raises:
             StateError: The causes are still on disk, and will be settled again.
         """
-        now = int(self._clock.now().timestamp())
+        now, reasons = self._now(), reasons or {}
         with self._database.transaction() as connection:
             connection.executemany(
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
             )
-            connection.executemany(
-                "INSERT INTO outcomes (outcome) VALUES (?)",
-                [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
-            )
             for outcome in outcomes:
-                end(connection, outcome, reasons or {}, now=now)
+                cause = f"{outcome.sender}/{outcome.uuid}"
+                connection.execute(
+                    "INSERT INTO outcomes (outcome) VALUES (?)", (json.dumps(outcome.to_dict()),)
+                )
+                connection.execute(
+                    "UPDATE steps SET run = ?, outcome = ?, reason = ?, updated_at = ?"
+                    " WHERE cause = ?",
+                    (outcome.run, outcome.outcome, reasons.get(cause, ""), now, cause),
+                )
             connection.execute(
                 "DELETE FROM outcomes WHERE number <= (SELECT max(number) FROM outcomes) - ?",
                 (MOST,),
@@ -362,3 +242,54 @@ class Inbox:
     def close(self) -> None:
         """Close the file; the next call opens it again."""
         self._database.close()
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    def _hear(self, connection: Connection, voice: RolloutCaller) -> None:
+        """Record the controller and the epoch of a rollout, as the reason of its step 0."""
+        owner, epoch = voice.owner, voice.epoch
+        (newest,) = connection.execute(
+            "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
+        ).fetchone()
+        if newest > epoch:
+            raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
+        if newest < epoch:
+            self._add_step(connection, voice, 0, reason=voice.speaker)
+            return
+        first = connection.execute(
+            "SELECT reason FROM steps WHERE owner = ? AND step = 0 AND epoch = ?", (owner, epoch)
+        ).fetchone()
+        if first is not None and first[0] != voice.speaker:
+            raise BusyError(f"another controller continues this rollout in the same epoch {epoch}")
+
+    def _add_step(
+        self,
+        connection: Connection,
+        voice: RolloutCaller,
+        number: int,
+        *,
+        cause: str = "",
+        reason: str = "",
+    ) -> None:
+        caller, now = voice.owner.partition("/")[0], self._now()
+        connection.execute("DELETE FROM steps WHERE updated_at < ?", (now - KEPT,))
+        own, total = connection.execute(
+            "SELECT count(*) FILTER (WHERE owner > ? AND owner < ?), count(*) FROM steps",
+            (f"{caller}/", f"{caller}0"),
+        ).fetchone()
+        if not self._quota.has_room(own=own, total=total):
+            raise BusyError(
+                f"{own} steps of {caller} are stored already, {total} in all: the limit is reached"
+            )
+        connection.execute(
+            "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, 0, NULL, NULL, ?)",
+            (voice.owner, number, voice.epoch, now, cause, reason),
+        )
+
+
+def _add_cause(connection: Connection, cause: RunCause) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
+        (cause.id, json.dumps(cause.to_dict())),
+    )

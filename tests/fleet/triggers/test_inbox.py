@@ -157,7 +157,7 @@ def test_a_caller_cannot_fill_the_memory_of_steps_for_others(tmp_path: Path) -> 
         inbox.receive_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     mine = replace(cause(1), sender="choria=alice/rollout/1")
     ours = RolloutCaller(owner=mine.sender, epoch=1)
-    assert inbox.step(mine, 1, voice=ours, problem=lambda: None).new
+    assert inbox.step(mine, 1, voice=ours, problem=lambda: None)[1]
     with pytest.raises(BusyError, match=refusal):
         theirs = replace(cause(2), sender="choria=mallory/rollout/1")
         voice = RolloutCaller(owner=theirs.sender, epoch=1)
