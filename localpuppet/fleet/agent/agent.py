@@ -172,7 +172,7 @@ class Agent:
         clock: Clock,
         log: Log,
     ) -> None:
-        self.me = admission.me
+        self.me = admission.admission.me
         self._admission = admission
         self._inbox = inbox
         self._runner = runner

@@ -20,16 +20,22 @@ node publishes at most `MOST` outcomes.
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, check_limit
-from localpuppet.base.formats.converter import AllowedRange, JsonRecord, Message, from_record
+from localpuppet.base.formats.converter import (
+    AllowedRange,
+    JsonRecord,
+    Message,
+    from_record,
+    to_record,
+)
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line, parse_line, shortened
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
-from localpuppet.fleet.bus.bus_limits import MAX_CAUSE_REASON
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 
 
@@ -62,6 +68,7 @@ class AnswerChange(Value):
 
 
 SCHEMA = 1
+Tag = Annotated[str, parse_tag]
 
 
 class Trigger(Message):
@@ -74,9 +81,7 @@ class Trigger(Message):
     WHERE: ClassVar = "trigger"
     LIMIT: ClassVar = limits.MAX_TRIGGER
     hostname: NodeName
-    tags: Annotated[
-        tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=limits.MAX_TRIGGER_TAGS)
-    ]
+    tags: Annotated[tuple[Tag, ...], AllowedRange(maximum=limits.MAX_TRIGGER_TAGS)]
     hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=limits.MAX_TRIGGER_HOSTS)]
     timestamp: int
     uuid: Annotated[str, parse_uuid]
@@ -123,14 +128,14 @@ class RunCause(Value):
     """
 
     kind: CauseKind
-    sender: str
-    uuid: str
-    tags: tuple[str, ...] = ()
+    sender: Annotated[str, partial(parse_line, what="sender")]
+    uuid: Annotated[str, parse_uuid]
+    tags: tuple[Tag, ...] = ()
     path: tuple[NodeName, ...] = ()
     timestamp: int
     expires: int | None
     noop: bool = False
-    puppet_tags: tuple[str, ...] = ()
+    puppet_tags: tuple[Tag, ...] = ()
     changes: tuple[AnswerChange, ...] = ()
     awaited_entries: tuple[AwaitedEntry, ...] = ()
 
@@ -157,8 +162,6 @@ class RunCause(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        from localpuppet.base.formats.converter import to_record
-
         return to_record(self)
 
     @classmethod
@@ -168,14 +171,8 @@ class RunCause(Value):
         Raises:
             StateError: This version did not write the value.
         """
-        from localpuppet.base.formats.converter import from_record
-
         with damage_errors("cause"):
             cause = from_record(cls, raw)
-            for tag in (*cause.tags, *cause.puppet_tags):
-                parse_tag(tag, where="tags")
-            parse_line(cause.sender, what="sender")
-            parse_uuid(cause.uuid, where="uuid")
             if (cause.kind in _ALONG_A_PATH) != bool(cause.path):
                 raise ValueError("a trigger and a change have a path, and nothing else has one")
         return cause
@@ -222,7 +219,7 @@ class TriggerOutcome(JsonRecord):
     def dropped(cls, cause_id: str, reason: str) -> "TriggerOutcome":
         """Return the outcome of a cause that leads to no run."""
         outcome = cls.of_cause(cause_id, 0, run=None, outcome=DROPPED)
-        return replace(outcome, reason=shortened(reason, MAX_CAUSE_REASON))
+        return replace(outcome, reason=shortened(reason, limits.MAX_CAUSE_REASON))
 
     @classmethod
     def of_published(cls, raw: object) -> "TriggerOutcome | None":

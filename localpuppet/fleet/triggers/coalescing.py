@@ -21,7 +21,8 @@ of the nodes that ran before it. It waits for these for `PATIENCE` seconds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from localpuppet.base.formats.names import NodeName
@@ -64,14 +65,15 @@ class Batch:
     The first `SPELT` are kept in full; of the others only the fields of `_Owed`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, causes: Iterable[tuple[str, _Owed, RunCause | None]] = ()) -> None:
         self._owed: dict[str, _Owed] = {}
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, RunCause] = {}
-        self._earliest: int | None = None  # no cause expires before this second has passed
         self._wanted: set[Wanted] = set()
         self._sent: Counter[str] = Counter()  # sender → causes
         self._ways: Counter[str] = Counter()  # sender → different paths that end with it
+        for cause_id, owed, spelt in causes:
+            self._keep(cause_id, owed, spelt)
 
     def __len__(self) -> int:
         return len(self._owed)
@@ -127,56 +129,36 @@ class Batch:
 
     def add(self, cause: RunCause) -> None:
         """Add a cause."""
-        if cause.path not in self._paths:
-            self._paths[cause.path] = cause.path
-            self._ways.update(cause.path[-1:])
-        path = self._paths[cause.path]
         wanted = (cause.noop, cause.puppet_tags)
-        self._wanted.add(wanted)
-        self._sent[cause.sender] += 1
-        self._owed[cause.id] = _Owed(cause.expires, path, wanted, cause.timestamp, cause.sender)
-        if len(self._spelt) < SPELT:
-            self._spelt[cause.id] = cause
-        if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
-            self._earliest = cause.expires
+        owed = _Owed(cause.expires, cause.path, wanted, cause.timestamp, cause.sender)
+        self._keep(cause.id, owed, cause)
 
-    def expire(self, now: float) -> list[str]:
-        """Remove the causes that have expired at `now`; return their ids."""
-        second = int(now)
-        if self._earliest is None or second <= self._earliest:
-            return []
-        late = [
-            cause_id
-            for cause_id, owed in self._owed.items()
-            if owed.expires is not None and second > owed.expires
-        ]
-        for cause_id in late:
-            del self._owed[cause_id]
-            self._spelt.pop(cause_id, None)
-        left = list(self._owed.values())
-        self._paths = {owed.path: owed.path for owed in left}
-        self._wanted = {owed.wanted for owed in left}
-        ends = (owed.expires for owed in left if owed.expires is not None)
-        self._earliest = min(ends, default=None)
-        self._count()
-        return late
+    def _keep(self, cause_id: str, owed: _Owed, cause: RunCause | None) -> None:
+        if owed.path not in self._paths:
+            self._ways.update(owed.path[-1:])
+        path = self._paths.setdefault(owed.path, owed.path)
+        self._owed[cause_id] = owed._replace(path=path)  # one tuple for all that are equal
+        self._wanted.add(owed.wanted)
+        self._sent[owed.sender] += 1
+        if cause is not None and len(self._spelt) < SPELT:
+            self._spelt[cause_id] = cause
 
-    def _count(self) -> None:
-        self._sent = Counter(owed.sender for owed in self._owed.values())
-        self._ways = Counter(path[-1] for path in self._paths if path)
+    def _all(self) -> Iterator[tuple[str, _Owed, RunCause | None]]:
+        return ((name, owed, self._spelt.get(name)) for name, owed in self._owed.items())
+
+    def expired(self, now: float) -> list[str]:
+        """Return the ids of the causes that have expired at `now`."""
+        ends = ((name, owed.expires) for name, owed in self._owed.items())
+        return [name for name, end in ends if end is not None and int(now) > end]
+
+    def without(self, ids: Collection[str]) -> "Batch":
+        """Return a batch without some of the causes."""
+        gone = {*ids}
+        return Batch(item for item in self._all() if item[0] not in gone)
 
     def before(self, later: "Batch") -> "Batch":
         """Return a batch with these causes first, followed by those of `later`."""
-        both = Batch()
-        both._owed = self._owed | later._owed
-        both._paths = self._paths | later._paths
-        both._wanted = self._wanted | later._wanted
-        spelt = [*self._spelt.items(), *later._spelt.items()]
-        both._spelt = dict(spelt[:SPELT])
-        ends = [end for end in (self._earliest, later._earliest) if end is not None]
-        both._earliest = min(ends, default=None)
-        both._count()
-        return both
+        return Batch(chain(self._all(), later._all()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form in a run's record: `{"causes": [the first SPELT], "count": of all}`."""
@@ -229,8 +211,7 @@ class Coalescer:
 
     def accept(self, cause: RunCause) -> None:
         """Add a cause, which the inbox has stored, to the waiting run."""
-        if self.waiting is None:
-            self.waiting = Batch()
+        self.waiting = self.waiting or Batch()
         self.waiting.add(cause)
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
@@ -284,9 +265,9 @@ class Coalescer:
     def _expire(self, now: float, held: str) -> tuple[DroppedCause, ...]:
         if self.waiting is None:
             return ()
-        late = self.waiting.expire(now)
-        if not self.waiting:
-            self.waiting = None
+        late = self.waiting.expired(now)
+        if late:
+            self.waiting = self.waiting.without(late) or None
         reason = f"expired while the node was on hold: {held}"
         return tuple(DroppedCause(id=cause_id, reason=reason) for cause_id in late)
 

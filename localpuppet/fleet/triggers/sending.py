@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.converter import AllowedRange
-from localpuppet.base.formats.names import NodeName, parse_tag
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.machine.ports import Clock
@@ -17,7 +17,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_LIFE, MAX_RECEIVERS, MAX_TRIGGE
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.triggers.cause import Trigger, TriggerOutcome
+from localpuppet.fleet.triggers.cause import Tag, Trigger, TriggerOutcome
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.runs.holds import rollout_of
@@ -36,7 +36,7 @@ TOGETHER = 20
 
 
 Receivers = Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_RECEIVERS)]
-Tags = Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TRIGGER_TAGS)]
+Tags = Annotated[tuple[Tag, ...], AllowedRange(maximum=MAX_TRIGGER_TAGS)]
 Life = Annotated[int, AllowedRange(minimum=1, maximum=MAX_LIFE)]
 
 

@@ -39,12 +39,6 @@ from localpuppet.fleet.triggers.cause import RunCause, Trigger
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 
 
-class UnsignedMessage(Value):
-    """A message without a valid signature: none, one that does not fit, or an unknown key."""
-
-    reason: str
-
-
 class AdmittedTrigger(Value):
     """A trigger that leads to a run.
 
@@ -78,14 +72,15 @@ class Admission(Value):
     seen: Callable[[str], bool]
 
     def admit(
-        self, payload: bytes, *, now: float, signer: Callable[[], str | UnsignedMessage]
+        self, payload: bytes, *, now: float, signer: Callable[[], str]
     ) -> AdmittedTrigger | DroppedTrigger:
         """Decide on one message.
 
         Args:
             payload: Exactly the signed bytes.
-            signer: Returns the name with a valid signature of the payload. Called only for a
-                well-formed trigger: a flood of malformed messages costs no cryptography.
+            signer: Returns the name with a valid signature of the payload, or raises
+                `LocalpuppetError`. Called only for a well-formed trigger: a flood of malformed
+                messages costs no cryptography.
         """
         try:
             trigger = Trigger.parse(payload)
@@ -103,40 +98,22 @@ class Admission(Value):
         return AdmittedTrigger(cause=cause, remember_until=last + MAX_SKEW + 1)
 
     def _problems(
-        self,
-        trigger: Trigger,
-        cause: RunCause,
-        now: int,
-        signer: Callable[[], str | UnsignedMessage],
+        self, trigger: Trigger, cause: RunCause, now: int, signer: Callable[[], str]
     ) -> Iterator[tuple[str | None, bool]]:
-        """Yield for each check, in order, a reason or `None`, and whether it is quiet."""
-        yield _signature_problem(trigger, signer()), False
+        """Yield reasons in the order of the checks, or `None`, and whether each is quiet."""
+        yield _signature_problem(trigger, signer), False
         yield _age_problem(trigger, now), False
-        yield self._address_problem(trigger), True
-        yield self._policy_problem(trigger), False
+        if self.me not in trigger.hosts:
+            yield f"not addressed to {self.me}", True
+        if refusal := self.trigger_refusal(trigger.hostname):
+            yield f"not allowed to trigger this node: {refusal}", False
         yield _path_problem(trigger), False
-        yield self._loop_problem(trigger), False
+        if self.me in trigger.path:
+            path = show_path(trigger.path)
+            yield f"the loop ends here: {self.me} is in the path {path}", False
         # Messages arrive at least once, and again whenever the bus is read again.
-        yield self._duplicate_problem(cause), True
-
-    def _address_problem(self, trigger: Trigger) -> str | None:
-        if self.me in trigger.hosts:
-            return None
-        return f"not addressed to {self.me}"
-
-    def _policy_problem(self, trigger: Trigger) -> str | None:
-        reason = self.trigger_refusal(trigger.hostname)
-        return None if reason is None else f"not allowed to trigger this node: {reason}"
-
-    def _loop_problem(self, trigger: Trigger) -> str | None:
-        if self.me not in trigger.path:
-            return None
-        return f"the loop ends here: {self.me} is in the path {show_path(trigger.path)}"
-
-    def _duplicate_problem(self, cause: RunCause) -> str | None:
-        if not self.seen(cause.id):
-            return None
-        return f"a duplicate: uuid {cause.uuid} was accepted before"
+        if self.seen(cause.id):
+            yield f"a duplicate: uuid {cause.uuid} was accepted before", True
 
 
 def show_path(path: tuple[NodeName, ...]) -> str:
@@ -144,11 +121,13 @@ def show_path(path: tuple[NodeName, ...]) -> str:
     return " -> ".join(path)
 
 
-def _signature_problem(trigger: Trigger, signer: str | UnsignedMessage) -> str | None:
-    if isinstance(signer, UnsignedMessage):
-        return f"no valid signature: {signer.reason}"
-    if signer != trigger.hostname:
-        return f"the signature is {signer}'s, but the trigger says it is from {trigger.hostname}"
+def _signature_problem(trigger: Trigger, signer: Callable[[], str]) -> str | None:
+    try:
+        name = signer()
+    except LocalpuppetError as error:
+        return f"no valid signature: {error}"
+    if name != trigger.hostname:
+        return f"the signature is {name}'s, but the trigger says it is from {trigger.hostname}"
     return None
 
 
@@ -222,28 +201,17 @@ class SignedAdmission:
     clock: Clock
     audit: Auditor
 
-    @property
-    def me(self) -> NodeName:
-        """Return the node's name."""
-        return self.admission.me
-
     def admit(self, token: bytes) -> AdmittedTrigger | DroppedTrigger:
         """Decide on one message; a malformed message is dropped, not raised as an error."""
         try:
             payload = claimed_payload(token)
         except IntegrityError as error:
             return DroppedTrigger(reason=str(error))
-
-        def signer() -> str | UnsignedMessage:
-            try:
-                signed = self.verifier.verify(token, MessageKind.TRIGGER)
-            except LocalpuppetError as error:
-                return UnsignedMessage(reason=str(error))
-            if signed.payload != payload:
-                return UnsignedMessage(reason="its bytes differ")
-            return signed.signer
-
-        return self.admission.admit(payload, now=self.clock.now().timestamp(), signer=signer)
+        return self.admission.admit(
+            payload,
+            now=self.clock.now().timestamp(),
+            signer=lambda: self.verifier.verify(token, MessageKind.TRIGGER).signer,
+        )
 
     def record_accepted(self, cause: RunCause, *, problem: str) -> None:
         """Record a trigger that was admitted, and why it leads to no run, or empty."""

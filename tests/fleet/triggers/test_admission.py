@@ -14,17 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.coalescing import Coalescer
-from localpuppet.fleet.triggers.trigger_admission import (
-    Admission,
-    AdmittedTrigger,
-    DroppedTrigger,
-    UnsignedMessage,
-)
+from localpuppet.fleet.triggers.trigger_admission import Admission, AdmittedTrigger, DroppedTrigger
 from tests.rigs.bad_inputs import CASES
 
 NOW = 1_795_000_000
@@ -51,12 +46,18 @@ def judge(
     message: bytes,
     *,
     now: float = NOW,
-    signer: str | UnsignedMessage = "web01.example.com",
+    signer: str | IntegrityError = "web01.example.com",
     policy: str | None = None,
     seen: bool = False,
 ) -> AdmittedTrigger | DroppedTrigger:
     admission = Admission(me=ME, trigger_refusal=lambda _: policy, seen=lambda _: seen)
-    return admission.admit(message, now=now, signer=lambda: signer)
+    return admission.admit(message, now=now, signer=lambda: signed_by(signer))
+
+
+def signed_by(signer: str | IntegrityError) -> str:
+    if isinstance(signer, IntegrityError):
+        raise signer
+    return signer
 
 
 def reason(message: bytes, **context: Any) -> str:
@@ -194,7 +195,7 @@ def test_the_first_reason_is_reported(position: int) -> None:
         changes |= more
     context: dict[str, Any] = {"seen": True}
     if position <= 2:
-        context["signer"] = UnsignedMessage(reason="the key is unknown")
+        context["signer"] = IntegrityError("the key is unknown")
     if position <= 6:
         context["policy"] = "rule 3 denies"
     if position == 3:
@@ -266,7 +267,7 @@ def test_a_signature_is_the_senders_own() -> None:
 
 def test_texts_of_others_are_escaped_in_reasons() -> None:
     assert reason(payload(), policy="no\x1b[31m\nno").endswith(r"no\x1b[31m\x0ano")
-    assert "\\x1b" in reason(payload(), signer=UnsignedMessage(reason="\x1b"))
+    assert "\\x1b" in reason(payload(), signer=IntegrityError("\x1b"))
 
 
 def test_only_ordinary_drops_are_quiet() -> None:
@@ -350,12 +351,13 @@ class Node:
     def receive(self, payload: bytes, *, signed: bool = True) -> AdmittedTrigger | DroppedTrigger:
         """Decide on a message; a true signature is that of the sender that it names."""
         admission = Admission(me=LB01, trigger_refusal=lambda _: None, seen=self.seen.__contains__)
-
-        def signer() -> str | UnsignedMessage:
-            named = str(json.loads(payload)["hostname"])
-            return named if signed else UnsignedMessage(reason="it has none")
-
-        verdict = admission.admit(payload, now=AT, signer=signer)
+        verdict = admission.admit(
+            payload,
+            now=AT,
+            signer=lambda: signed_by(
+                str(json.loads(payload)["hostname"]) if signed else IntegrityError("it has none")
+            ),
+        )
         if isinstance(verdict, AdmittedTrigger):
             self.seen[verdict.cause.id] = verdict.remember_until
             assert self.coalescer.problem(verdict.cause) is None
