@@ -18,10 +18,10 @@ from pathlib import Path
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.sqlite_bus import open_sqlite
+from localpuppet.fleet.exports.collectors import Search
 from localpuppet.fleet.exports.held import MAX_TOGETHER, HeldExports, NodeExports, exports_writer
 from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.exports.resource import ExportedResource, pack, read, unpack
-from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from tests.fleet.inventory.entries import entry

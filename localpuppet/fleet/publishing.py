@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePat
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import is_file
 from localpuppet.fleet.captures import CaptureKeeper, remove_answers
-from localpuppet.fleet.exports.collect_policy import servers_of
+from localpuppet.fleet.exports.collectors import servers_of
 from localpuppet.fleet.exports.recording import offer_exports, read_collected
 from localpuppet.fleet.fleet_settings import PeerSettings
 from localpuppet.fleet.inventory.chunks import ChunkOutbox

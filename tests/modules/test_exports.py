@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.exports.collect_policy import CollectPolicy
+from localpuppet.fleet.exports.collectors import CollectPolicy, Search, choose
 from localpuppet.fleet.exports.resource import Offer
-from localpuppet.fleet.exports.search import Search, choose
 from tests.fleet.make import offer
 from tests.rigs.agent_peer import Answer, Peer, Question
 from tests.rigs.bench import MODULES, Applied, Bench

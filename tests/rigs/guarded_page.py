@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from localpuppet.fleet.exports.collect_policy import DANGEROUS
+from localpuppet.fleet.exports.collectors import DANGEROUS
 from localpuppet.fleet.exports.resource import GUARDED, is_guarded
 from localpuppet.node.puppet.types import METAPARAMETERS
 from tests.rigs.node import REPOSITORY

@@ -37,8 +37,8 @@ from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures import note_answer
 from localpuppet.fleet.edges.kicks import HeldKicks, Kick
 from localpuppet.fleet.exports import recording
+from localpuppet.fleet.exports.collectors import CollectorResult, Search, TakenResource
 from localpuppet.fleet.exports.resource import named_type
-from localpuppet.fleet.exports.search import CollectorResult, Search, TakenResource
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.fleet.leases.keeper import Keeper, LockUser

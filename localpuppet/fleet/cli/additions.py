@@ -16,7 +16,7 @@ from localpuppet.node.node_ports import CommandAddition, CommandAdditions, NodeS
 
 if TYPE_CHECKING:
     from localpuppet.fleet.agent.confirmation import Confirmation
-    from localpuppet.fleet.exports.search import RejectedResource
+    from localpuppet.fleet.exports.collectors import RejectedResource
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.run_records import RunDirectory
 

@@ -124,7 +124,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
 
 def _propose(node: NodeApp, offers: "list[Offer]", *, as_json: bool) -> None:
     from localpuppet.fleet.cli.node_records import would_take
-    from localpuppet.fleet.exports.collect_policy import proposed
+    from localpuppet.fleet.exports.collectors import proposed
     from localpuppet.fleet.exports.recording import read_collect_policy
 
     fleet = FleetApp(node)

@@ -28,8 +28,8 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
+from localpuppet.fleet.exports.collectors import as_query
 from localpuppet.fleet.exports.recording import COLLECT, collector_text
-from localpuppet.fleet.exports.search import as_query
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.syntax import check_values

@@ -33,7 +33,7 @@ from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.edges import reactions
 from localpuppet.fleet.exports import recording
-from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.exports.collectors import Search
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.fleet.triggers.cause import AnswerChange

@@ -22,7 +22,17 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectPolicy, servers_of
+from localpuppet.fleet.exports.collectors import (
+    DEFAULT,
+    CollectorResult,
+    CollectPolicy,
+    RejectedResource,
+    Search,
+    TakenResource,
+    choose,
+    servers_of,
+    show,
+)
 from localpuppet.fleet.exports.resource import (
     SCHEMA,
     ExportedResource,
@@ -31,14 +41,6 @@ from localpuppet.fleet.exports.resource import (
     parse_resources,
     read,
     unpack,
-)
-from localpuppet.fleet.exports.search import (
-    CollectorResult,
-    RejectedResource,
-    Search,
-    TakenResource,
-    choose,
-    show,
 )
 from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry

@@ -38,26 +38,21 @@ BINARY = "Binary"
 _TYPE = re.compile(r"[A-Z][a-z0-9_]*(?:::[A-Z][a-z0-9_]*)*\Z")
 _PARAMETER = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _SHOWN = 60
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
 # Shell globs that match parameter names.
 GUARDED = (
     # A policy line matches the title; `name` could differ from it.
     "name",
-    "target",
-    "path",
-    "config_file",
-    "*_dir",
-    "owner",
-    "group",
-    "mode",
-    "provider",
-    "source",
-    "command",
-    "command_line",
-    "onlyif",
-    "unless",
-    "refresh",
-    "user",
-    "*_cmd",
+    *listed(
+        "target path config_file *_dir owner group mode provider source command command_line "
+        "onlyif unless refresh user *_cmd"
+    ),
     *METAPARAMETERS,
 )
 # Collectors of fragments filter by this parameter. A filter by `path` or `name` would replace the
@@ -65,7 +60,7 @@ GUARDED = (
 ASKED_FOR = "target"
 # Core type → parameters of this type alone; other types use the same names for harmless values.
 OF_TYPES: Mapping[str, frozenset[str]] = {
-    kind: frozenset(names.split())
+    kind: frozenset(listed(names))
     for kind, names in {
         # A change can name any file by its absolute path.
         "Augeas": "changes context force incl lens load_path root type_check",

@@ -21,8 +21,8 @@ from localpuppet.fleet.edges.links import (
     several_places,
     strong_components,
 )
+from localpuppet.fleet.exports.collectors import Search, as_query
 from localpuppet.fleet.exports.recording import CollectorRecord
-from localpuppet.fleet.exports.search import Search, as_query
 from localpuppet.fleet.inventory.entry import CatalogQuery, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory

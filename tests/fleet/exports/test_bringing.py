@@ -18,6 +18,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.layout import exports_of
+from localpuppet.fleet.exports.collectors import CollectorResult, Search
 from localpuppet.fleet.exports.held import (
     MAX_TRIES,
     SELDOM,
@@ -28,7 +29,6 @@ from localpuppet.fleet.exports.held import (
 )
 from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.exports.resource import ExportedResource, PackedResources, pack
-from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry

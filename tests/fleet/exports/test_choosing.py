@@ -13,16 +13,18 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.cli.node_records import SHOWN, collectors
-from localpuppet.fleet.exports.collect_policy import DEFAULT, CollectMode, CollectPolicy
-from localpuppet.fleet.exports.recording import CollectorRecord, answered
-from localpuppet.fleet.exports.resource import OF_TYPES, Offer, is_guarded
-from localpuppet.fleet.exports.search import (
+from localpuppet.fleet.exports.collectors import (
+    DEFAULT,
     MAX_LEFT_OUT,
     MAX_TAKEN,
+    CollectMode,
     CollectorResult,
+    CollectPolicy,
     Search,
     choose,
 )
+from localpuppet.fleet.exports.recording import CollectorRecord, answered
+from localpuppet.fleet.exports.resource import OF_TYPES, Offer, is_guarded
 from tests import rigs
 from tests.fleet.make import offer
 from tests.rigs.guarded_page import PAGE, core_types, page

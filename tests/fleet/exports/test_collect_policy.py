@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.collect_policy import (
+from localpuppet.fleet.exports.collectors import (
     DEFAULT,
     MAX_NAMED,
     CollectMode,

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import from_record
 from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
-from localpuppet.fleet.exports.collect_policy import servers_of
+from localpuppet.fleet.exports.collectors import servers_of
 from localpuppet.fleet.inventory.admission import ClaimPolicy
 from localpuppet.fleet.inventory.entry import ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.search import MAX_DEPTH, Search, show
+from localpuppet.fleet.exports.collectors import MAX_DEPTH, Search, show
 from tests.fleet.make import resource
 
 OPTIONS = {"a": [1, {"b": None}], "c": True}
