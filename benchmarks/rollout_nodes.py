@@ -26,8 +26,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.fleet.agent.bus_session import BusSession
-from localpuppet.fleet.requests.arguments import step_uuid
-from localpuppet.fleet.requests.request import Request, RunOnce, answer
+from localpuppet.fleet.requests.request import Request, RunOnce, answer, step_uuid
 from localpuppet.fleet.triggers.cause import MOST, TriggerOutcome
 from localpuppet.fleet.triggers.inbox import StepState
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload

@@ -58,7 +58,7 @@ from localpuppet.node.preview.preview_limits import MAX_CAPTURE, MAX_CAPTURE_QUE
 from localpuppet.node.runs.run_records import RunDirectory
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.arguments import ChunkArguments
+    from localpuppet.fleet.requests.request import ChunkArguments
     from localpuppet.fleet.requests.request_client import RequestClient
 
 

@@ -33,7 +33,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
-from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.request import ChunkArguments
 from localpuppet.fleet.requests.request_client import (
     RequestClient,
     invalid_reply,

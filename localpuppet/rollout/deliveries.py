@@ -15,7 +15,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests import arguments
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.request_client import (
     AT_ONCE,
     AssignmentReport,
@@ -113,11 +113,11 @@ class Deliveries:
         self._delivery = delivery
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._owed: Counter[NodeName] = Counter()  # how often a node began no confirmation
-        self._took: set[tuple[NodeName, arguments.DeployAction]] = set()
+        self._took: set[tuple[NodeName, messages.DeployAction]] = set()
 
     async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
         """Return the nodes whose policy or version rejects the release, each with the reason."""
-        may = arguments.StatusRequest(may=self._delivery.rights)
+        may = messages.StatusRequest(may=self._delivery.rights)
         _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
         answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
@@ -148,7 +148,7 @@ class Deliveries:
         problem = ""
         for _ in range(TRIES):
             try:
-                answer = await self._ask(node, arguments.DeployAction.STAGE, epoch, serial)
+                answer = await self._ask(node, messages.DeployAction.STAGE, epoch, serial)
             except UnavailableError as error:
                 problem = str(error)
             else:
@@ -161,9 +161,7 @@ class Deliveries:
     async def move(self, turn: NodeRun, *, epoch: int, serial: int) -> NodeRunAnswer | None:
         """Switch a node to the release, or back, before its run; return why not, or its result."""
         deed = (
-            arguments.DeployAction.ROLL_BACK
-            if self._is_back(turn)
-            else arguments.DeployAction.APPLY
+            messages.DeployAction.ROLL_BACK if self._is_back(turn) else messages.DeployAction.APPLY
         )
         if (turn.node, deed) in self._took:
             return None
@@ -190,7 +188,7 @@ class Deliveries:
         return await self._came_back(end)
 
     async def _confirm(
-        self, end: NodeRunEnded, *, rollout: arguments.RolloutReference, serial: int
+        self, end: NodeRunEnded, *, rollout: messages.RolloutReference, serial: int
     ) -> NodeRunAnswer:
         """Return the result of a node run once its release is confirmed, or the node left it."""
         problem = _OWED
@@ -205,9 +203,9 @@ class Deliveries:
             if confirmation.stage in _LEFT:
                 return _left(end, confirmation, status)
             if confirmation.nonce:
-                args = arguments.Deploy(
+                args = messages.Deploy(
                     release=self._delivery.release,
-                    action=arguments.DeployAction.CONFIRM,
+                    action=messages.DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
                     nonce=confirmation.nonce,
@@ -248,7 +246,7 @@ class Deliveries:
         return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     async def _status(self, node: NodeName) -> NodeAnswer:
-        return await self._client.ask(node, "status", arguments.StatusRequest(), patience=PATIENCE)
+        return await self._client.ask(node, "status", messages.StatusRequest(), patience=PATIENCE)
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -267,7 +265,7 @@ class Deliveries:
         return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
 
     async def _ask(
-        self, node: NodeName, deed: arguments.DeployAction, epoch: int, serial: int
+        self, node: NodeName, deed: messages.DeployAction, epoch: int, serial: int
     ) -> NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
@@ -277,10 +275,10 @@ class Deliveries:
 
 def claim_of(
     began: RolloutBegan, client: RequestClient, *, epoch: int
-) -> arguments.RolloutReference:
+) -> messages.RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
-    return arguments.RolloutReference(id=began.id, epoch=epoch, caller=caller)
+    return messages.RolloutReference(id=began.id, epoch=epoch, caller=caller)
 
 
 def _denied(answer: NodeAnswer) -> str:

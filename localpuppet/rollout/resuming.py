@@ -28,8 +28,12 @@ from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus.key_value import RefusedError
-from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest
-from localpuppet.fleet.requests.request import Arguments, requesting_rollout
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    RolloutReference,
+    StatusRequest,
+    requesting_rollout,
+)
 from localpuppet.fleet.requests.request_client import RequestClient
 from localpuppet.rollout.checkpoints import (
     PublishedCheckpoint,

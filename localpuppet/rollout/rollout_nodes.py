@@ -18,7 +18,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
-from localpuppet.fleet.requests import arguments
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.fleet.requests.request_client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.triggers.cause import TriggerOutcome, succeeded
@@ -77,7 +77,7 @@ class FleetNodes:
         # One more than the groups: the runs that take nodes back to their previous release.
         self._own_steps = len(began.groups) + 1
         self._steps = {
-            arguments.step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)
+            messages.step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)
         }
         self._producers = {node for need in began.needs for node in need.producers}
         self._durations: dict[NodeName, tuple[float, ...]] = {}
@@ -93,7 +93,7 @@ class FleetNodes:
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
         """Return the nodes that cannot take part, each with the reason; nothing changes."""
         answers = await self._client.ask_all(
-            list(nodes), "status", arguments.StatusRequest(may=self._needed), patience=PATIENCE
+            list(nodes), "status", messages.StatusRequest(may=self._needed), patience=PATIENCE
         )
         problems = {}
         for node in nodes:
@@ -155,12 +155,12 @@ class FleetNodes:
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
-    def _claim(self, epoch: int) -> arguments.RolloutReference:
+    def _claim(self, epoch: int) -> messages.RolloutReference:
         return claim_of(self._began, self._client, epoch=epoch)
 
-    def _claim_step(self, epoch: int, step: int) -> arguments.RolloutStep:
+    def _claim_step(self, epoch: int, step: int) -> messages.RolloutStep:
         claim = self._claim(epoch)
-        return arguments.RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
+        return messages.RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         """Release nodes; return those that did not confirm it, with the reason."""
@@ -234,7 +234,7 @@ class FleetNodes:
 
         `step` identifies the comparison; `ends` reports it like a run.
         """
-        self._steps[arguments.step_uuid(self._owner, step)] = step
+        self._steps[messages.step_uuid(self._owner, step)] = step
         args = RunOnce(
             noop=True,
             tags=self._began.options.tags,

@@ -23,7 +23,7 @@ from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_HOLD
-from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
+from localpuppet.fleet.requests.request import Deploy, DeployAction, RolloutReference
 from localpuppet.node.enc.document import Classes
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange, parse_salt
 from localpuppet.rollout.site import Check, shown

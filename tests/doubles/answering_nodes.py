@@ -6,8 +6,7 @@ from typing import Any, Protocol
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.arguments import ChunkArguments
-from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request import Arguments, ChunkArguments, NodeReply
 from localpuppet.fleet.requests.request_client import NO_ANSWER, NodeAnswer, RequestClient
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 

@@ -8,8 +8,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.arguments import Deploy, DeployAction, StatusRequest
-from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests.request import Arguments, Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.request_client import TOO_OLD, NodeAnswer
 from localpuppet.rollout import deliveries
 from localpuppet.rollout.deliveries import PATIENT, PAUSES, Deliveries, NodeRunAnswer

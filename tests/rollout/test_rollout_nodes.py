@@ -12,8 +12,15 @@ from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, announce
-from localpuppet.fleet.requests.arguments import RolloutReference, StatusRequest, step_uuid
-from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    Disable,
+    Enable,
+    RolloutReference,
+    RunOnce,
+    StatusRequest,
+    step_uuid,
+)
 from localpuppet.fleet.requests.request_client import NodeAnswer
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
 from localpuppet.node.puppet.changes import PredictedChanges

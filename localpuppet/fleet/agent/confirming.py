@@ -39,7 +39,7 @@ from localpuppet.fleet.agent.confirmation import (
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.requests.arguments import Deploy
+from localpuppet.fleet.requests.request import Deploy
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.node.enc.assignment import Assignment
 

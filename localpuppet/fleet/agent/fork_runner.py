@@ -52,7 +52,7 @@ from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, Run
 from localpuppet.fleet.agent.confirmation import RetreatOrder, is_confirmed
 from localpuppet.fleet.agent.rollout_steps import Deployment
 from localpuppet.fleet.fleet_settings import fleet_settings_of
-from localpuppet.fleet.requests.arguments import Compile, DeployAction
+from localpuppet.fleet.requests.request import Compile, DeployAction
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.runs.observer import NoteObserver

@@ -29,7 +29,7 @@ from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompleti
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.requests import arguments
+from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, succeeded
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller, Step, StepState
@@ -93,13 +93,13 @@ WORKING: Mapping[str, Json] = {"state": "working"}
 class CompilationJobs:
     """Accepts and queues requests for compilations."""
 
-    def __init__(self, runner: WorkRunner[arguments.Compile], *, log: Log) -> None:
+    def __init__(self, runner: WorkRunner[messages.Compile], *, log: Log) -> None:
         self._runner = runner
         self._log = log
         self._one = asyncio.Lock()
         self._jobs: Jobs[Mapping[str, Json] | str] = Jobs("compilations", most=8, each=2)
 
-    def ask(self, caller: str, args: arguments.Compile) -> Mapping[str, Json] | str:
+    def ask(self, caller: str, args: messages.Compile) -> Mapping[str, Json] | str:
         """Start a compilation, or return its state: `WORKING`, the changes, or the error.
 
         Raises:
@@ -108,7 +108,7 @@ class CompilationJobs:
         job_result = self._jobs.ask(f"{caller} {args.release}", caller, lambda: self._do(args))
         return WORKING if job_result is None else job_result
 
-    async def _do(self, args: arguments.Compile) -> Mapping[str, Json] | str:
+    async def _do(self, args: messages.Compile) -> Mapping[str, Json] | str:
         async with self._one:
             end = await self._runner.run(args)
         if end.result is not RequestedRunResult.OVER:
@@ -131,7 +131,7 @@ class Deployment(Value):
     """The deployment that a child process executes."""
 
     caller: str
-    args: arguments.Deploy
+    args: messages.Deploy
 
     @property
     def owner(self) -> str | None:
@@ -178,7 +178,7 @@ class Deployments:
         init=False,
     )
 
-    def ask(self, caller: str, args: arguments.Deploy) -> Mapping[str, Json] | str:
+    def ask(self, caller: str, args: messages.Deploy) -> Mapping[str, Json] | str:
         """Start a deployment, or return its state: `WORKING`, `DONE`, or why it failed.
 
         Raises:
@@ -194,7 +194,7 @@ class Deployments:
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Reject a change of the release if another rollout holds the node."""
-        if wanted.args.action is arguments.DeployAction.STAGE:
+        if wanted.args.action is messages.DeployAction.STAGE:
             return
         holds, owner = self.holds().active(), wanted.owner
         if problem := _hold_problem(holds, owner):
@@ -212,7 +212,7 @@ class Deployments:
                 end = RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
             if end.result is RequestedRunResult.OVER:
                 self.log.info(f"done: {what}", kind=LineKind.REQUEST)
-                if args.action is not arguments.DeployAction.STAGE and args.rollout is None:
+                if args.action is not messages.DeployAction.STAGE and args.rollout is None:
                     self.agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
             else:
                 self.log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
@@ -246,7 +246,7 @@ class RolloutSteps:
     entry: Callable[[], AwaitedEntry | None]
     awaits_entries: Callable[[], bool]
 
-    def hear(self, caller: str, rollout: arguments.RolloutReference) -> None:
+    def hear(self, caller: str, rollout: messages.RolloutReference) -> None:
         """Record that a rollout sent a request, with its epoch and its current controller.
 
         Raises:
@@ -273,7 +273,7 @@ class RolloutSteps:
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
-    def run(self, caller: str, args: RunOnce, rollout: arguments.RolloutStep) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: messages.RolloutStep) -> Mapping[str, Json]:
         """Take a step, or return its result: a step runs once.
 
         A step that relies on a noop run must follow soon after it. Otherwise the answer is
@@ -288,7 +288,7 @@ class RolloutSteps:
         cause = RunCause(
             kind=CauseKind.ROLLOUT,
             sender=owner,
-            uuid=arguments.step_uuid(owner, rollout.step),
+            uuid=messages.step_uuid(owner, rollout.step),
             timestamp=int(self.clock.now().timestamp()),
             expires=None,
             noop=args.noop,
@@ -332,7 +332,7 @@ def _hold_problem(holds: Sequence[Hold], owner: str | None) -> LocalpuppetError 
     return OnHoldError(f"on hold: {others[0]}") if others else None
 
 
-def _voice(caller: str, rollout: arguments.RolloutReference) -> RolloutCaller:
+def _voice(caller: str, rollout: messages.RolloutReference) -> RolloutCaller:
     return RolloutCaller(
         owner=rollout.owner(caller), epoch=rollout.epoch, speaker=rollout.taken_over_by(caller)
     )

@@ -116,8 +116,7 @@ class FleetAdditions(CommandAdditions):
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
     """Return the arguments of a request."""
-    from localpuppet.fleet.requests.arguments import StatusRequest
-    from localpuppet.fleet.requests.request import Disable, Enable, RunArguments
+    from localpuppet.fleet.requests.request import Disable, Enable, RunArguments, StatusRequest
 
     if action == "status":
         return StatusRequest()

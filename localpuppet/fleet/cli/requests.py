@@ -37,8 +37,7 @@ from localpuppet.node.runs.run_replies import RunReport
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.reading import InventoryReader
-    from localpuppet.fleet.requests.arguments import Deploy
-    from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.fleet.requests.request import Arguments, Deploy
     from localpuppet.fleet.requests.request_client import NodeAnswer
     from localpuppet.node.enc.document import Classes
 
@@ -431,7 +430,7 @@ def assign_command(
       localpuppet assign --role web shop/tags/r7 --stage
       localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
-    from localpuppet.fleet.requests.arguments import Deploy, DeployAction
+    from localpuppet.fleet.requests.request import Deploy, DeployAction
     from localpuppet.fleet.requests.request_client import deploy_to
 
     names = chosen(node, selection, acts=True, short=False)
@@ -477,7 +476,7 @@ def read_values(node: NodeApp, file: Path | None) -> "tuple[tuple[str, ...], Cla
 
 
 def _show_assigned(name: str, answer: "NodeAnswer", args: "Deploy") -> None:
-    from localpuppet.fleet.requests.arguments import DeployAction
+    from localpuppet.fleet.requests.request import DeployAction
 
     if not answer.ok:
         error = render.user_text(str(answer.to_dict()["error"]))

@@ -1,5 +1,5 @@
 """Signed requests of a person or node to another node, and the signed replies.
 
 decides: `request`.
-acts: `request_client`, `request_handler`, `arguments`.
+acts: `request_client`, `request_handler`.
 """

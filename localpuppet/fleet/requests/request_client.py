@@ -31,8 +31,14 @@ from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
 from localpuppet.fleet.requests import request as messages
-from localpuppet.fleet.requests.arguments import ChunkArguments, Compile, Deploy, StatusRequest
-from localpuppet.fleet.requests.request import Arguments, NodeReply
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    ChunkArguments,
+    Compile,
+    Deploy,
+    NodeReply,
+    StatusRequest,
+)
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from localpuppet.node.releases.comparison import CatalogChanges
 

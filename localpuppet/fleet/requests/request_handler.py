@@ -8,7 +8,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,20 +21,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.history.node_history import Auditor
-from localpuppet.fleet.requests import arguments
-from localpuppet.fleet.requests import request as requests
-from localpuppet.fleet.requests.request import (
-    Arguments,
-    Disable,
-    Enable,
-    Request,
-    RunArguments,
-    RunOnce,
-    answer,
-    requesting_rollout,
-)
-from localpuppet.fleet.trust import policy as policy_file
-from localpuppet.fleet.trust.policy import read_policy
+from localpuppet.fleet.requests import request as messages
+from localpuppet.fleet.requests.request import Arguments, Request, answer, requesting_rollout
+from localpuppet.fleet.trust.policy import read_policy, refusal
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.runs.holds import Hold, Holds
@@ -70,27 +58,19 @@ class RequestAdmission(Value):
     seen: SeenIds
     clock: Clock
 
-    def refusal(self, caller: SignerName, action: str) -> str:
-        """Return why the policy denies a caller an action; empty if it allows it.
-
-        Raises:
-            InvalidInputError: The policy is invalid.
-        """
-        return policy_file.refusal(self.policy, caller, action)
-
     def receive(self, token: bytes) -> Request | RequestRefusal:
         """Return an accepted request, or why it is rejected. Blocks for a disk write."""
         try:
             signed = self.verifier.verify(token, MessageKind.REQUEST)
             request = Request.parse(signed.payload)
-            reason = requests.misdirection(request, signer=signed.signer, me=self.me)
+            reason = messages.misdirection(request, signer=signed.signer, me=self.me)
             if reason:
                 return RequestRefusal(reason=reason, request=None)
         except LocalpuppetError as error:
             return RequestRefusal(reason=one_line(str(error)), request=None)
         try:
             now = int(self.clock.now().timestamp())
-            reason = requests.refusal(request, now=now, policy=read_policy(self.policy))
+            reason = messages.refusal(request, now=now, policy=read_policy(self.policy))
             if reason:
                 return RequestRefusal(reason=reason, request=request)
             if self.seen.add(request.caller, request.jti, request.exp + KEEP):
@@ -130,14 +110,14 @@ class Actions(Value):
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
-    capture: Callable[[arguments.ChunkArguments], Mapping[str, Json]]
-    catalog: Callable[[arguments.ChunkArguments], Mapping[str, Json]]
+    capture: Callable[[messages.ChunkArguments], Mapping[str, Json]]
+    catalog: Callable[[messages.ChunkArguments], Mapping[str, Json]]
     changes: Callable[[str, str], Mapping[str, Json]] | None
     run: Callable[[str, bool, Sequence[str], str], str | None]
     changed: Callable[[], None]
-    deploy: Callable[[str, arguments.Deploy], Mapping[str, Json] | str]
-    confirm: Callable[[str, arguments.Deploy], Mapping[str, Json] | str]
-    compile: Callable[[str, arguments.Compile], Mapping[str, Json] | str]
+    deploy: Callable[[str, messages.Deploy], Mapping[str, Json] | str]
+    confirm: Callable[[str, messages.Deploy], Mapping[str, Json] | str]
+    compile: Callable[[str, messages.Compile], Mapping[str, Json] | str]
     rollout: "RolloutActions"
 
 
@@ -147,7 +127,7 @@ class RolloutActions(Protocol):
     def awaits_entries(self) -> bool:
         """Return whether the node can wait for entries of other nodes."""
 
-    def hear(self, caller: str, rollout: arguments.RolloutReference) -> None:
+    def hear(self, caller: str, rollout: messages.RolloutReference) -> None:
         """Record the controller of a rollout; raises if a newer epoch or another one is known."""
 
     def speaks(self, owner: str) -> dict[str, Json]:
@@ -156,7 +136,9 @@ class RolloutActions(Protocol):
     def check_hold(self, owner: str) -> None:
         """Raise `OnHoldError` if another owner holds the node."""
 
-    def run(self, caller: str, args: RunOnce, rollout: arguments.RolloutStep) -> Mapping[str, Json]:
+    def run(
+        self, caller: str, args: messages.RunOnce, rollout: messages.RolloutStep
+    ) -> Mapping[str, Json]:
         """Take a step, or return its result; raises if the step is rejected."""
 
 
@@ -190,9 +172,8 @@ class RequestHandler(Value):
             f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
         )
         try:
-            run_reply = self._of_run(received)
-            if run_reply is not None:
-                return self._reply(received, await asyncio.to_thread(run_reply))
+            if read := self._reader(received):
+                return self._reply(received, await asyncio.to_thread(read))
             done = self._do(received)
             return self._reply(
                 received, done if isinstance(done, str) else await self._more(received, done)
@@ -214,28 +195,25 @@ class RequestHandler(Value):
         token = answer(self.signer, request, outcome, clock=self.clock)
         return request.caller, request.jti, token
 
-    def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
+    def _reader(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
         """Return a function that reads a large record, which must not block the agent's thread."""
-        args = request.args
-        if isinstance(args, arguments.ChunkArguments):
-            actions = self.actions
-            return partial(
-                actions.capture if request.action == "capture" else actions.catalog, args
-            )
-        tells = {"report": self.actions.report, "log": self.actions.log}.get(request.action)
-        if tells is None or not isinstance(args, RunArguments):
-            return None
-        return partial(tells, args.run)
+        actions = self.actions
+        match request.args:
+            case messages.ChunkArguments() as part:
+                read = actions.capture if request.action == "capture" else actions.catalog
+                return partial(read, part)
+            case messages.RunArguments(run=run):
+                reads = {"report": actions.report, "log": actions.log}
+                return partial(reads[request.action], run)
+        return None
 
-    async def _more(
-        self, request: Request, done: Mapping[str, Json] | str
-    ) -> Mapping[str, Json] | str:
+    async def _more(self, request: Request, done: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return a result with the changes of its step, if the request asks for them.
 
         If the changes are unknown, the reply has the step's result and the reason.
         """
         args, tell = request.args, self.actions.changes
-        if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes_salt:
+        if not isinstance(args, messages.RunOnce) or not args.changes_salt:
             return done
         if tell is None:
             return {**done, "changes": {"problem": "a command of the site's own runs here"}}
@@ -250,113 +228,97 @@ class RequestHandler(Value):
         return {**done, "changes": dict(changes)}
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
-        if request.action == "status":
-            return {**self.actions.status(), **self._denied(request), **self._speaks(request)}
-        if request.action == "last_run_summary":
-            return self.actions.last_run()
-        if request.action == "runonce":
-            return self._run(request)
-        args = request.args
-        if isinstance(args, arguments.Deploy):
-            return self._deploy(request.caller.caller, args)
-        if isinstance(args, arguments.Compile):
-            return self.actions.compile(request.caller.caller, args)
-        owner = request.caller.caller
-        if isinstance(args, Disable | Enable) and args.rollout is not None:
-            self.actions.rollout.hear(owner, args.rollout)
-            owner = args.rollout.owner(owner)
-        if isinstance(args, Disable):
-            if args.rollout is not None:
-                self.actions.rollout.check_hold(owner)
-            hold = self._renewed(self._hold(owner, args), args)
-            self.holds().add(hold)
-            self.actions.changed()
-            return {"hold": hold.to_dict()}
+        caller = request.caller.caller
+        match request.args:
+            case messages.StatusRequest() as args:
+                return self._status(request.caller, args)
+            case messages.RunOnce() as args:
+                return self._run(caller, args, request.jti)
+            case messages.Deploy(action=messages.DeployAction.CONFIRM, rollout=rollout) as args:
+                if rollout is not None:
+                    self.actions.rollout.hear(caller, rollout)
+                return self.actions.confirm(caller, args)
+            case messages.Deploy() as args:
+                return self.actions.deploy(caller, args)
+            case messages.Compile() as args:
+                return self.actions.compile(caller, args)
+            case messages.Disable() | messages.Enable() as args:
+                owner = caller
+                if args.rollout is not None:
+                    self.actions.rollout.hear(caller, args.rollout)
+                    owner = args.rollout.owner(caller)
+                if isinstance(args, messages.Disable):
+                    return self._begin_hold(owner, args)
+                return self._end_hold(owner)
+        return self.actions.last_run()
+
+    def _status(self, caller: SignerName, args: messages.StatusRequest) -> Mapping[str, Json]:
+        """Return the status, the denied actions with the reasons, and a rollout's controller.
+
+        Callers ask for denied actions before a run, so the reply has the durations of runs too.
+        """
+        status = {**self.actions.status()}
+        if args.may:
+            policy = self.reception.policy
+            reasons = {action: refusal(policy, caller, action) for action in args.may}
+            status |= {
+                "denied": {action: reason for action, reason in reasons.items() if reason},
+                "durations": self.actions.durations(),
+                # Whether `RunOnce.awaited_entries` and `changes_salt` may be given.
+                "awaits_entries": self.actions.rollout.awaits_entries(),
+                "reports_changes": self.actions.changes is not None,
+            }
+        if args.rollout is not None:
+            owner = args.rollout.owner(caller.caller)
+            status["rollout_controller"] = self.actions.rollout.speaks(owner)
+        return status
+
+    def _begin_hold(self, owner: str, args: messages.Disable) -> Mapping[str, Json]:
+        now, since = self.clock.now(), None
+        if args.rollout is not None:
+            self.actions.rollout.check_hold(owner)
+            # A renewed hold keeps its start.
+            active = self.holds().active()
+            since = next((hold.since for hold in active if hold.owner == owner), None)
+        until = None if args.seconds is None else show_time(now + timedelta(seconds=args.seconds))
+        hold = Hold(owner=owner, reason=args.message, since=since or show_time(now), until=until)
+        self.holds().add(hold)
+        self.actions.changed()
+        return {"hold": hold.to_dict()}
+
+    def _end_hold(self, owner: str) -> Mapping[str, Json]:
         ended = self.holds().remove(owner)
         self.actions.changed()
-        ended_now: list[Json] = [hold.to_dict() for hold in ended]
-        others: list[Json] = [hold.to_dict() for hold in self.holds().active()]
-        return {"ended": ended_now, "holds": others}
+        return {"ended": [hold.to_dict() for hold in ended], "holds": self._held()}
 
-    def _deploy(self, caller: str, args: arguments.Deploy) -> Mapping[str, Json] | str:
-        if args.action is not arguments.DeployAction.CONFIRM or args.rollout is None:
-            return self.actions.deploy(caller, args)
-        self.actions.rollout.hear(caller, args.rollout)
-        return self.actions.confirm(caller, args)
-
-    def _denied(self, request: Request) -> Mapping[str, Json]:
-        """Return the actions in a status request that the policy denies, with the reasons.
-
-        Callers ask this before a run, so the reply has the durations of runs too.
-        """
-        if not isinstance(request.args, arguments.StatusRequest) or not request.args.may:
-            return {}
-        denied: dict[str, Json] = {}
-        for action in request.args.may:
-            if reason := self.reception.refusal(request.caller, action):
-                denied[action] = reason
-        return {
-            "denied": denied,
-            "durations": self.actions.durations(),
-            # Whether `RunOnce.awaited_entries` and `changes_salt` may be given.
-            "awaits_entries": self.actions.rollout.awaits_entries(),
-            "reports_changes": self.actions.changes is not None,
-        }
-
-    def _speaks(self, request: Request) -> Mapping[str, Json]:
-        """Return the controller of the rollout that the caller asks about."""
-        if not isinstance(request.args, arguments.StatusRequest) or request.args.rollout is None:
-            return {}
-        owner = request.args.rollout.owner(request.caller.caller)
-        return {"rollout_controller": self.actions.rollout.speaks(owner)}
-
-    def _hold(self, owner: str, args: Disable) -> Hold:
-        now = self.clock.now()
-        until = None if args.seconds is None else now + timedelta(seconds=args.seconds)
-        return Hold(
-            owner=owner,
-            reason=args.message,
-            since=show_time(now),
-            until=None if until is None else show_time(until),
-        )
-
-    def _renewed(self, hold: Hold, args: Disable) -> Hold:
-        """Return the hold; a renewed hold of a rollout keeps its start time."""
-        if args.rollout is None:
-            return hold
-        before = (item.since for item in self.holds().active() if item.owner == hold.owner)
-        return replace(hold, since=next(before, hold.since))
-
-    def _run(self, request: Request) -> Mapping[str, Json] | str:
-        args = request.args if isinstance(request.args, RunOnce) else RunOnce()
-        caller = request.caller.caller
+    def _run(self, caller: str, args: messages.RunOnce, request: str) -> Mapping[str, Json] | str:
         if args.rollout is not None:
             return self.actions.rollout.run(caller, args, args.rollout)
-        problem = self.actions.run(caller, args.noop, args.tags, request.jti)
-        if problem:
-            return problem
-        holds: list[Json] = [hold.to_dict() for hold in self.holds().active()]
-        return {"accepted": True, "holds": holds}
+        problem = self.actions.run(caller, args.noop, args.tags, request)
+        return problem or {"accepted": True, "holds": self._held()}
+
+    def _held(self) -> list[Json]:
+        return [hold.to_dict() for hold in self.holds().active()]
 
 
 def _subject(args: Arguments) -> str:
     """Return what a request is about, for its audit record: no values of a deployment."""
     parts: list[str] = []
-    if isinstance(args, Disable):
-        seconds = args.seconds
-        # A rollout's message repeats its id.
-        parts = [] if args.rollout is not None else [args.message]
-        parts += [f"for {show_duration(seconds)}"] if seconds else []
-    elif isinstance(args, arguments.Deploy):
-        stage = "" if args.action is arguments.DeployAction.APPLY else f"{args.action} "
-        parts = [f"{stage}{args.release}"]
-    elif isinstance(args, arguments.Compile):
-        parts = [str(args.release)]
-    elif isinstance(args, RunArguments):
-        parts = [f"run {args.run or 'newest'}"]
-    elif isinstance(args, RunOnce):
-        parts = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
+    match args:
+        case messages.Disable():
+            # A rollout's message repeats its id.
+            parts = [] if args.rollout is not None else [args.message]
+            parts += [f"for {show_duration(args.seconds)}"] if args.seconds else []
+        case messages.Deploy():
+            stage = "" if args.action is messages.DeployAction.APPLY else f"{args.action} "
+            parts = [f"{stage}{args.release}"]
+        case messages.Compile():
+            parts = [str(args.release)]
+        case messages.RunArguments():
+            parts = [f"run {args.run or 'newest'}"]
+        case messages.RunOnce():
+            parts = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
     if (rollout := requesting_rollout(args)) is not None:
-        step = f" step {rollout.step}" if isinstance(rollout, arguments.RolloutStep) else ""
+        step = f" step {rollout.step}" if isinstance(rollout, messages.RolloutStep) else ""
         parts.insert(0, f"rollout {rollout.id}{step}")
     return ", ".join(parts)

@@ -96,7 +96,7 @@ class SigningActor:
         Raises:
             LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
         """
-        from localpuppet.fleet.requests.arguments import Deploy, DeployAction
+        from localpuppet.fleet.requests.request import Deploy, DeployAction
         from localpuppet.fleet.requests.request_client import deploy_to
 
         client = self._fleet.requests(await self._store())

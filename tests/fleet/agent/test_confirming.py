@@ -24,7 +24,7 @@ from localpuppet.fleet.agent.confirmation import (
 from localpuppet.fleet.agent.confirming import DONE, BusProbe, Confirming
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
-from localpuppet.fleet.requests.arguments import Deploy, DeployAction, RolloutReference
+from localpuppet.fleet.requests.request import Deploy, DeployAction, RolloutReference
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.release_records import Rollback

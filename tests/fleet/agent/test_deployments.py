@@ -21,7 +21,7 @@ from localpuppet.fleet.agent.rollout_steps import (
     Deployment,
     Deployments,
 )
-from localpuppet.fleet.requests.arguments import Compile, Deploy, DeployAction, RolloutReference
+from localpuppet.fleet.requests.request import Compile, Deploy, DeployAction, RolloutReference
 from localpuppet.node.runs.holds import Hold, Holds, rollout_owner
 from tests.doubles.ports import FakeLog
 from tests.fleet.agent.test_agent import Rig

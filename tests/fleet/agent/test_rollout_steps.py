@@ -19,8 +19,7 @@ from localpuppet.fleet.agent.agent import (
 )
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.fleet.inventory.outbox import AwaitedEntry
-from localpuppet.fleet.requests.arguments import RolloutReference, RolloutStep, step_uuid
-from localpuppet.fleet.requests.request import RunOnce
+from localpuppet.fleet.requests.request import RolloutReference, RolloutStep, RunOnce, step_uuid
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import PATIENCE
 from localpuppet.node.runs.holds import Hold, Holds, HoldStatus

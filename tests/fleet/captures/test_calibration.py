@@ -23,7 +23,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.captures import CaptureKeeper, CaptureRules, read_capture
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.kept_catalogs import CatalogKeeper, unpack_catalog
-from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.request import ChunkArguments
 from localpuppet.node.enc.input import read_enc
 from localpuppet.node.preview.cache import request_of
 from localpuppet.node.preview.node_capture import NodeCapture, WithheldKeys

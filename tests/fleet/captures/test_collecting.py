@@ -30,7 +30,7 @@ from localpuppet.fleet.captures import (
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
-from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.request import ChunkArguments
 from localpuppet.fleet.requests.request_client import REPLY_CHUNK, NodeAnswer
 from localpuppet.node.preview.node_capture import DEFAULT_PATTERNS, NodeCapture, WithheldKeys
 from localpuppet.node.preview.preview_limits import MAX_CAPTURE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.fleet.captures import CaptureKeeper, read_capture
-from localpuppet.fleet.requests.arguments import ChunkArguments
+from localpuppet.fleet.requests.request import ChunkArguments
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.captures.one_capture import main
 from tests.fleet.captures.test_collecting import LAX, WEB

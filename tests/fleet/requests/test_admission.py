@@ -10,12 +10,12 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.arguments import StatusRequest
 from localpuppet.fleet.requests.request import (
     Disable,
     Enable,
     Request,
     RunOnce,
+    StatusRequest,
     answer,
     ask,
     read_answer,

@@ -16,8 +16,7 @@ from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests import request_client as exchange
-from localpuppet.fleet.requests.arguments import Deploy, DeployAction
-from localpuppet.fleet.requests.request import NoArguments, Request
+from localpuppet.fleet.requests.request import Deploy, DeployAction, NoArguments, Request
 from localpuppet.fleet.requests.request_client import (
     AT_ONCE,
     NO_ANSWER,

@@ -12,21 +12,19 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, Run
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import AuditRecord
 from localpuppet.fleet.history.node_history import Auditor
-from localpuppet.fleet.requests.arguments import (
+from localpuppet.fleet.requests.request import (
+    Arguments,
     ChunkArguments,
     Deploy,
     DeployAction,
-    RolloutReference,
-    RolloutStep,
-    StatusRequest,
-)
-from localpuppet.fleet.requests.request import (
-    Arguments,
     Disable,
     Enable,
     NoArguments,
+    RolloutReference,
+    RolloutStep,
     RunArguments,
     RunOnce,
+    StatusRequest,
     ask,
     read_answer,
 )

@@ -15,27 +15,25 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.bus_limits import MAX_ASSIGNED_DATA
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import request as replies
-from localpuppet.fleet.requests.arguments import (
+from localpuppet.fleet.requests.request import (
     Deploy,
     DeployAction,
-    RolloutReference,
-    RolloutStep,
-    StatusRequest,
-    step_uuid,
-)
-from localpuppet.fleet.requests.request import (
     Disable,
     Enable,
     NodeReply,
     Request,
+    RolloutReference,
+    RolloutStep,
     RunArguments,
     RunOnce,
+    StatusRequest,
     answer,
     ask,
     lifetime_problem,
     misdirection,
     read_answer,
     refusal,
+    step_uuid,
 )
 from localpuppet.fleet.trust.policy import Policy
 from localpuppet.node.enc.document import Classes, EncData, classify
