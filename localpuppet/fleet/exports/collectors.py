@@ -393,7 +393,9 @@ def _matches(condition: Condition, resource: ExportedResource) -> bool:
 
 def _required(condition: Condition | None) -> Iterator[tuple[str, Json]]:
     """Yield the names and values of the comparisons that every match meets."""
-    left, operator, right = condition or (None, "", None)
+    if condition is None:
+        return
+    left, operator, right = condition
     if operator == "and":
         yield from _required(left)
         yield from _required(right)

@@ -2,5 +2,5 @@
 
 decides: `ast_form`, `functions`, `parts`, `pql`, `syntax`, `tree`.
 acts: `compiling`, `evaluating`, `records`.
-private: `comparing`, `discovery`, `paging`, `query_limits`.
+private: `comparing`, `discovery`, `query_limits`.
 """

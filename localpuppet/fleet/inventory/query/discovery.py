@@ -28,9 +28,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.ast_form import parse_condition
+from localpuppet.fleet.inventory.query.ast_form import parse_condition, parse_field
 from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
-from localpuppet.fleet.inventory.query.paging import parse_field
 from localpuppet.fleet.inventory.query.records import CLASS
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed, with_operators
 from localpuppet.fleet.inventory.query.tree import (

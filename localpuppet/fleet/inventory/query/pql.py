@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.query.ast_form import parse_array
-from localpuppet.fleet.inventory.query.paging import QueryClauses
+from localpuppet.fleet.inventory.query.ast_form import QueryClauses, parse_array
 from localpuppet.fleet.inventory.query.syntax import check_text, parse_json, parsed, with_operators
 from localpuppet.fleet.inventory.query.tree import CONTRARIES, OPERATORS, Entity, Select
 
