@@ -86,16 +86,14 @@ async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> N
     """Each value has its own lease, which only its node may end."""
     web02 = connection(wire, WEB02)
     lease = etcd_messages.read_lease(
-        await web02.call(etcd_messages.GRANT, etcd_messages.grant_request(60), idempotent=False)
+        await web02.call(etcd_messages.GRANT, etcd_messages.grant_request(60))
     )
-    await web02.call(
-        etcd_messages.PUT, etcd_messages.put_request(OTHERS, b"there", lease), idempotent=False
-    )
+    await web02.call(etcd_messages.PUT, etcd_messages.put_request(OTHERS, b"there", lease))
     web01 = connection(wire, WEB01)
     with pytest.raises(UnavailableError, match="permission denied"):
-        await web01.call(_REVOKE, encode((1, lease)), idempotent=False)
+        await web01.call(_REVOKE, encode((1, lease)))
     web01.close()
-    await web02.call(_REVOKE, encode((1, lease)), idempotent=False)
+    await web02.call(_REVOKE, encode((1, lease)))
     web02.close()
 
 
@@ -115,7 +113,7 @@ async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
         timeout=PATIENCE,
     )
     try:
-        await client.call(etcd_messages.RANGE, etcd_messages.range_request(OTHERS), idempotent=True)
+        await client.call(etcd_messages.RANGE, etcd_messages.range_request(OTHERS))
     finally:
         client.close()
 
@@ -187,14 +185,14 @@ async def test_localpuppet_warns_of_an_etcd_that_does_not_keep_nodes_apart(wire:
     web01 = connection(wire, WEB01)
     read = _nested(encode((1, etcd_messages.range_request(OTHERS))))
     write = _nested(encode((2, etcd_messages.put_request(OTHERS, b"forged", 0))))
-    assert b"secret" in await web01.call(etcd_messages.TXN, read, idempotent=False)
+    assert b"secret" in await web01.call(etcd_messages.TXN, read)
     if is_old := "its roles do not keep nodes apart" in warning:
         assert "write it" in warning
-        await web01.call(etcd_messages.TXN, write, idempotent=False)
+        await web01.call(etcd_messages.TXN, write)
     else:
         assert "make sure" in warning
         with pytest.raises(RefusedError, match="permission denied"):
-            await web01.call(etcd_messages.TXN, write, idempotent=False)
+            await web01.call(etcd_messages.TXN, write)
     entry = await admin.get(OTHERS)
     assert entry is not None
     assert entry.value == (b"forged" if is_old else b"secret")

@@ -35,7 +35,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.process_table import seconds_since_boot
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus import etcd_messages as messages
 from localpuppet.fleet.bus.etcd_calls import (
     CompactedError,
     EtcdConnection,
@@ -150,8 +150,8 @@ async def open_etcd(
     """
     connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
-        answer = await connection.call(etcd_messages.STATUS, b"", idempotent=True)
-        version: str | None = etcd_messages.read_version(answer)
+        answer = await connection.call(messages.STATUS, b"")
+        version: str | None = messages.read_version(answer)
     except RefusedError:  # from 3.5.28 on, only etcd's root may ask
         version = None
     except ValueError as error:
@@ -218,13 +218,13 @@ class EtcdKeyValue(KeyValue):
     async def fullness(self) -> str:
         """See `KeyValue.fullness`; unknown if etcd shows its status to its root only."""
         with suppress(RefusedError):
-            answer = await self._connection.call(etcd_messages.STATUS, b"", idempotent=True)
+            answer = await self._connection.call(messages.STATUS, b"")
             if b"alarm:NOSPACE" in answer:
                 return "etcd is full (alarm NOSPACE)"
         return ""
 
     async def _get(self, key: str) -> KeyValueEntry | None:
-        page = await self._page(etcd_messages.range_request(key), limit=1)
+        page = await self._page(messages.range_request(key), limit=1)
         return page.entries[0] if page.entries else None
 
     async def _list(self, prefix: str, largest: int) -> KeyListing:
@@ -261,15 +261,11 @@ class EtcdKeyValue(KeyValue):
         written: int | None
         try:
             if expected is None:
-                request = etcd_messages.put_request(key, value, lease.id)
-                written = await self._call(
-                    etcd_messages.PUT, request, etcd_messages.read_revision, idempotent=False
-                )
+                request = messages.put_request(key, value, lease.id)
+                written = await self._call(messages.PUT, request, messages.read_revision)
             else:
-                request = etcd_messages.put_if_request(key, value, lease.id, expected)
-                written = await self._call(
-                    etcd_messages.TXN, request, etcd_messages.read_transaction, idempotent=False
-                )
+                request = messages.put_if_request(key, value, lease.id, expected)
+                written = await self._call(messages.TXN, request, messages.read_transaction)
             if written is not None:
                 await self._assure(lease)
         except UnavailableError:
@@ -278,10 +274,8 @@ class EtcdKeyValue(KeyValue):
         return written
 
     async def _remove(self, key: str, revision: int) -> bool:
-        request = etcd_messages.delete_if_request(key, revision)
-        removed = await self._call(
-            etcd_messages.TXN, request, etcd_messages.read_transaction, idempotent=False
-        )
+        request = messages.delete_if_request(key, revision)
+        removed = await self._call(messages.TXN, request, messages.read_transaction)
         return removed is not None
 
     async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
@@ -362,14 +356,14 @@ class EtcdKeyValue(KeyValue):
 
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
-    ) -> AsyncGenerator[etcd_messages.RangePage, None]:
+    ) -> AsyncGenerator[messages.RangePage, None]:
         """Yield all entries below a prefix at one revision, in answers of limited size."""
         start, revision, limit = prefix, 0, FIRST_PAGE
         more = True
         while more:
-            request = etcd_messages.range_request(
+            request = messages.range_request(
                 start,
-                end=etcd_messages.beyond(prefix),
+                end=messages.beyond(prefix),
                 limit=limit,
                 revision=revision,
                 changed_since=changed_since,
@@ -392,34 +386,28 @@ class EtcdKeyValue(KeyValue):
                 average = max(1, size // len(page.entries))
                 limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
 
-    async def _page(self, request: bytes, *, limit: int) -> etcd_messages.RangePage:
-        read = partial(etcd_messages.read_page, limit=limit)
-        return await self._call(etcd_messages.RANGE, request, read, idempotent=True)
+    async def _page(self, request: bytes, *, limit: int) -> messages.RangePage:
+        read = partial(messages.read_page, limit=limit)
+        return await self._call(messages.RANGE, request, read)
 
     async def _grant(self, seconds: int) -> int:
-        request = etcd_messages.grant_request(seconds)
-        return await self._call(
-            etcd_messages.GRANT, request, etcd_messages.read_lease, idempotent=True
-        )
+        request = messages.grant_request(seconds)
+        return await self._call(messages.GRANT, request, messages.read_lease)
 
     async def _assure(self, lease: EtcdLease) -> None:
         """Renew the lease of a slow write, so that the ttl counts from the write."""
         if self._leases.covers(lease):
             return
-        request = etcd_messages.keep_alive_request(lease.id)
-        left = await self._call(
-            etcd_messages.KEEP_ALIVE, request, etcd_messages.read_ttl, idempotent=True
-        )
+        request = messages.keep_alive_request(lease.id)
+        left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl)
         if left <= 0:
             raise UnavailableError(
                 "was so slow that the value expired before it was stored",
                 where=self._connection.where,
             )
 
-    async def _call(
-        self, method: str, request: bytes, read: Callable[[bytes], _Answer], *, idempotent: bool
-    ) -> _Answer:
-        answer = await self._connection.call(method, request, idempotent=idempotent)
+    async def _call(self, method: str, request: bytes, read: Callable[[bytes], _Answer]) -> _Answer:
+        answer = await self._connection.call(method, request)
         try:
             return read(answer)
         except ValueError as error:

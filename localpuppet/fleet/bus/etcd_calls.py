@@ -3,7 +3,7 @@
 It has one HTTP/2 connection, to the first endpoint that answers. Messages are bytes (ADR 13).
 
 - Every call ends within the timeout, over all endpoints that it tries.
-- A call that may have reached a server is repeated elsewhere only if it is `idempotent`.
+- A call that may have reached a server is repeated elsewhere unless it may have written.
 
 It detects an unreachable server. If a stream is silent for half of the timeout, the watch requests
 its progress, and the server must answer within the other half. (HTTP/2 pings check the connection
@@ -32,7 +32,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.anchors import tls_context
 from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus import etcd_messages as messages
 from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
 from localpuppet.fleet.bus.key_value import FullError, RefusedError, end_of_step
 from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, read_little, tls_failure
@@ -117,8 +117,9 @@ class EtcdConnection:
         """Return the current server, or the next one to try: for messages."""
         return self._endpoints[0].url
 
-    async def call(self, method: str, request: bytes, *, idempotent: bool) -> bytes:
-        """Send a request; return the answer. Only an idempotent call may be repeated."""
+    async def call(self, method: str, request: bytes) -> bytes:
+        """Send a request; return the answer. A call that may have written is not repeated."""
+        idempotent = method not in messages.WRITES
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
         # One attempt more than endpoints: a cluster that changes its leader answers at once.
@@ -160,7 +161,7 @@ class EtcdConnection:
             return await self._once(channel, method, request)
 
     async def _once(self, channel: Channel, method: str, request: bytes) -> bytes:
-        single = method != etcd_messages.KEEP_ALIVE  # a stream, used for one exchange
+        single = method != messages.KEEP_ALIVE  # a stream, used for one exchange
         cardinality = Cardinality.UNARY_UNARY if single else Cardinality.STREAM_STREAM
         metadata = await self._metadata(channel)
         async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
@@ -232,11 +233,11 @@ class EtcdConnection:
             return {}
         if not self._token:
             async with channel.request(
-                etcd_messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
+                messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
             ) as stream:
-                await stream.send_message(etcd_messages.authenticate_request(*self._user), end=True)
+                await stream.send_message(messages.authenticate_request(*self._user), end=True)
                 answer = await receive(stream, where=self.where)
-                self._token = etcd_messages.read_token(answer or b"")
+                self._token = messages.read_token(answer or b"")
         return {"token": self._token}
 
     def forget_token(self) -> None:
@@ -352,7 +353,7 @@ class KnownKeys(Value):
     upto: int
     revisions: dict[str, int]
 
-    def tells(self, event: etcd_messages.EtcdEvent) -> bool:
+    def tells(self, event: messages.EtcdEvent) -> bool:
         """Return whether a replayed event is the newest state of its key."""
         if event.removed:
             return event.entry.key not in self.revisions
@@ -366,12 +367,12 @@ class EtcdWatch:
         self, connection: EtcdConnection, prefix: str, *, start: int, largest: int
     ) -> None:
         self._connection = connection
-        self._request = etcd_messages.watch_request(prefix, start=start)
+        self._request = messages.watch_request(prefix, start=start)
         self._seen = start - 1
         self._largest = largest
         self._waiting = 0
         self._room = asyncio.Event()
-        self._queue: asyncio.Queue[etcd_messages.WatchMessage | UnavailableError] = asyncio.Queue(
+        self._queue: asyncio.Queue[messages.WatchMessage | UnavailableError] = asyncio.Queue(
             WAITING
         )
         self._stream: Bytes | None = None
@@ -387,7 +388,7 @@ class EtcdWatch:
         self.task.cancel()
         await asyncio.wait([self.task])
 
-    async def events(self) -> AsyncGenerator[etcd_messages.EtcdEvent, None]:
+    async def events(self) -> AsyncGenerator[messages.EtcdEvent, None]:
         """Yield the events."""
         while True:
             message = await self._next()
@@ -402,7 +403,7 @@ class EtcdWatch:
                     self._connection.forget_token()
                 raise self._problem(f"ended the watch: {one_line(message.reason)}")
 
-    async def _next(self) -> etcd_messages.WatchMessage:
+    async def _next(self) -> messages.WatchMessage:
         half = self._connection.timeout / 2
         for asked in (False, True):
             with suppress(TimeoutError):
@@ -412,11 +413,11 @@ class EtcdWatch:
                 break
             if self._stream is not None:
                 with suppress(*BROKEN):
-                    await in_a_task(self._stream.send_message(etcd_messages.PROGRESS_REQUEST), half)
+                    await in_a_task(self._stream.send_message(messages.PROGRESS_REQUEST), half)
         self._connection.drop(self._channel)
         raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
 
-    async def _taken(self) -> etcd_messages.WatchMessage:
+    async def _taken(self) -> messages.WatchMessage:
         if self._queue.empty() and self.task.done():
             raise self._closed()
         message = await self._queue.get()
@@ -453,11 +454,11 @@ class EtcdWatch:
         """
         channel, metadata = await self._connection.ready()
         self._channel = channel
-        async with open_stream(channel, etcd_messages.WATCH, metadata) as stream:
+        async with open_stream(channel, messages.WATCH, metadata) as stream:
             await stream.send_message(self._request)
             self._stream = stream
             while (answer := await self._receive(stream)) is not None:
-                message = etcd_messages.read_watched(answer)
+                message = messages.read_watched(answer)
                 if first and _stale(message):
                     self._connection.forget_token()
                     with suppress(*BROKEN):  # the server was faster
@@ -470,7 +471,7 @@ class EtcdWatch:
     async def _receive(self, stream: Bytes) -> bytes | None:
         return await receive(stream, where=self._connection.where)
 
-    async def _keep(self, message: etcd_messages.WatchMessage) -> None:
+    async def _keep(self, message: messages.WatchMessage) -> None:
         """Queue the events of a message, without larger values, when there is room."""
         events = [event for event in message.events if len(event.entry.value) <= self._largest]
         message = replace(message, events=tuple(events))
@@ -488,10 +489,10 @@ class EtcdWatch:
         return UnavailableError(what, where=self._connection.where)
 
 
-def _stale(message: etcd_messages.WatchMessage) -> bool:
+def _stale(message: messages.WatchMessage) -> bool:
     """Return whether a watch ends because the server no longer knows the token."""
     return message.cancelled and any(text in message.reason for text in TOKEN_PROBLEMS)
 
 
-def _size(message: etcd_messages.WatchMessage) -> int:
+def _size(message: messages.WatchMessage) -> int:
     return sum(len(event.entry.key) + len(event.entry.value) for event in message.events)

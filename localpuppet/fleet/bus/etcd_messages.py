@@ -107,6 +107,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 RANGE = "/etcdserverpb.KV/Range"
 PUT = "/etcdserverpb.KV/Put"
 TXN = "/etcdserverpb.KV/Txn"
+WRITES = (PUT, TXN)
 GRANT = "/etcdserverpb.Lease/LeaseGrant"
 KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 WATCH = "/etcdserverpb.Watch/Watch"

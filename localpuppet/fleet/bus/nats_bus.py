@@ -18,7 +18,6 @@ followed by one with a second, is gone after a second.
 
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 
 from localpuppet.fleet.bus.jetstream import NatsFeed, NatsStream, StreamState
 from localpuppet.fleet.bus.jetstream_messages import (
@@ -92,7 +91,7 @@ class NatsKeyValue(KeyValue):
     def __init__(self, streams: Mapping[SubjectRange, NatsStream]) -> None:
         self._connection = streams[PASSING].connection
         super().__init__(streams[PASSING].timeout)
-        self._stores = {place: _StreamKeys(stream) for place, stream in streams.items()}
+        self._streams = streams
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -108,101 +107,64 @@ class NatsKeyValue(KeyValue):
         """Close the connection; see `KeyValue.close`."""
         await self._connection.close()
 
+    def _of(self, key: str) -> NatsStream:
+        return self._streams[place_of(key)]
+
     async def _born(self, prefix: str) -> float:
-        return await self._of(prefix).born()
-
-    async def _get(self, key: str) -> KeyValueEntry | None:
-        return await self._of(key).get(key)
-
-    async def _list(self, prefix: str, largest: int) -> KeyListing:
-        return await self._of(prefix).list(prefix, largest)
-
-    async def _write(
-        self, key: str, value: bytes, ttl: float | None, expected: int | None
-    ) -> int | None:
-        return await self._of(key).write(key, value, ttl, expected)
-
-    async def _remove(self, key: str, revision: int) -> bool:
-        return await self._of(key).remove(key, revision)
-
-    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
-        async with aclosing(self._of(prefix).watch(prefix, how)) as changes:
-            async for change in changes:
-                yield change
-
-    def _of(self, key: str) -> "_StreamKeys":
-        return self._stores[place_of(key)]
-
-
-class _StreamKeys:
-    """The keys of one stream; the methods are the steps of `KeyValue`."""
-
-    def __init__(self, stream: NatsStream) -> None:
-        self.timeout = stream.timeout
-        self._stream = stream
-        self.fullness = stream.fullness
-
-    async def born(self) -> float:
-        """Return when the stream was created."""
-        created = (await self._stream.state()).created
+        created = (await self._of(prefix).state()).created
         try:
             return seconds(created)
         except ValueError as error:
-            raise self._stream.connection.problem("does not answer as JetStream does") from error
+            raise self._connection.problem("does not answer as JetStream does") from error
 
-    async def get(self, key: str) -> KeyValueEntry | None:
-        """Return the newest value of a key."""
+    async def _get(self, key: str) -> KeyValueEntry | None:
         message = await self._last(key)
-        return message.entry if message is not None and self._stream.alive(message) else None
+        return message.entry if message is not None and self._alive(message) else None
 
-    async def list(self, prefix: str, largest: int) -> KeyListing:
-        """Return the entries below a prefix."""
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         listing = await self._read(prefix, largest)
         if not listing.entries:
             # Any client may list keys. A client that may not read them must get an error, not
             # "none".
-            await self._stream.last(f"{prefix}none")
+            await self._of(prefix).last(f"{prefix}none")
         return listing
 
-    async def write(
+    async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        """Write a value."""
         if expected == 0:
             return await self._add(key, value, ttl)
         # The server compares sequences only, also those of removal markers and expired values.
         if expected is not None and not await self._has(key, expected):
             return None
-        return await self._stream.publish(key, value, ttl=ttl, expected=expected)
+        return await self._of(key).publish(key, value, ttl=ttl, expected=expected)
 
     async def _add(self, key: str, value: bytes, ttl: float | None) -> int | None:
         expected = 0
         deadline = end_of_step(self.timeout)
         while time.monotonic() < deadline:
-            revision = await self._stream.publish(key, value, ttl=ttl, expected=expected)
+            revision = await self._of(key).publish(key, value, ttl=ttl, expected=expected)
             if revision is not None:
                 return revision
             # There is a message; it may be a removal marker, or have expired.
             message = await self._last(key)
-            if message is not None and self._stream.alive(message):
+            if message is not None and self._alive(message):
                 return None
             expected = 0 if message is None else message.entry.revision
-        raise self._stream.connection.problem(f"{key} is written and removed continuously")
+        raise self._connection.problem(f"{key} is written and removed continuously")
 
-    async def remove(self, key: str, revision: int) -> bool:
-        """Remove a key."""
+    async def _remove(self, key: str, revision: int) -> bool:
         if not await self._has(key, revision):
             return False
-        return await self._stream.publish_removal(key, revision) is not None
+        return await self._of(key).publish_removal(key, revision) is not None
 
-    async def watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
-        """Yield the changes below a prefix."""
-        after = how.after
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
+        stream, after = self._of(prefix), how.after
         seen = checked = after or 0
-        async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
-            state = await self._stream.state()
+        async with NatsFeed(stream, prefix, largest=how.largest) as feed:
+            state = await stream.state()
             created = state.created
-            if after is None or not self._stream.remembers(after, state):
+            if after is None or not stream.remembers(after, state):
                 async for change in self._listed(prefix, how):
                     yield change
                     seen = checked = _reached(change, seen)
@@ -214,7 +176,7 @@ class _StreamKeys:
             while True:
                 received = None if behind else await _next(feed, checked)
                 behind = False
-                stored = None if received else await self._state_of(created, checked)
+                stored = None if received else await self._state_of(prefix, created, checked)
                 upto = checked if stored is None else stored.last
                 async for message in self._news(prefix, received, how, checked, upto):
                     at = message.entry.revision
@@ -238,11 +200,11 @@ class _StreamKeys:
                     seen = max(seen, upto)
                     reported = {at for at in reported if at > checked}
 
-    async def _state_of(self, created: str, reached: int) -> StreamState:
+    async def _state_of(self, prefix: str, created: str, reached: int) -> StreamState:
         """Return the state of the stream, if it is still the one that had reached a sequence."""
-        state = await self._stream.state()
+        state = await self._of(prefix).state()
         if state.created != created or state.last < reached:
-            raise self._stream.connection.problem("its stream was replaced")
+            raise self._connection.problem("its stream was replaced")
         return state
 
     async def _news(
@@ -252,22 +214,22 @@ class _StreamKeys:
         if received is not None:
             yield received
         elif upto > checked:
-            async for message in self._stream.read(prefix, largest=how.largest, after=checked):
+            async for message in self._of(prefix).read(prefix, largest=how.largest, after=checked):
                 yield message
 
     def _change(self, message: NatsMessage) -> Change | None:
         if message.removed:
             return KeyRemoval(key=message.entry.key, revision=message.entry.revision)
-        return KeyWrite(entry=message.entry) if self._stream.alive(message) else None
+        return KeyWrite(entry=message.entry) if self._alive(message) else None
 
     async def _last(self, key: str) -> NatsMessage | None:
-        message = await self._stream.last(key)
-        if message is not None and self._stream.needs_time(message):
-            await self._stream.ask_time(key)
+        message = await self._of(key).last(key)
+        if message is not None and self._of(key).needs_time(message):
+            await self._of(key).ask_time(key)
         return message
 
     async def _has(self, key: str, revision: int) -> bool:
-        entry = await self.get(key)
+        entry = await self._get(key)
         return entry is not None and entry.revision == revision
 
     async def _listed(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
@@ -278,13 +240,13 @@ class _StreamKeys:
         if not how.parts:
             yield await self._read(prefix, how.largest)
             return
-        state = await self._stream.state(prefix)
+        state = await self._of(prefix).state(prefix)
         part: list[KeyValueEntry] = []
         gone: list[KeyRemoval] = []
         size, last = 0, state.last
-        async for message in self._stream.below(prefix, state, largest=how.largest):
+        async for message in self._of(prefix).below(prefix, state, largest=how.largest):
             last = max(last, message.entry.revision)
-            if self._stream.alive(message):
+            if self._alive(message):
                 part.append(message.entry)
                 size += len(message.entry.value)
             elif message.removed and message.entry.revision > state.last:
@@ -298,18 +260,21 @@ class _StreamKeys:
 
     @in_time
     async def _read(self, prefix: str, largest: int) -> KeyListing:
-        state = await self._stream.state(prefix)
-        listed = ListingEntries(prefix, self._stream.connection.where)
+        state = await self._of(prefix).state(prefix)
+        listed = ListingEntries(prefix, self._connection.where)
         newest: dict[str, NatsMessage] = {}  # a key may have been replaced or removed meanwhile
-        async for message in self._stream.below(prefix, state, largest=largest):
+        async for message in self._of(prefix).below(prefix, state, largest=largest):
             listed.add((message.entry,))
             newest[message.entry.key] = message
         entries = sorted(
-            (known.entry for known in newest.values() if self._stream.alive(known)),
+            (known.entry for known in newest.values() if self._alive(known)),
             key=lambda entry: entry.key,
         )
         last = max((entry.revision for entry in listed.entries), default=0)
         return KeyListing(entries=tuple(entries), revision=max(state.last, last))
+
+    def _alive(self, message: NatsMessage) -> bool:
+        return self._of(message.entry.key).alive(message)
 
 
 async def _next(feed: NatsFeed, checked: int) -> NatsMessage | None:

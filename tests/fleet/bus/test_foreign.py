@@ -118,10 +118,8 @@ async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
     # More of them than are asked for at once, and they sort behind all keys that are text.
     for number in range(1, 61):
         key = b"/a/\xff" + bytes([number])
-        await other.call(etcd_messages.PUT, encode((1, key), (2, bytes(100_000))), idempotent=False)
-    await other.call(
-        etcd_messages.PUT, encode((1, "/a/large"), (2, bytes(MAX_VALUE + 1))), idempotent=False
-    )
+        await other.call(etcd_messages.PUT, encode((1, key), (2, bytes(100_000))))
+    await other.call(etcd_messages.PUT, encode((1, "/a/large"), (2, bytes(MAX_VALUE + 1))))
     other.close()
     await check(store, follower)
     await follower.stop()

@@ -151,7 +151,7 @@ async def test_all_calls_fail_if_the_server_hangs_up() -> None:
         servers = servers_at(url.replace("nats:", "http:"))
         for _ in range(20):
             connection = EtcdConnection(servers, timeout=SHORT)
-            calls = [connection.call("/x", b"", idempotent=False) for _ in range(3)]
+            calls = [connection.call("/x", b"") for _ in range(3)]
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(end) for end in ends] == [UnavailableError] * 3
             connection.close()
