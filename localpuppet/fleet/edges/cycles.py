@@ -15,10 +15,10 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.value import Value
 from localpuppet.fleet.edges.links import (
     Cycle,
+    DerivedReader,
     LinkReason,
     Links,
     NodeLink,
-    SubstitutedReader,
     cycles_of,
     links_of,
 )
@@ -149,18 +149,15 @@ def closed_cycles(
         enough: Returns whether to stop early; cycles may be missing then.
     """
     mine = role_of(now.node, now.roles)
-    cycles = [
-        cycle
-        for cycle in _relations(SubstitutedReader(reader, now), enough).cycles
-        if mine in cycle.path
-    ]
+
+    def cycles_with(entry: InventoryEntry) -> tuple[Cycle, ...]:
+        return relations(links_of(DerivedReader(reader, entry=entry), enough)).cycles
+
+    cycles = [cycle for cycle in cycles_with(now) if mine in cycle.path]
     if not cycles:
         return []
     silent = replace(now, kicks=(), queries=(), paths=())
-    known = {
-        cycle.path
-        for cycle in _relations(SubstitutedReader(reader, before or silent), enough).cycles
-    }
+    known = {cycle.path for cycle in cycles_with(before or silent)}
     if enough():  # the previous cycles may be incomplete, and old cycles would count as new
         return []
     return [cycle for cycle in cycles if cycle.path not in known]
@@ -212,10 +209,6 @@ class CycleWatch:
 
     def _warn(self, text: str) -> None:
         self._log.warning(text, kind=LineKind.KICK)
-
-
-def _relations(reader: InventoryReader, enough: Callable[[], bool]) -> Relations:
-    return relations(links_of(reader, enough))
 
 
 def _asked(entry: InventoryEntry) -> object:

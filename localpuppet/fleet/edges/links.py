@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from itertools import pairwise
+from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
@@ -38,14 +39,27 @@ from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief, briefs
 
 
 class EnoughError(Exception):
-    """The caller stopped the reading of a `BoundedReader`."""
+    """The caller stopped a long query; see `DerivedReader`."""
 
 
-class _Wrapped:
-    """An `InventoryReader` that passes all calls to another one."""
+class DerivedReader:
+    """An `InventoryReader` of another one.
 
-    def __init__(self, reader: InventoryReader) -> None:
+    Args:
+        entry: Replaces the entry of its node, but not the node's exports.
+        enough: Returns whether to stop a query by `EnoughError`.
+    """
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        *,
+        entry: InventoryEntry | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._reader = reader
+        self._entry = entry
+        self._enough = enough
 
     @property
     def revision(self) -> int:
@@ -58,11 +72,13 @@ class _Wrapped:
 
     def entries(self) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name."""
-        return self._reader.entries()
+        entries = self._reader.entries()
+        return entries if self._entry is None else _with(entries, self._entry)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
-        return self._reader.entry(node)
+        own = self._entry
+        return own if own is not None and own.node == node else self._reader.entry(node)
 
     def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
         """Yield the same nodes as `entries` without their facts."""
@@ -73,46 +89,15 @@ class _Wrapped:
         self, own: EntryRows | None = None, *, exports: bool = False
     ) -> AbstractContextManager[Connection]:
         """Lend the rows of one moment."""
+        if own is None and self._entry is not None:
+            own = EntryRows.of(self._entry)
         return self._reader.rows(own, exports=exports)
-
-    def check(self) -> None:
-        """End a question early by an error."""
-        self._reader.check()
-
-
-class SubstitutedReader(_Wrapped):
-    """An inventory with one replaced entry; the exports of this node are not replaced."""
-
-    def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
-        super().__init__(reader)
-        self._entry = entry
-
-    def entries(self) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name, including the replacement."""
-        return _with(self._reader.entries(), self._entry)
-
-    def rows(
-        self, own: EntryRows | None = None, *, exports: bool = False
-    ) -> AbstractContextManager[Connection]:
-        """Lend the rows of one moment, including the replacement."""
-        return self._reader.rows(own or EntryRows.of(self._entry), exports=exports)
-
-    def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node."""
-        return self._entry if node == self._entry.node else self._reader.entry(node)
-
-
-class BoundedReader(_Wrapped):
-    """An inventory that raises `EnoughError` to stop a long query."""
-
-    def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
-        super().__init__(reader)
-        self._enough = enough
 
     def check(self) -> None:
         """Raise `EnoughError` to stop."""
         if self._enough():
             raise EnoughError
+        self._reader.check()
 
 
 def _with(items: Iterator[InventoryEntry], own: InventoryEntry) -> Iterator[InventoryEntry]:
@@ -128,6 +113,7 @@ def _with(items: Iterator[InventoryEntry], own: InventoryEntry) -> Iterator[Inve
         yield own
 
 
+V = TypeVar("V")
 JUNCTION = -1  # place of a vertex without one
 
 
@@ -251,17 +237,19 @@ def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
     """
     inside = set(members)
     ends: dict[int, list[int]] = {}
+
+    def following(vertex: int) -> Iterator[int]:
+        return (other for other in graph.successors[vertex] if other in inside)
+
     for start in sorted(inside):
         if graph.places[start] == JUNCTION:
             continue
-        for junction in graph.successors[start]:
-            if junction not in inside:
-                continue
+        for junction in following(start):
             if junction not in ends:
                 ends[junction] = _two_places(graph, inside, junction)
             for end in ends[junction]:
                 if graph.places[end] != graph.places[start]:
-                    return [start, junction, *_path(graph, inside, end, start)[:-1]]
+                    return [start, junction, *shortest_path(end, start, following)[:-1]]
     raise ValueError("no edge of these leads to another place")
 
 
@@ -276,16 +264,18 @@ def _two_places(graph: Graph, inside: set[int], junction: int) -> list[int]:
     return pair
 
 
-def _path(graph: Graph, inside: set[int], start: int, end: int) -> list[int]:
-    """Return a shortest path between two vertices that reach each other within a set."""
+def shortest_path(start: V, end: V, following: Callable[[V], Iterable[V]]) -> list[V]:
+    """Return a shortest path between two vertices, both included; empty without one."""
     came_from = {start: start}
     waiting = deque([start])
-    while end not in came_from:
+    while waiting and end not in came_from:
         vertex = waiting.popleft()
-        for other in graph.successors[vertex]:
-            if other in inside and other not in came_from:
+        for other in following(vertex):
+            if other not in came_from:
                 came_from[other] = vertex
                 waiting.append(other)
+    if end not in came_from:
+        return []
     path = [end]
     while path[-1] != start:
         path.append(came_from[path[-1]])
@@ -369,7 +359,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             unanswered = len(texts.questions) - looked
             break
         try:
-            answer = _names(by, text, BoundedReader(reader, enough))
+            answer = _names(by, text, DerivedReader(reader, enough=enough))
         except EnoughError:
             unanswered = len(texts.questions) - looked
             break
@@ -529,28 +519,10 @@ def _shortest(steps: _Steps) -> list[Cycle]:
     cycles = []
     for start in sorted(steps):
         for end in sorted(steps[start]):
-            way = _way(steps, end, start)
-            if way is not None:
+            way = shortest_path(end, start, lambda role: sorted(steps.get(role, ())))
+            if way:
                 cycles.append(_cycle(way, steps))
     return cycles
-
-
-def _way(steps: _Steps, start: str, end: str) -> list[str] | None:
-    """Return a shortest path between two roles, both included; `None` if there is no path."""
-    came_from = {start: start}
-    waiting = deque([start])
-    while waiting and end not in came_from:
-        role = waiting.popleft()
-        for other in sorted(steps.get(role, ())):
-            if other not in came_from:
-                came_from[other] = role
-                waiting.append(other)
-    if end not in came_from:
-        return None
-    way = [end]
-    while way[-1] != start:
-        way.append(came_from[way[-1]])
-    return way[::-1]
 
 
 def _cycle(way: list[str], steps: _Steps) -> Cycle:

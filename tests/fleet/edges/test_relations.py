@@ -12,9 +12,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.edges.cycles import Relations, asks_the_same, closed_cycles, relations
 from localpuppet.fleet.edges.links import (
     JUNCTION,
+    DerivedReader,
     Graph,
     LinkReason,
-    SubstitutedReader,
     links_of,
     loop_through,
     merge,
@@ -212,8 +212,10 @@ def test_queries_that_take_too_long_are_counted_and_report_no_new_cycle() -> Non
 
 @pytest.mark.parametrize("name", ["a", "m", "z"])
 def test_another_entry_can_replace_the_entry_of_a_node(name: str) -> None:
-    after = SubstitutedReader(MemoryInventory([node("b"), node("m")]), node(name, "new"))
-    assert [str(one.node).partition(".")[0] for one in after.entries()] == sorted({"b", "m", name})
+    before = MemoryInventory([node("b"), node("m")])
+    after = DerivedReader(before, entry=node(name, "new"))
+    names = [str(one.node).partition(".")[0] for one in after.entries()]
+    assert names == sorted({"b", "m", name})
     assert next(one for one in after.entries() if one.node.startswith(name)).roles == ("new",)
 
 
