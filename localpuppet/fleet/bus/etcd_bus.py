@@ -142,12 +142,7 @@ _SAFE = {(3, 5): 33, (3, 6): 14}
 async def open_etcd(
     servers: Servers, *, timeout: float, password: str | None = None
 ) -> "EtcdKeyValue":
-    """Return the bus on an etcd cluster.
-
-    Raises:
-        UnavailableError: No member answers within the deadline, or the members deny access.
-        InvalidInputError: A TLS file is invalid.
-    """
+    """Return the bus on an etcd cluster, or raise `UnavailableError`."""
     connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"")

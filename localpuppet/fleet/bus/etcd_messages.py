@@ -138,11 +138,7 @@ class EtcdEvent(Value):
 
 
 class WatchMessage(Value):
-    """A message of a watch.
-
-    Attributes:
-        compacted: The oldest revision that the watch could start at; 0 for another cause.
-    """
+    """A message of a watch; `compacted` is the oldest revision that it could start at, or 0."""
 
     revision: int
     cancelled: bool

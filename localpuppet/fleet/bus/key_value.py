@@ -41,11 +41,7 @@ _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
 def parse_revision(number: int | str) -> int:
-    """Return a revision from another system; 0 means none.
-
-    Raises:
-        ValueError: The number is not a revision.
-    """
+    """Return a revision from another system, 0 for none; raise `ValueError` for other numbers."""
     revision = int(number)
     if not 0 <= revision <= MAX_REVISION:
         raise ValueError("not a revision")
@@ -322,12 +318,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_value(value: bytes, ttl: float | None) -> bytes:
-    """Return the value if a store accepts it with this ttl.
-
-    Raises:
-        InvalidInputError: The value has more than `MAX_VALUE` bytes, or the ttl is not above 0 and
-            at most `MAX_VALUE_TTL` seconds.
-    """
+    """Return the value, unless it is too large, or the ttl not above 0 and below the limit."""
     if ttl is not None and not 0 < ttl <= MAX_VALUE_TTL:
         raise InvalidInputError(
             f"a ttl of {ttl:g} s; the bus takes more than 0 and at most {MAX_VALUE_TTL:.0f}",

@@ -95,11 +95,7 @@ def commands_of(caller: str, receiver: str) -> str:
 
 
 def parse_lease_name(text: str) -> str:
-    """Return the name of a lease.
-
-    Raises:
-        InvalidInputError: The text is not a lease name.
-    """
+    """Return the name of a lease."""
     if not _LEASE_NAME.match(text):
         raise InvalidInputError(
             f"{text[:60]!r} is not a lease name",

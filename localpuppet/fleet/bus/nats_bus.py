@@ -54,15 +54,9 @@ async def open_nats(
     password: str | None = None,
     inbox: str = "_INBOX",
 ) -> "NatsKeyValue":
-    """Return the bus on NATS servers; a missing stream is created.
+    """Return the bus on NATS servers, or raise `UnavailableError`; a missing stream is created.
 
-    Args:
-        servers: The servers, their stream, and the client's identity.
-        inbox: The prefix of subjects for answers; permissions can name one for each node.
-
-    Raises:
-        UnavailableError: No server answers within the deadline, or the servers deny access.
-        InvalidInputError: A TLS or credentials file is invalid.
+    `inbox` is the prefix of subjects for answers; permissions can name one for each node.
     """
     connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
     # The other stream is created at its first use: not every client may do so.

@@ -97,11 +97,7 @@ class Roster(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "Roster":
-        """Return the roster.
-
-        Raises:
-            InvalidInputError: A name is malformed, a duplicate, or unknown.
-        """
+        """Return the roster; reject a name that is malformed, a duplicate, or unknown."""
         nodes = [_parsed(NodeName, name, f"{where}: nodes") for name in raw.get("nodes", {})]
         people = raw.get("people") or {}
         admins = [_parsed(SignerName, name, f"{where}: admins") for name in raw.get("admins", [])]
@@ -222,8 +218,7 @@ _OWN = "$JS.API"
 def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -> str:
     """Return the block `accounts` of a server's configuration.
 
-    Admins have all rights on the streams, which they create. The inventory's stream has the prefix
-    `stream`.
+    Admins have all rights on the streams, whose names begin with `stream`.
     """
     exports: list[str] = []
     imports: list[str] = []

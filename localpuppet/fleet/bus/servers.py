@@ -110,15 +110,7 @@ class Servers(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, engine: str, root: Path, where: str) -> "Servers":
-        """Return the servers in the settings of an engine.
-
-        Args:
-            engine: `etcd` or `nats`.
-            root: The base directory of relative paths.
-
-        Raises:
-            InvalidInputError: A URL is invalid, or a setting lacks another one that it requires.
-        """
+        """Return the servers in the settings of an engine; relative paths begin at `root`."""
         for item, other in _TOGETHER:
             if item in raw and other not in raw:
                 raise InvalidInputError(f"{item} needs {other}, too", where=where)

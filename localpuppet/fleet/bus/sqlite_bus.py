@@ -126,7 +126,7 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
     """Return the bus in a file.
 
     Raises:
-        UnavailableError: The file is damaged, another database, read-only, or locked for too long.
+        UnavailableError: The file cannot be used, or was locked for too long.
         InvalidInputError: Others can write its directory, or root would open another user's.
     """
     file = await _patiently(lambda: SqliteFile(path), path, timeout)

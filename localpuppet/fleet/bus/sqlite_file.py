@@ -49,13 +49,10 @@ MAX_LINKS = 40
 
 
 def other_owner(directory: Path) -> int | None:
-    """Return the user who could replace files in a directory that root is to use.
+    """Return the id of the first other user who could replace files in a directory of root.
 
     Checks everything on the path, as far as it exists, links included: the owner of one directory
     can replace the next.
-
-    Returns:
-        The id of the first other user on the path; `None` if there is no other, or as non-root.
     """
     if os.geteuid() != 0:
         return None

@@ -39,13 +39,10 @@ async def ours(work: Awaitable[Result]) -> Result:
 async def cancel_all(
     tasks: Collection["asyncio.Task[None]"], *, again: float = CANCEL_AGAIN
 ) -> None:
-    """Cancel tasks until they end.
+    """Cancel tasks until they end; again after some seconds.
 
     A cancellation is lost if a connection fails at the same moment: `asyncio.wait_for` and task
     groups of Python 3.11 then raise the connection's error only, and the task tries again.
-
-    Args:
-        again: Seconds after which tasks that continue are cancelled again.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:

@@ -143,11 +143,7 @@ def closed_cycles(
     now: InventoryEntry,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Cycle]:
-    """Return the cycles that a node's new entry closes.
-
-    Args:
-        enough: Returns whether to stop early; cycles may be missing then.
-    """
+    """Return the cycles that a node's new entry closes; some may be missing if `enough` is true."""
     mine = role_of(now.node, now.roles)
 
     def cycles_with(entry: InventoryEntry) -> tuple[Cycle, ...]:
@@ -169,11 +165,7 @@ def warn_of_cycles(
     now: InventoryEntry,
     reader: InventoryReader,
 ) -> None:
-    """Warn of the cycles that a catalog closes, if its kicks or queries changed.
-
-    Args:
-        before: The node's entry of its last good run.
-    """
+    """Warn of the cycles that a catalog closes, if its kicks or queries changed since `before`."""
     if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
         return
     end = time.monotonic() + LOOK

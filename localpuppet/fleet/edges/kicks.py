@@ -128,10 +128,7 @@ class HeldKicks:
         return RunDirectory(self._records.directory / run).is_open
 
     def hold(self, run: RunId, call: sending.Outgoing, *, uuid: str) -> None:
-        """Store a kick until its run is over.
-
-        Args:
-            uuid: The id of the trigger, if this is the run's first kick.
+        """Store a kick until its run is over; `uuid` is for the run's first kick.
 
         Raises:
             InvalidInputError: The run kicks too many nodes.
@@ -153,9 +150,7 @@ class HeldKicks:
     def release(self, run: RunId) -> bool:
         """Release a finished run's kicks; return whether there are any.
 
-        Raises:
-            StateError: The disk fails; the kicks are sent all the same, like those of a crashed
-                run.
+        If the disk fails, they are sent all the same, like those of a crashed run.
         """
         kick = self._read(run)
         if kick is None:
@@ -245,8 +240,7 @@ class KickSending:
     async def step(self, *, notified: bool) -> None:
         """Send the kicks that may be sent; log failures, and try them again in the next step.
 
-        Args:
-            notified: Whether this node's changes are on the bus.
+        `notified` is whether this node's changes are on the bus.
         """
         problems = []
         try:

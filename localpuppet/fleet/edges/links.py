@@ -225,15 +225,8 @@ def several_places(graph: Graph, number: Sequence[int], count: int) -> dict[int,
 def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
     """Return a loop through at least two places, by the first edge that leaves a place.
 
-    Args:
-        graph: Every edge has a junction at exactly one of its ends.
-        members: The vertices of a strongly connected component with at least two places.
-
-    Returns:
-        The vertices of the loop in order; the first is not repeated, and has a place.
-
-    Raises:
-        ValueError: The members have only one place.
+    Every edge of the graph has a junction at exactly one of its ends. The members are a strongly
+    connected component with at least two places. The first vertex, not repeated, has a place.
     """
     inside = set(members)
     ends: dict[int, list[int]] = {}
@@ -346,11 +339,7 @@ class _EntryTexts(Value):
 
 
 def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False) -> Links:
-    """Return the links of an inventory.
-
-    Args:
-        enough: Returns whether to stop early, as questions of other nodes may take long.
-    """
+    """Return the links of an inventory; stop early if `enough`: questions may be slow."""
     texts = _read_texts(reader.entries())
     pairs, lost, notes = [], [], []
     unanswered = 0

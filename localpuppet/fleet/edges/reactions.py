@@ -66,11 +66,7 @@ class AnswerDigest(Value):
 
 
 class Dependency(Value):
-    """One answer that a run received.
-
-    Attributes:
-        source: The name of the `DependencySource` that can ask again.
-    """
+    """One answer that a run received; `source` names the `DependencySource` that can ask again."""
 
     source: str
     key: str
@@ -234,11 +230,7 @@ class WatchedQuery(Value):
     tried: bool = False
 
     def dealt_with(self, newest: AnswerDigest, *, tried: bool) -> "WatchedQuery":
-        """Return the query with an answer that is dealt with.
-
-        Args:
-            tried: Whether a run received it, or will.
-        """
+        """Return the query with an answer dealt with; `tried` if a run received it, or will."""
         before = tuple(digest for digest in self.answered_digests if digest != newest.digest)
         return replace(
             self,
@@ -346,11 +338,9 @@ def decide(
     waits: bool,
     new_id: Callable[[], str],
 ) -> ReactionDecision:
-    """Return what follows from changed answers.
+    """Return what follows from changed answers that are not dealt with.
 
-    Args:
-        seen: The answers that are not dealt with.
-        waits: Whether a reaction waits for its run to start.
+    `waits` is whether a reaction waits for its run to start.
     """
     dealt: dict[tuple[str, str], WatchedQuery] = {}
     lines: list[str] = []

@@ -232,9 +232,8 @@ class Reactor:
     async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """React until `leave` is set.
 
-        Args:
-            seen: Set when entries of other nodes may have changed.
-            changed: Set when a run may have begun or ended.
+        `seen` is set when entries of other nodes may have changed, `changed` when a run may have
+        begun or ended.
         """
         pace = Pace(self.clock.monotonic())
         while not leave.is_set():
@@ -307,11 +306,7 @@ class Reactor:
         return seen
 
     def act(self, seen: Sequence[reactions.NewAnswer]) -> float | None:
-        """Act on changed answers; return the seconds until the next action, `None` for no action.
-
-        Raises:
-            StateError: A write failed; the stored part is continued later.
-        """
+        """Act on changed answers; return the seconds until the next action, `None` for none."""
         state = self._known()
         now = self.clock.now().timestamp()
         decision = reactions.decide(

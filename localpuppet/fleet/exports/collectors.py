@@ -175,11 +175,7 @@ def _literal(pattern: str) -> str:
 
 
 def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, ...]:
-    """Return the servers among resources: those of type `Server`.
-
-    Raises:
-        InvalidInputError: There are more than `MAX_SERVERS`, or an address or a port is invalid.
-    """
+    """Return the servers among resources (type `Server`); reject too many or invalid ones."""
     servers = [_server(resource) for resource in resources if resource.type == SERVER]
     what, unit = "exceed the limit", f"of type {SERVER}"
     check_limit(len(servers), MAX_SERVERS, what=what, unit=unit, where="exports")
@@ -215,11 +211,7 @@ class _GuardLoss:
 
 
 def proposed(offers: Iterable[Offer], *, me: str, policy: CollectPolicy) -> list[str]:
-    """Return the proposed lines, grouped by type.
-
-    Args:
-        me: This node, whose own exports need no line.
-    """
+    """Return the proposed lines for exports of others than `me`, grouped by type."""
     lacking: dict[str, dict[str, dict[str, _GuardLoss]]] = {}
     for offer in offers:
         kind, title = offer.resource.type, offer.resource.title
@@ -290,14 +282,7 @@ class Search(Value):
 
     @classmethod
     def parse(cls, raw: Json) -> "Search":
-        """Return the search with a condition.
-
-        Args:
-            raw: `[NAME, "==", VALUE]`, `[CONDITION, "and", CONDITION]`, or null.
-
-        Raises:
-            InvalidInputError: The condition has another form or too many parts.
-        """
+        """Return the search of `[NAME, "==", VALUE]`, `[CONDITION, "and", CONDITION]` or null."""
         return cls(condition=None if raw is None else _checked(raw, 0, count(1)))
 
     def matches(self, resource: ExportedResource) -> bool:

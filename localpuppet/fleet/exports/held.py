@@ -117,11 +117,7 @@ class HeldExports:
             raise InvalidInputError(NO_ROOM)
 
     def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
-        """Replace the stored exports of several nodes in one transaction.
-
-        Returns:
-            The nodes whose exports exceed the limit; their stored exports remain.
-        """
+        """Replace the exports of several nodes in one transaction; return those above the limit."""
         left = []
         with self._database.transaction() as connection:
             for exports in nodes:
@@ -144,10 +140,9 @@ class HeldExports:
             connection.execute("DELETE FROM refused WHERE node = ?", (node,))
 
     def refuse(self, node: str, digest: str, reason: str, *, tried: bool) -> None:
-        """Record that the latest exports of a node were rejected or not read; stored ones remain.
+        """Record that the latest exports of a node were not taken; stored ones remain.
 
-        Args:
-            tried: Whether the bus was reachable and the exports are invalid.
+        `tried` is whether the bus was reachable and the exports are invalid.
         """
         with self._database.transaction() as connection:
             connection.execute(
@@ -161,10 +156,9 @@ class HeldExports:
             )
 
     def note_unread(self, nodes: Iterable[tuple[str, str]], reason: str) -> None:
-        """Record that exports were not read yet, so that a search fails instead of finding none.
+        """Record that exports, by node and digest, were not read yet, unless some are known.
 
-        Args:
-            nodes: Node and digest; nodes with stored or rejected exports are skipped.
+        A search then fails instead of finding none.
         """
         with self._database.transaction() as connection:
             connection.executemany(
@@ -185,11 +179,7 @@ class HeldExports:
             }
 
     def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
-        """Return the nodes whose exports were not fetched yet; rejected exports count as fetched.
-
-        Args:
-            wanted: The digest of each node's exports; only these nodes are looked up.
-        """
+        """Return the nodes whose exports of that digest were neither fetched nor rejected."""
         with self._database.snapshot() as connection:
             come = (
                 "SELECT 1 FROM nodes WHERE node = ?1 AND digest = ?2 UNION ALL"
@@ -206,11 +196,8 @@ class HeldExports:
     ) -> Generator[Offer, None, None]:
         """Yield a snapshot of the stored resources, sorted by type, title and node.
 
-        Args:
-            tag: Only with this tag; requires a type.
-
-        Raises:
-            UnavailableError: The exports of one of these nodes were never read.
+        A tag requires a type. If the exports of one of these nodes were never read, it raises
+        `UnavailableError`.
         """
         tables, conditions, values = "resources", ["1"], []
         for condition, value in (("node = ?", node), ("resources.type = ?", kind)):
@@ -337,9 +324,7 @@ class _Fetched(Value):
 class ExportsFollower:
     """Stores the exports that the entries of the view name; the inventory's `Companion`.
 
-    Attributes:
-        together: The number of nodes to store in one transaction, so that a first listing does not
-            wait for the disk once per node.
+    It stores `together` nodes in one transaction: a first listing does not wait for the disk often.
     """
 
     view: View
@@ -393,11 +378,7 @@ class ExportsFollower:
         return changed
 
     def _missing(self) -> tuple[list[tuple[str, str]], bool]:
-        """Remove the exports that no entry names.
-
-        Returns:
-            The node and digest of each missing export, and whether something was removed.
-        """
+        """Remove what no entry names; return what is missing, and whether it removed any."""
         self._gone.clear()
         wanted, held, refused = self.view.exporters(), self.held.digests(), self.held.refused()
         for node in {*held, *refused} - set(wanted):
@@ -418,8 +399,7 @@ class ExportsFollower:
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
         """Store fetched exports, several nodes in a transaction; return whether any was stored.
 
-        Args:
-            waiting: The exports not stored yet; the rest waits for the next call.
+        The rest stays in `waiting` for the next call.
         """
         held = False
         for exports in fetched:

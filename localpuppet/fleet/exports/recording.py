@@ -187,11 +187,7 @@ def note_collected(run: RunDirectory, collected: CollectorRecord) -> None:
 
 
 def note_exports(run: RunDirectory) -> int:
-    """Record the exports that the catalog terminus wrote for a run; return their number.
-
-    Raises:
-        InvalidInputError: A resource is invalid, or the exports exceed a limit.
-    """
+    """Record the exports that the catalog terminus wrote for a run; return their number."""
     path = run.public / LEFT
     with disk_errors(path):
         data = path.read_bytes()
@@ -229,11 +225,7 @@ MAX_WARNED = 3
 def offer_exports(
     outbox: ChunkOutbox, run: RunDirectory, before: InventoryEntry | None, *, now: float
 ) -> tuple[ExportsSummary, tuple[ExportedResource, ...]]:
-    """Store a good run's exports, for publishing; return the summary for its entry, and them.
-
-    Raises:
-        InvalidInputError: The exports are too many or too large.
-    """
+    """Store a good run's exports, for publishing; return the summary for its entry, and them."""
     resources = tuple(aged(read_exports(run), _offered(outbox, before), now=now))
     packed = pack(resources)
     if packed.count:
@@ -265,9 +257,7 @@ class CollectorService:
     def collect(self, kind: str, search: Search) -> CollectorResult:
         """Return the result of a collector; see `choose`.
 
-        Raises:
-            InvalidInputError: The policy is invalid or stops the run.
-            UnavailableError: The exports of a node were never read.
+        If the exports of a node were never read, it raises `UnavailableError`.
         """
         policy = read_collect_policy(self._policy)
         with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
@@ -304,9 +294,5 @@ class CollectorService:
 
 
 def read_collect_policy(path: Path) -> CollectPolicy:
-    """Return this node's collect policy; without a file, one that takes only servers.
-
-    Raises:
-        InvalidInputError: The file is invalid, or other users can write to it or its directory.
-    """
+    """Return this node's collect policy; without a file, one that takes only servers."""
     return read_policy_file(path, CollectPolicy.parse) or DEFAULT

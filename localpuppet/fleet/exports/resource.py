@@ -259,11 +259,7 @@ def guard(resource: ExportedResource, asked: Mapping[str, Json]) -> GuardedResou
 
 
 def is_guarded(parameter: str, kind: str = "") -> bool:
-    """Return whether a guarded line drops a parameter.
-
-    Args:
-        kind: The type; empty for parameters dropped for every type.
-    """
+    """Return whether a guarded line drops a parameter: of every type, or of that kind."""
     return _GUARDED.match(parameter) is not None or parameter in OF_TYPES.get(kind, ())
 
 

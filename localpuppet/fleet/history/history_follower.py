@@ -299,12 +299,7 @@ async def read_runs(
 
     A day that is rejected ends the list: a reinstalled node has another key than in the days
     before, and an upgraded one another form. Then the second value is the reason, else it is empty.
-
-    Raises:
-        IntegrityError: The signature of the last written day is not trusted.
-        InvalidInputError: That day is damaged.
-        RefusedError: This name has no right to read history.
-        UnavailableError: The bus is unreachable.
+    The last written day raises its error.
     """
     keys = [history_key(node, RUNS.kind, slot) for slot in range(SLOTS)]
     try:

@@ -96,11 +96,7 @@ class RunCounts(Resources):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(RunEnd):
-    """A finished run, or an apply that was refused before it had a record.
-
-    Attributes:
-        resources: Resources that need attention, those that failed first.
-    """
+    """A finished run, or an apply refused before it had a record; failed resources first."""
 
     commit: str | None = None
     environment: str = ""
@@ -181,7 +177,6 @@ class AuditRecord(Value):
     Attributes:
         caller: The name whose key signed the request, or `LOCAL` and a user of the node.
         action: The action of the policy, such as `run` or `disable`.
-        reason: Why the node refused the request; empty if it accepted.
         times: How many equal requests in a row the record means.
     """
 
@@ -200,11 +195,7 @@ class AuditRecord(Value):
 
     @classmethod
     def of_command(cls, user: str, action: str, subject: str, *, at: float) -> "AuditRecord":
-        """Return the record of a command that a user ran on the node.
-
-        Args:
-            at: When it ran, in seconds since 1970, UTC.
-        """
+        """Return the record of a command that a user ran on the node."""
         return cls(
             at=at,
             caller=shortened(LOCAL + user, bus_limits.MAX_RUN_TEXT),

@@ -196,13 +196,9 @@ class Auditor:
     def record(
         self, caller: str, action: str, subject: str, *, reason: str, request: str, repeats: bool
     ) -> None:
-        """Record a decision.
+        """Record a decision; `repeats` makes one record of equal requests of the day.
 
-        Args:
-            caller: The verified caller; empty if the signature is not valid.
-            action: The action; empty if the request could not be read.
-            subject: What the request is about, without secrets.
-            repeats: Whether equal requests of the day are one record.
+        The caller is empty without a valid signature, the action of an unreadable request, too.
         """
         now = self._clock.now().timestamp()
         new = AuditRecord(

@@ -161,10 +161,7 @@ def _claimed_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
 
 
 def _address(value: Json) -> IPv4Address | IPv6Address | None:
-    """Return the address in a fact's value, if the value has the form of an address fact.
-
-    An interface is part of a link-local address: `fe80::1%eth0`.
-    """
+    """Return the address in a fact's value, or `None`; a link-local one may have `%eth0`."""
     if not isinstance(value, str):
         return None
     text, percent, interface = value.partition("%")
@@ -269,10 +266,7 @@ class EntryAdmission:
         return entry if problem is None else EntryRefusal(reason=problem)
 
     def distrust(self, name: str, token: bytes) -> str | None:
-        """Return why an entry that was accepted is no longer trusted; `None` if it still is.
-
-        Expired dates and unreadable local files do not remove trust.
-        """
+        """Return why an entry is not trusted now; old dates and unreadable files do not count."""
         try:
             payload = self.verifier.verify(token, MessageKind.INVENTORY).payload
             claims = read_claims(self.claims)
@@ -300,9 +294,5 @@ class EntryAdmission:
 
 
 def read_claims(path: Path) -> ClaimPolicy | None:
-    """Return the claim policy; `None` if the site has none.
-
-    Raises:
-        InvalidInputError: The file is invalid, or other users may write to it or its directory.
-    """
+    """Return the claim policy; `None` if the site has none. Other users must not write it."""
     return read_policy_file(path, ClaimPolicy.parse)

@@ -105,8 +105,7 @@ class ChunkWriter:
     ) -> None:
         """Write the chunks that the bus lacks, before the entry is published.
 
-        Args:
-            on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
+        `on_bus` is the entry there, whose data readers may still fetch; `None` if unknown.
         """
         digest = self.named(entry)
         before = None if on_bus is None else self.named(on_bus)

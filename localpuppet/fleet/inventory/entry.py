@@ -86,12 +86,7 @@ class NotedComponent(Message):
 
 
 def read_components(noted: Sequence[NotedComponent]) -> tuple[NodeComponent, ...]:
-    """Return the components of a catalog, sorted.
-
-    Raises:
-        InvalidInputError: A component is invalid, or there are more than an entry may have: a plan
-            without the others would be wrong.
-    """
+    """Return the components of a catalog, sorted; too many are an error: a plan would be wrong."""
     if len(noted) > limits.MAX_NODE_COMPONENTS:
         raise InvalidInputError(
             f"has {len(noted)} components; a node publishes at most {limits.MAX_NODE_COMPONENTS}",
@@ -113,11 +108,7 @@ Port = int | str
 
 
 def ports_of(value: Json) -> tuple[Port, ...]:
-    """Return ports from one value, a list, or null.
-
-    Raises:
-        InvalidInputError: There are too many, or one is neither a number nor a text.
-    """
+    """Return ports from one value, a list, or null."""
     listed = value if isinstance(value, list) else [] if value is None else [value]
     ports: list[Port] = []
     for number in listed:
@@ -187,11 +178,7 @@ NO_EXPORTS = ExportsSummary(count=0, digest=None)
 
 
 def parse_role(text: str) -> str:
-    """Return a role: one plain line.
-
-    Raises:
-        InvalidInputError: The text is empty, longer than 1 KiB, or has a control character.
-    """
+    """Return a role: one plain line of at most 1 KiB."""
     return parse_line(text, what="role")
 
 
@@ -258,14 +245,7 @@ class InventoryEntry(_Part):
 
     @classmethod
     def parse(cls, payload: bytes) -> "InventoryEntry":
-        """Read the entry in a payload from the bus.
-
-        Args:
-            payload: Packed JSON, see `inflate`.
-
-        Raises:
-            InvalidInputError: The bytes are not an entry.
-        """
+        """Read the entry in packed JSON from the bus; raise `InvalidInputError` for other bytes."""
         raw = parse_object(
             inflate(payload),
             where=_WHERE,
@@ -277,11 +257,7 @@ class InventoryEntry(_Part):
 
     @classmethod
     def parse_again(cls, payload: bytes) -> "InventoryEntry":
-        """Read the entry in a payload that `parse` has accepted before, in less time.
-
-        Raises:
-            ValueError: The bytes have changed since.
-        """
+        """Read faster what `parse` accepted before; raise `ValueError` if it has changed since."""
         try:
             return from_record(cls, loads_again(inflate(payload)), where=_WHERE)
         except (RecursionError, InvalidInputError) as error:
@@ -294,11 +270,7 @@ class InventoryEntry(_Part):
         return replace(self, digest=hashlib.sha256(canonical(content)).hexdigest())
 
     def to_payload(self) -> bytes:
-        """Return the bytes to sign: packed JSON.
-
-        Raises:
-            InvalidInputError: They exceed the limits of receivers.
-        """
+        """Return packed JSON to sign; raise `InvalidInputError` above the limits of receivers."""
         data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         packed = zlib.compress(data)
         hint = "exclude facts with 'inventory: {hide: [NAME]}' in localpuppet.yaml"

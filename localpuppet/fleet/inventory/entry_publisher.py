@@ -103,11 +103,7 @@ class Publisher:
 
 
 async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> bool:
-    """Publish an entry unless the bus has it; return whether it was written.
-
-    Raises:
-        InvalidInputError: The identity is invalid.
-    """
+    """Publish an entry unless the bus has it; return whether it was written."""
     key = INVENTORY + voice.node
     try:
         stored = await kv.get(key)

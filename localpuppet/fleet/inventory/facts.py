@@ -52,12 +52,7 @@ class FactSelection:
     hide: tuple[str, ...] = ()
 
     def of(self, facts: Mapping[str, Json], *, withheld: Collection[str] = ()) -> dict[str, Json]:
-        """Return the published facts.
-
-        Args:
-            facts: All facts of a run, structured.
-            withheld: Names of facts that are published only if the site selects them.
-        """
+        """Return the published facts; `withheld` ones only if the site selects them."""
         if not self.facts:
             facts = {name: value for name, value in facts.items() if name not in withheld}
         wanted = _pattern(self.facts) if self.facts else None
@@ -134,10 +129,7 @@ def is_secret(key: str) -> bool:
 
 
 def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
-    """Return the facts with the node's own name in all name facts.
-
-    Other nodes reject an entry with another name: see `admission`.
-    """
+    """Return the facts with the node's own name in all name facts, as `admission` requires."""
     label, _, domain = node.partition(".")
     named: dict[str, Json] = {**facts, **dict.fromkeys(_NAMES, str(node))}
     flat: dict[str, Json] = {"hostname": label, "domain": domain}
@@ -199,11 +191,7 @@ class PublishedRun:
 
 
 def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
-    """Return the entry for a run.
-
-    Raises:
-        InvalidInputError: The role is neither a string nor a list of strings.
-    """
+    """Return the entry for a run; raise `InvalidInputError` for a role that is not text."""
     entry = run.entry
     roles = roles_of(run.parameters, entry.facts)
     facts = selection.of(entry.facts, withheld=run.withheld)

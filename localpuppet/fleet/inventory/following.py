@@ -140,10 +140,7 @@ class ViewFollower:
         return error
 
     async def list_once(self) -> UnlistedNodes:
-        """Update the view from one listing, for a process that does not stay.
-
-        Returns:
-            The online nodes without an entry.
+        """Update the view from one listing; return the online nodes without an entry.
 
         Raises:
             UnavailableError: Also if the bus has lost entries that are not back yet.

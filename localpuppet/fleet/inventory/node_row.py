@@ -258,12 +258,7 @@ def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) ->
 
 
 def is_older(release: str, than: str) -> bool:
-    """Return whether the name of a release sorts before another one: r9 before r10.
-
-    Args:
-        release: `web/tags/r9`, for example. Only tags are older than others.
-        than: A tag (`r10`) of any source, or a release (`web/tags/r10`).
-    """
+    """Return whether a release, `web/tags/r9`, is before another, or before a tag of any source."""
     source, tags, tag = release.partition(TAGS)
     wanted, _, limit = than.rpartition(TAGS)
     return bool(tags) and wanted in ("", source) and tag_order(tag) < tag_order(limit)

@@ -100,13 +100,8 @@ class Outbox:
     def offer(self, entry: InventoryEntry, *, refresh: float) -> bool:
         """Write an entry if it is new; return whether it was.
 
-        Args:
-            refresh: Seconds after which an unchanged entry counts as new.
-
-        Raises:
-            InvalidInputError: Receivers would reject the entry, for example because it is too
-                large.
-            StateError: The write failed; the entry before remains.
+        After `refresh` seconds, an unchanged entry counts as new. If receivers would reject the
+        entry or the disk fails, the entry before remains, and an error is raised.
         """
         before = self.entry()
         if before is not None and before.at <= entry.at + AHEAD:

@@ -109,11 +109,9 @@ def unlisted_nodes(
 
 
 def outlived(online: Mapping[str, Mapping[str, Json]], born: float) -> bool:
-    """Return whether an agent whose node had an entry started before the bus began.
+    """Return whether an agent whose node had an entry started before the bus was `born`.
 
-    Args:
-        online: Node → what it published about itself; see `presence.believe`.
-        born: When the bus began, in seconds since 1970.
+    `online` has what each node published about itself; see `presence.believe`.
     """
     return any(
         state.get("has_entry") is True

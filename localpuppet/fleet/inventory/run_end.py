@@ -98,11 +98,7 @@ _BY_OUTCOME = {
 
 
 def check_texts(value: "DataclassInstance") -> None:
-    """Check that each text of a dataclass is one line of at most `MAX_RUN_TEXT` characters.
-
-    Raises:
-        InvalidInputError: A text is longer, or has a character that is not printable.
-    """
+    """Check that each text of a dataclass is one line of at most `MAX_RUN_TEXT` characters."""
     for name in _names(type(value)):
         text = getattr(value, name)
         if isinstance(text, str) and (len(text) > MAX_RUN_TEXT or not _is_line(text)):
@@ -199,11 +195,7 @@ class RunEnd:
     def of_attempt(
         cls, attempt: Attempt, before: "RunEnd | None", interval: float | None
     ) -> "RunEnd":
-        """Return the end of a refused apply; equal refusals in a row share an id.
-
-        Args:
-            before: The end of the node's last run.
-        """
+        """Return the end of a refused apply after a run; equal refusals in a row share an id."""
         since, last = parse_time(attempt.since), parse_time(attempt.at)
         subject = "\0".join((attempt.refusal, attempt.reason, attempt.release, attempt.input))
         digits = hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()[:4]

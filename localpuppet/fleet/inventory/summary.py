@@ -18,9 +18,7 @@ NOTHING = "-"
 def counts(reader: InventoryReader, path: str) -> list[tuple[str, int]]:
     """Return each value of a fact with its number of nodes, the most frequent first.
 
-    Args:
-        path: A dotted fact path (legacy names included, as in queries), or `role`, where a node
-            counts once for each of its roles.
+    The path is dotted, or `role`, where a node counts once for each of its roles.
     """
     counter: Counter[str] = Counter()
     if path == ROLE:

@@ -221,11 +221,9 @@ class View:
                 yield node, with_base64(stored)
 
     def take(self, arrived: Iterable[ReceivedEntry], *, revision: int | None = None) -> None:
-        """Store entries from the bus; the module lists the rules.
+        """Store entries from the bus, each released before the next; the module lists the rules.
 
-        Args:
-            arrived: New entries; each is released before the next.
-            revision: The revision of the bus up to which the view is complete afterwards.
+        `revision` is that of the bus up to which the view is complete afterwards.
         """
         waiting = iter(arrived)
         while True:

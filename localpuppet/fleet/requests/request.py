@@ -318,11 +318,7 @@ class RunArguments(Message):
 
     @classmethod
     def named(cls, run: str | None) -> "RunArguments":
-        """Return the arguments for a run id from a person; `None` means the newest run.
-
-        Raises:
-            InvalidInputError: It is not a complete id: the runs of other nodes are not known here.
-        """
+        """Return the arguments for a complete run id from a person; `None` means the newest run."""
         return cls(run=None if run is None else RunId.parse(run))
 
 
@@ -389,12 +385,7 @@ class Request(Message):
 
 
 def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
-    """Return why a message with these times is rejected; empty if it is accepted.
-
-    Args:
-        iat: When it was issued, seconds since 1970 by the sender's clock.
-        exp: When it expires; it is expired in that second.
-    """
+    """Return why a message issued at `iat`, expiring at `exp`, is rejected; empty if not."""
     if exp <= iat:
         return "exp is not after iat"
     if exp - iat > limits.MAX_REQUEST_LIFE:
@@ -511,12 +502,7 @@ def ask(
     clock: Clock,
     life: int = LIFE,
 ) -> tuple[Request, bytes]:
-    """Return a new request and its signed message.
-
-    Args:
-        action: One of `fleet.trust.policy.REQUESTS`.
-        life: The lifetime in seconds, at most `MAX_REQUEST_LIFE`.
-    """
+    """Return a new request, for at most `MAX_REQUEST_LIFE` seconds, and its signed message."""
     now = int(clock.now().timestamp())
     request = Request(
         caller=signer.name,

@@ -208,11 +208,7 @@ class RequestClient:
     async def ask(
         self, node: NodeName, action: str, args: Arguments, *, patience: float
     ) -> NodeAnswer:
-        """Send a request to a node and return its answer.
-
-        Args:
-            action: One of `fleet.trust.policy.REQUESTS`.
-        """
+        """Send a request to a node and return its answer."""
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)
         async with Replies(self.kv, self.signer.name, node) as replies:
@@ -274,11 +270,7 @@ class _Whole(Message):
 def reply_chunk(
     action: str, header: Mapping[str, Json], data: bytes, args: ChunkArguments
 ) -> dict[str, Json]:
-    """Return the result of a request: the header and one chunk in base64.
-
-    Raises:
-        InvalidInputError: There is no such chunk, or the data is not what the caller began with.
-    """
+    """Return the result of a request: the header and one chunk in base64."""
     if args.digest not in ("", header["digest"]):
         raise InvalidInputError("a run changed it", where=action, hint="ask again")
     chunks = cut(data, REPLY_CHUNK)
@@ -290,11 +282,7 @@ def reply_chunk(
 async def request_chunks(
     client: RequestClient, node: NodeName, action: str, *, most: int, patience: float
 ) -> ChunkedReply:
-    """Return the data of a node.
-
-    Args:
-        action: `capture` or `catalog`.
-        patience: Seconds to wait for each reply.
+    """Return the data of a node's action; each reply may take `patience` seconds.
 
     Raises:
         UnavailableError: The node is unresponsive, refuses, or sent something invalid.
@@ -394,12 +382,9 @@ async def compare_on(
     *,
     patience: float,
 ) -> dict[NodeName, CatalogComparison]:
-    """Return the changes by a release on each node, in the order of the nodes.
+    """Return the changes by a tag on each node, in the order of the nodes.
 
     A node may have to fetch the release within `patience` seconds.
-
-    Raises:
-        InvalidInputError: The release is not a tag.
     """
     slots = asyncio.Semaphore(COMPARING_AT_ONCE)
     args = Compile(release=release)
@@ -505,10 +490,7 @@ async def next_serials(
 async def deploy_to(
     client: RequestClient, nodes: Sequence[NodeName], args: Deploy, *, patience: float
 ) -> dict[str, NodeAnswer]:
-    """Return each node's answer after its deployment has ended within `patience` seconds.
-
-    This function chooses the serials of the deployments.
-    """
+    """Return each node's answer after its deployment, with a new serial, has ended in time."""
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
 

@@ -154,11 +154,9 @@ class RequestHandler(Value):
     log: Log
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
-        """Execute a request.
+        """Execute a request; return the caller, the request's id and the signed reply.
 
-        Returns:
-            The caller's name, the request's id and the signed reply; `None` if no trusted caller
-            waits for a reply.
+        It returns `None` if no trusted caller waits for a reply.
         """
         received = await asyncio.to_thread(self.reception.receive, token)
         if isinstance(received, RequestRefusal):

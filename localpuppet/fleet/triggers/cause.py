@@ -166,11 +166,7 @@ class RunCause(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "RunCause":
-        """Return the cause.
-
-        Raises:
-            StateError: This version did not write the value.
-        """
+        """Return the cause; raise `StateError` unless this version wrote it."""
         with damage_errors("cause"):
             cause = from_record(cls, raw)
             if (cause.kind in _ALONG_A_PATH) != bool(cause.path):
@@ -255,8 +251,7 @@ def succeeded(outcome: str) -> bool:
 def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[TriggerOutcome]:
     """Return the outcomes of a run's causes, at most `MOST`, the newest of each sender last.
 
-    Args:
-        sent: Id of each cause → when it was sent.
+    `sent` has the time of each cause by its id.
     """
     newest: dict[str, str] = {}
     for cause_id, timestamp in sent.items():

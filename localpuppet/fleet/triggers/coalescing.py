@@ -239,11 +239,7 @@ class Coalescer:
         return self.running
 
     def ended(self) -> tuple[str, ...]:
-        """Settle the causes of the run: it has ended, with any outcome.
-
-        Returns:
-            Their ids, to be deleted from the inbox.
-        """
+        """Settle the causes of the run that has ended; return their ids for the inbox."""
         batch, self.running = self._taken(), None
         return batch.ids
 

@@ -108,11 +108,7 @@ class Inbox:
             self._ids.forget(connection, self._now())
 
     def receive_rollout(self, voice: RolloutCaller) -> None:
-        """Record the controller and the epoch of a rollout.
-
-        Raises:
-            BusyError: A newer epoch is known, or another controller.
-        """
+        """Record the controller and the epoch of a rollout; `BusyError` if another is known."""
         with self._database.transaction() as connection:
             self._hear(connection, voice)
 
@@ -134,18 +130,14 @@ class Inbox:
         voice: RolloutCaller,
         problem: Callable[[], LocalpuppetError | None],
     ) -> tuple[Step, bool]:
-        """Store a step of a rollout with its cause, unless it was requested before.
+        """Store a step of a rollout with its cause; return it, and whether it is new, to be run.
 
         Args:
             cause: The cause of its run; its sender is the owner of the rollout's hold.
             problem: Returns why a new step is rejected, or `None`.
 
-        Returns:
-            The step, and whether it is new and so is to be run.
-
         Raises:
             BusyError: A newer epoch is known, or another controller.
-            LocalpuppetError: The problem.
         """
         with self._database.transaction() as connection:
             self._hear(connection, voice)
@@ -196,13 +188,10 @@ class Inbox:
         *,
         reasons: Mapping[str, str] | None = None,
     ) -> None:
-        """Delete causes, and store their outcomes; the end of a step replaces its request's time.
+        """Delete causes, and store their outcomes, of which the newest `MOST` are kept.
 
-        Args:
-            outcomes: The outcomes to publish; the newest `MOST` are kept.
-
-        Raises:
-            StateError: The causes are still on disk, and will be settled again.
+        The end of a step replaces its request's time. After a `StateError`, the causes are still on
+        disk, and will be settled again.
         """
         now, reasons = self._now(), reasons or {}
         with self._database.transaction() as connection:

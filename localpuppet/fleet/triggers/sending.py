@@ -125,9 +125,6 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     """Return the paths of the causes of this node's run; `[()]` if it begins a chain.
 
     A run of an unreleased work tree has no paths: it must trigger no other node.
-
-    Raises:
-        InvalidInputError: There is no such run.
     """
     if run is None:
         return [()]

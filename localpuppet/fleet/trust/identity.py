@@ -45,12 +45,7 @@ class SignerIdentity(Value):
         return key_files.TrustedKeys(self.pinned)
 
     def name(self) -> SignerName:
-        """Return the signer's name: from the settings, the certificate, or the node.
-
-        Raises:
-            InvalidInputError: The name is invalid.
-            PuppetMissingError: The name must come from Puppet, which is not installed.
-        """
+        """Return the signer's name: from the settings, the certificate, or the node."""
         certificate = self.certificate()
         if certificate is None:
             return self.named if self.named is not None else SignerName.parse(self.node())
@@ -76,12 +71,8 @@ class SignerIdentity(Value):
     def signer(self, *, make: bool = True) -> "MessageSigner":
         """Return the message signer.
 
-        Args:
-            make: Create a missing key: with the default settings and the bus on this machine, no
-                other node has to know it.
-
-        Raises:
-            InvalidInputError: The key is refused, or does not match the certificate.
+        `make` creates a missing key: with the default settings and the bus on this machine, no
+        other node has to know it.
         """
         from localpuppet.fleet.trust.signing import MessageSigner
 
@@ -105,9 +96,7 @@ class SignerIdentity(Value):
     def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> "Verifier":
         """Return the signature verifier: pinned keys, the CA, and this node's own key.
 
-        Args:
-            own: This node's name and public key, if the process cannot read the private key (the
-                network side of an agent).
+        A process that cannot read the private key passes its node's name and public key as `own`.
         """
         from localpuppet.fleet.trust.authority import Authority
         from localpuppet.fleet.trust.signing import Verifier

@@ -50,11 +50,7 @@ _BLOCK = re.compile(
 
 
 def fingerprint(key: "PublicKeyTypes") -> str:
-    """Return the fingerprint of a public key, `SHA256:…` as `ssh-keygen -l` prints it.
-
-    Raises:
-        InvalidInputError: OpenSSH does not support this kind of key.
-    """
+    """Return the fingerprint of a public key, `SHA256:…` as `ssh-keygen -l` prints it."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -94,11 +90,7 @@ def _plain_key(pem: bytes, label: bytes, der: bytes) -> bytes | None:
 
 
 def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
-    """Return the Ed25519 public key in a file; raise `InvalidInputError` for other content.
-
-    Args:
-        data: One PEM block, optionally after comment lines (`#`) as `keys show` prints them.
-    """
+    """Return the key in one PEM block, after comment lines (`#`) as `keys show` prints them."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     plain = _plain_key(data, b"PUBLIC KEY", _PUBLIC_DER)
@@ -137,14 +129,10 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
 
 
 def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
-    """Return the bytes of a private key that other users cannot read.
+    """Return the bytes of a private key; raise `InvalidInputError` if other users can read it.
 
-    Args:
-        of_puppet: Whether it is the key of Puppet's certificate. In each run, Puppet sets its mode
-            to 0640 and its owner to its service user, so user and group may be `puppet`.
-
-    Raises:
-        InvalidInputError: The file is missing, or other users can read it.
+    In each run, Puppet sets the mode of its key to 0640 and the owner to its service user, so user
+    and group of a key `of_puppet` may be `puppet`.
     """
     user = puppet_user() if of_puppet else None
     return read_secret_file(
@@ -160,9 +148,6 @@ def read_secret(file: Path) -> str:
     """Return the secret in a private file, one line of ASCII characters.
 
     If this process has a credential of systemd with the name of the file, the secret is in that.
-
-    Raises:
-        InvalidInputError: The file is missing or no such line, or other users can read it.
     """
     handed = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent"), file.name)
     data = read_private(handed if handed.is_file() else file).strip()

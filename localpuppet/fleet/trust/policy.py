@@ -37,11 +37,7 @@ Found = TypeVar("Found")
 def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) -> Iterator[Found]:
     """Yield the parsed lines, without empty lines and comments.
 
-    Args:
-        parse: Parses a line without trailing white space; gets the line and its number, from 1.
-
-    Raises:
-        InvalidInputError: The file is too large or not text, or a line is invalid.
+    `parse` gets a line without trailing white space, and its number, from 1.
     """
     if len(data) > MAX_POLICY:
         raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
@@ -197,11 +193,7 @@ class Policy(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "Policy":
-        """Return the policy in a file's bytes.
-
-        Raises:
-            InvalidInputError: A line is invalid, or the file has no `policy default`.
-        """
+        """Return the policy in a file's bytes."""
         defaults: list[tuple[int, bool]] = []
         rules = []
         for line in parse_lines(data, _parse_line, where=where):
@@ -306,12 +298,7 @@ def _fits(release: str, pattern: str) -> bool:
 
 
 def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
-    """Return whether a caller may perform an action.
-
-    Args:
-        caller: The caller id of the verified signer, `choria=alice`.
-        action: One of `ACTIONS`, or `deploy:` and a release.
-    """
+    """Return whether a caller, `choria=alice`, may do one of `ACTIONS`, or `deploy:RELEASE`."""
     if policy is None:
         return PolicyDecision(
             allowed=False,
@@ -339,9 +326,6 @@ Parsed = TypeVar("Parsed")
 
 def read_policy_file(path: Path, parse: Callable[..., Parsed]) -> Parsed | None:
     """Return what `parse` makes of a policy file; `None` if there is no file.
-
-    Args:
-        parse: Gets the bytes, and the file as `where`.
 
     Raises:
         InvalidInputError: The file is invalid, or other users can write to it or its directory.
@@ -371,13 +355,10 @@ def refusal(path: Path, caller: SignerName, action: str) -> str:
 
 
 def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
-    """Return why another node may not cause runs of this node; `None` if it may.
+    """Return why another node may not `trigger` or `react` this node; `None` if it may.
 
     Without a policy, every node with a trusted key may, as its key was trusted for that. Requests
     differ: without a policy, they are denied (`requests.request`).
-
-    Args:
-        action: `trigger` or `react`.
     """
     try:
         policy = read_policy(path)

@@ -52,8 +52,7 @@ class SeenIds:
         limit: The number of ids kept, and a fifth more for owners with fewer than `FEW`. When it is
             reached, new ids are rejected until some expire: removing the oldest would allow
             replays.
-        each: The number of ids kept for one owner.
-        always: The number of newest ids kept after their expiry.
+        each: The number of ids kept for one owner; `always` that of the newest, also expired.
     """
 
     def __init__(
@@ -75,11 +74,7 @@ class SeenIds:
         self._quota = Quota(shared=limit, reserve=limit // 5, few=FEW, each=each)
 
     def add(self, owner: str, identifier: str, until: int) -> bool:
-        """Remember an id; return whether it is new.
-
-        Args:
-            owner: The owner of the id; different owners may have the same id.
-            until: The earliest expiry time, seconds since 1970.
+        """Remember an owner's id until a time; return whether it is new.
 
         Raises:
             StateError: The database failed or is full.

@@ -79,11 +79,7 @@ class _Key(Value):
 
 
 class MessageSigner:
-    """Signs messages under one name.
-
-    Raises:
-        InvalidInputError: Verifiers reject this kind or size of key.
-    """
+    """Signs messages under one name, by a kind and size of key that verifiers accept."""
 
     def __init__(
         self, name: SignerName, key: "PrivateKeyTypes", *, certificate: bytes | None = None
@@ -169,13 +165,7 @@ class Verifier:
             raise _refused(f"the certificate of {name} {error.what}") from error
 
     def holder(self, der: bytes) -> SignerName:
-        """Return the name in a certificate whose key the caller of this function has verified.
-
-        Raises:
-            IntegrityError: The certificate is not trusted, or a key is pinned for its name.
-            NotInForceError: The certificate or the CRL of its CA has expired.
-            InvalidInputError: A local file is invalid.
-        """
+        """Return the name in a certificate whose key the caller of this function has verified."""
         if self.authority is None:
             raise IntegrityError("this node trusts no certificates", hint="set identity.ca")
         name, _ = self._identified(self.authority, der)
@@ -188,10 +178,7 @@ class Verifier:
 
 
 def certificate_end(token: bytes) -> float | None:
-    """Return when the certificate in a verified message ends, seconds since 1970.
-
-    `None` for a message that a pinned key has signed.
-    """
+    """Return when the certificate in a verified message ends; `None` if a pinned key signed it."""
     from cryptography.x509 import load_der_x509_certificate
 
     header = _header(token.partition(b".")[0])
@@ -201,13 +188,10 @@ def certificate_end(token: bytes) -> float | None:
 
 
 def claimed_payload(token: bytes) -> bytes:
-    """Return the payload of a message without verifying it.
+    """Return the payload of a message without verifying it; raise `IntegrityError` for other bytes.
 
     Use it only for cheap checks before verification, such as the form of a trigger; act only on
     payloads from `Verifier.verify`.
-
-    Raises:
-        IntegrityError: The bytes are not a message.
     """
     return _decoded(_parts(token)[1], "payload")
 

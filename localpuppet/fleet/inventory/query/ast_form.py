@@ -49,21 +49,13 @@ def parse_array(query: Sequence[Json]) -> tree.Select:
 
 
 def parse_condition(query: Json, entity: tree.Entity) -> tree.Condition:
-    """Parse a condition on rows of an entity.
-
-    Raises:
-        InvalidInputError: It is malformed, or uses an unsupported feature.
-    """
+    """Parse a condition on rows of an entity; reject what is malformed or not supported."""
     check_values(query)
     return tree.check_size(_condition(query, entity))
 
 
 def entity_named(name: Json) -> tree.Entity:
-    """Return the entity with a name.
-
-    Raises:
-        InvalidInputError: The entity is unsupported or unknown.
-    """
+    """Return the entity with a name; reject one that is unsupported or unknown."""
     if isinstance(name, str) and name in _UNANSWERED:
         raise InvalidInputError(f"{name} is not supported: {_UNANSWERED[name]}")
     if isinstance(name, str) and name in _KNOWN:

@@ -120,8 +120,7 @@ class Evaluation:
         """Evaluate a query as a whole.
 
         Raises:
-            InvalidInputError: The query is unsupported, a regular expression is invalid, or a limit
-                is exceeded.
+            InvalidInputError: The query is not supported, or exceeds a limit.
             UnavailableError: A source cannot be read, or the deadline is over.
         """
         has_owner, grouped = "certname" in tree.COLUMNS[select.entity], tree.is_grouped(select)
@@ -150,11 +149,7 @@ class Evaluation:
         return QueryAnswer(texts=texts, names=names, watched=watched, owners=owners)
 
     def table(self, select: tree.Select) -> Iterator[tuple[str, ...]]:
-        """Yield the rows of a query with fields, each as JSON texts in the order of the fields.
-
-        Raises:
-            InvalidInputError: As for `answer`.
-        """
+        """Yield the rows of a query with fields, each as JSON texts in the order of the fields."""
         room = AnswerRoom(self._limits)
         with self._statement(select) as statement:
             for row in statement.rows(select, select.columns or ()):
@@ -163,19 +158,12 @@ class Evaluation:
                 yield row
 
     def stream(self, select: tree.Select, *, total: bool = False) -> ClientAnswer:
-        """Evaluate a query of a client row by row.
+        """Evaluate a query of a client row by row; errors as of `answer`, also while rows are read.
 
         - A query without order, group and total holds no rows in memory.
         - The rows must be read in one thread: they come from one SQLite snapshot. Close the
           iterator to end a query early.
-        - A query that cannot be answered raises an error, and never yields an empty answer.
-
-        Args:
-            total: Whether to count all rows (`include_total`, the header `X-Records`).
-
-        Raises:
-            InvalidInputError: As for `answer`; also while the rows are read.
-            UnavailableError: As for `answer`; also while the rows are read.
+        - `total` counts all rows (`include_total`, the header `X-Records`).
         """
         rows = self._streamed(select, total=total)
         return ClientAnswer(total=next(rows), rows=rows)

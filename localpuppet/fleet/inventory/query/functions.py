@@ -84,12 +84,7 @@ class FunctionCall:
 
     @classmethod
     def of(cls, function: str, arguments: Arguments) -> "FunctionCall":
-        """Return a call with a valid number of arguments.
-
-        Raises:
-            InvalidInputError: The function is unknown, the number is wrong, or the arguments are
-                too large.
-        """
+        """Return a call; reject an unknown function, and a wrong number or size of arguments."""
         if function not in _FUNCTIONS:
             raise InvalidInputError(f"the function {function[:40]!r} is unknown")
         least, most, _ = _FUNCTIONS[function]
@@ -113,11 +108,7 @@ class FunctionCall:
         return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
     def answer(self, reader: InventoryReader) -> FunctionReply:
-        """Evaluate the call.
-
-        Raises:
-            InvalidInputError: An argument is invalid, or the answer is too large.
-        """
+        """Evaluate the call."""
         with errors_at(f"{self.function}()"):
             return _FUNCTIONS[self.function][2](reader, self.arguments)
 

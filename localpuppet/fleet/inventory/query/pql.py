@@ -97,11 +97,7 @@ def parse_pql(text: str) -> Select:
 
 
 def to_array(text: str) -> list[Json]:
-    """Convert a PQL query into PuppetDB's AST form.
-
-    Raises:
-        InvalidInputError: It is malformed, or nested too deep.
-    """
+    """Convert a PQL query into PuppetDB's AST form."""
     check_text(text)
     if not text.strip():
         raise InvalidInputError("the query is empty", where="PQL", hint="nodes { }")
@@ -117,14 +113,9 @@ class ClientQuery:
 
 
 def parse_client_query(parameters: Mapping[str, Json], entity: Entity | None = None) -> ClientQuery:
-    """Parse the parameters of a request.
+    """Parse the parameters of a request, others than `PARAMETERS` ignored.
 
-    Args:
-        parameters: The parameters by name; others than `PARAMETERS` are ignored.
-        entity: The entity of the endpoint; `None` for `/pdb/query/v4` itself.
-
-    Raises:
-        InvalidInputError: A parameter is malformed, or the query uses an unsupported feature.
+    `entity` is that of the endpoint; `None` for `/pdb/query/v4` itself.
     """
     select = _selected(parameters.get("query"), entity)
     limit, offset = _number(parameters, "limit", 1), _number(parameters, "offset", 0)

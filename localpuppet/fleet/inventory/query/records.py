@@ -105,12 +105,7 @@ class CombinedRecords:
 def filled(
     rows: Iterable[Mapping[str, Json]], columns: Collection[str], question: QueryContext
 ) -> Relation:
-    """Write rows into a temporary table.
-
-    Args:
-        rows: The rows by column; a missing column is null.
-        columns: The columns of the table, beside `certname`.
-    """
+    """Write rows into a temporary table with `columns` and `certname`; missing is null."""
     connection, listed = question.connection, sorted({"certname", *columns})
     (number,) = connection.execute("SELECT count(*) FROM sqlite_temp_schema").fetchone()
     name, waiting = f"temp.records_{number}", iter(rows)
@@ -138,8 +133,7 @@ def allowed(
 ) -> Collection[Json] | None:
     """Return values of a column, one of which every matching row has; `None` for any.
 
-    Args:
-        values_of: Returns the values of a subquery; `None` if it may have any.
+    `values_of` returns the values of a subquery; `None` if it may have any.
     """
     for part in tree.conjuncts(condition):
         found = _allowed(part, column, values_of)

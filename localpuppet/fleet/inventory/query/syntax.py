@@ -80,9 +80,7 @@ def check_text(text: str) -> str:
 def check_values(value: object) -> None:
     """Reject values that the parts of a query cannot have, whichever JSON reader made them.
 
-    Raises:
-        InvalidInputError: They are nested too deep for recursion, or one is a number that is not
-            finite or exceeds 64 bits, or a text with a lone surrogate.
+    They are too deep for recursion, a number beyond 64 bits, or a text with a lone surrogate.
     """
     waiting = [(value, 1)]
     while waiting:
@@ -102,11 +100,7 @@ def check_values(value: object) -> None:
 
 
 def parse_json(text: str, name: str) -> Json:
-    """Return the value of a parameter.
-
-    Raises:
-        InvalidInputError: It is not JSON, or a query cannot have the value.
-    """
+    """Return the value of a parameter in JSON that a query can have."""
     try:
         value: Json = loads(check_text(text))
     except ValueError as error:
