@@ -23,7 +23,7 @@ from localpuppet.fleet.history.history_records import (
 )
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.fleet.kept_catalogs import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.node.puppet.catalog import CanonicalCatalog

@@ -27,7 +27,7 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.node.puppet.resources import ResourceResult

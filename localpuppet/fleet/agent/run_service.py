@@ -32,7 +32,7 @@ from localpuppet.fleet.agent.split import RemoteRunSide, Spool, VerifierOf
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy import relayed
 from localpuppet.fleet.fleet_settings import FleetSettings
-from localpuppet.fleet.inventory.node_row import splay
+from localpuppet.fleet.inventory.presence import splay
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
 
@@ -41,7 +41,7 @@ LONGEST = 60.0
 
 
 class Timer:
-    """Requests a run once a period, at the same second (`phase`) of each; see `node_row.splay`."""
+    """Requests a run once a period, at the same second (`phase`) of each; see `presence.splay`."""
 
     def __init__(self, every: float, *, phase: float, now: float, due: Callable[[], None]) -> None:
         self._every = every

@@ -1,7 +1,8 @@
 """`localpuppet inventory` and `query`: the data that nodes publish after their runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,11 +10,13 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.cli.requests import known_nodes
+from localpuppet.fleet.inventory.entry import NOTHING, text_of
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.exports.resource import Offer
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.query.functions import FunctionReply
-    from localpuppet.fleet.inventory.reading import InventoryAnswer
+    from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 
 
 MODULES = {
@@ -199,8 +202,6 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
 
 
 def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: bool) -> None:
-    from localpuppet.fleet.inventory.summary import lines
-
     answer, refused = run(read_entry(inventory, name))
     entry = answer.answer
     if entry is None:
@@ -227,8 +228,6 @@ def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: 
 
 
 def _summarise(inventory: FleetApp, path: str, *, as_json: bool) -> None:
-    from localpuppet.fleet.inventory.summary import counts
-
     answer = run(inventory.entries.answer(lambda reader: counts(reader, path), render.note))
     if as_json:
         values = [{"value": value, "nodes": number} for value, number in answer.answer]
@@ -238,6 +237,37 @@ def _summarise(inventory: FleetApp, path: str, *, as_json: bool) -> None:
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
     else:
         render.emit("the inventory is empty; a node's first successful run adds it")
+
+
+def counts(reader: "InventoryReader", path: str) -> list[tuple[str, int]]:
+    """Return each value of a fact with its number of nodes, the most frequent first.
+
+    The path is dotted, or `role`, where a node counts once for each of its roles.
+    """
+    from localpuppet.fleet.inventory.query import tree
+    from localpuppet.fleet.inventory.query.evaluating import Evaluation
+
+    counter: Counter[str] = Counter()
+    if path == tree.ROLE.column:
+        for node in reader.nodes():
+            counter.update(node.roles or (NOTHING,))
+    else:
+        first, *rest = path.split(".")
+        field = tree.Field(column="facts", path=(first, *map(tree.parse_step, rest)))
+        select = tree.Select(entity=tree.Entity.INVENTORY, columns=(field,))
+        for (text,) in Evaluation(reader).table(select):
+            counter[text_of(loads_again(text.encode()))] += 1
+    return sorted(counter.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def lines(facts: Mapping[str, Json], place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the text of each fact that is not a mapping, sorted."""
+    for key in sorted(facts):
+        value = facts[key]
+        if isinstance(value, dict) and value:
+            yield from lines(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", text_of(value)
 
 
 async def read_entry(

@@ -23,7 +23,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
-from localpuppet.fleet.inventory import node_row
+from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe, listen
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.app import NodeApp
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 FAILED = "failed"
 # The words that the last line counts, the most urgent first.
-COUNTED = (FAILED, node_row.UNRESPONSIVE, node_row.NOT_TRUSTED, node_row.LATE, node_row.ON_HOLD)
+COUNTED = (FAILED, presence.UNRESPONSIVE, presence.NOT_TRUSTED, presence.LATE, presence.ON_HOLD)
 _HEAD = ("NODE", "STATE", "LAST RUN", "SINCE", "RELEASE", "FIRST ERROR OR REMARK")
 _STATES = {
     "applying": "cyan",
     "idle": "green",
-    node_row.ON_HOLD: "yellow",
-    node_row.NOT_TRUSTED: "red",
-    node_row.UNRESPONSIVE: "red",
+    presence.ON_HOLD: "yellow",
+    presence.NOT_TRUSTED: "red",
+    presence.UNRESPONSIVE: "red",
 }
 _RESULTS = {
     Kind.CHANGED: "cyan",
@@ -58,7 +58,7 @@ _RESULTS = {
 }
 
 
-def node_table(rows: Sequence[node_row.NodeRow], now: datetime) -> str:
+def node_table(rows: Sequence[presence.NodeRow], now: datetime) -> str:
     """Return nodes as a table, with a line of counts below."""
     lines = []
     for row in rows:
@@ -69,32 +69,32 @@ def node_table(rows: Sequence[node_row.NodeRow], now: datetime) -> str:
     return f"{render.table(_HEAD, lines, spare=('SINCE',))}\n{last}"
 
 
-def concerns(rows: Sequence[node_row.NodeRow], now: datetime) -> dict[str, int]:
+def concerns(rows: Sequence[presence.NodeRow], now: datetime) -> dict[str, int]:
     """Return the number of nodes by each word of `COUNTED`; a node may count several times."""
     return {word: sum(has_concern(row, word, now) for row in rows) for word in COUNTED}
 
 
-def has_concern(row: node_row.NodeRow, word: str, now: datetime) -> bool:
+def has_concern(row: presence.NodeRow, word: str, now: datetime) -> bool:
     """Return whether a word of `COUNTED` applies to a node."""
     if word == FAILED:
         return row.outcome.bad
-    if word == node_row.LATE:
+    if word == presence.LATE:
         return row.late(now.timestamp())
-    return row.state == word or (word == node_row.ON_HOLD and bool(row.holds))
+    return row.state == word or (word == presence.ON_HOLD and bool(row.holds))
 
 
-def cells(row: node_row.NodeRow, now: datetime) -> list[str]:
+def cells(row: presence.NodeRow, now: datetime) -> list[str]:
     """Return the cells of a node: name, state, last result, release, first error or remark."""
     state = click.style(one_line(row.state), fg=_STATES.get(row.state), bold=True)
     if row.late(now.timestamp()):
-        state += f" {click.style(node_row.LATE, fg='yellow', bold=True)}"
+        state += f" {click.style(presence.LATE, fg='yellow', bold=True)}"
     color = "red" if row.outcome.bad else _RESULTS.get(row.outcome)
     result = "" if row.outcome is Kind.NONE else click.style(row.outcome, fg=color, bold=True)
     return [row.node, state, result, row.release, _remark(row)]
 
 
-def _remark(row: node_row.NodeRow) -> str:
-    if row.state == node_row.NOT_TRUSTED:
+def _remark(row: presence.NodeRow) -> str:
+    if row.state == presence.NOT_TRUSTED:
         return row.reason
     if row.outcome.bad and not row.blocked:
         places = ", ".join(filter(None, [row.resource, row.place]))
@@ -106,7 +106,7 @@ def _remark(row: node_row.NodeRow) -> str:
     return row.blocked or row.cause or hold or rollback
 
 
-def _since(row: node_row.NodeRow, now: datetime) -> str:
+def _since(row: presence.NodeRow, now: datetime) -> str:
     """Return since when a node fails, or how long ago its last run ended."""
     at = row.failing_since or row.finished_at
     if at is None:
@@ -124,7 +124,7 @@ NO_AGENT = (
 CLOCK_SKEW = 5.0  # seconds from which a node's clock is shown as wrong
 # Nodes without a running agent whose history is read.
 MAX_LAST_RUNS = 200
-_ORDERS = [f"{sign}{order}" for order in node_row.NODE_ORDERS for sign in ("", "-")]
+_ORDERS = [f"{sign}{order}" for order in presence.NODE_ORDERS for sign in ("", "-")]
 
 
 class InventoryListing(Value):
@@ -134,7 +134,7 @@ class InventoryListing(Value):
     and `unknown` is what no node has of it; see `FunctionReply`.
     """
 
-    nodes: Mapping[str, node_row.NodeRow]
+    nodes: Mapping[str, presence.NodeRow]
     matching: frozenset[str] | None = None
     unknown: tuple[str, ...] = ()
     revision: int | None = None
@@ -143,11 +143,11 @@ class InventoryListing(Value):
 
 @command("nodes", exits={69: "the bus is unreachable; with --role or --query, the inventory"})
 @option("--failed concern", "List failed nodes.", flag_value=FAILED, multiple=True)
-@option("--late concern", "List late nodes.", flag_value=node_row.LATE, multiple=True)
+@option("--late concern", "List late nodes.", flag_value=presence.LATE, multiple=True)
 @option(
     "--unresponsive concern",
     "List nodes without a running agent.",
-    flag_value=node_row.UNRESPONSIVE,
+    flag_value=presence.UNRESPONSIVE,
     multiple=True,
 )
 @option("--role roles ROLE", "List nodes of this role (repeatable).", multiple=True)
@@ -198,7 +198,7 @@ def nodes_command(
         return
     now = node.clock.now()
     published, listing = run(_gathered(fleet, filters["expression"], needs=bool(filters["roles"])))
-    rows = node_row.sort_rows(
+    rows = presence.sort_rows(
         _chosen(_rows(published, listing, now), listing, now, filters),
         order.removeprefix("-"),
         down=order.startswith("-"),
@@ -249,7 +249,7 @@ async def _gathered(
     if full:
         render.note(f"nodes cannot publish their state, so that of some is unknown: {full}")
         unknown = {
-            name: replace(row, state=node_row.UNKNOWN) for name, row in listing.nodes.items()
+            name: replace(row, state=presence.UNKNOWN) for name, row in listing.nodes.items()
         }
         listing = replace(listing, nodes=unknown)
     return published, listing
@@ -305,7 +305,7 @@ def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryLi
 
     def read(reader: "InventoryReader") -> InventoryListing:
         nodes = {
-            str(node.node): node_row.NodeRow(
+            str(node.node): presence.NodeRow(
                 node=str(node.node), roles=tuple(map(one_line, node.roles)), in_inventory=True
             )
             for node in reader.nodes()
@@ -320,23 +320,23 @@ def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryLi
 
 def _rows(
     published: Mapping[str, Mapping[str, Any]], listing: InventoryListing, now: datetime
-) -> Iterable[node_row.NodeRow]:
+) -> Iterable[presence.NodeRow]:
     for name in published.keys() | listing.nodes.keys():
-        known = listing.nodes.get(name, node_row.NodeRow(node=name))
+        known = listing.nodes.get(name, presence.NodeRow(node=name))
         if name not in published:
             yield known
         else:
-            yield node_row.NodeRow.of_presence(name, published[name], now=now.timestamp()).beside(
+            yield presence.NodeRow.of_presence(name, published[name], now=now.timestamp()).beside(
                 known
             )
 
 
 def _chosen(
-    rows: Iterable[node_row.NodeRow],
+    rows: Iterable[presence.NodeRow],
     listing: InventoryListing,
     now: datetime,
     filters: Mapping[str, Any],
-) -> list[node_row.NodeRow]:
+) -> list[presence.NodeRow]:
     roles, wanted = set(filters["roles"]), filters["concern"]
     return [
         row
@@ -352,7 +352,7 @@ def clock_skew(status: Mapping[str, Any], now: float) -> float | None:
 
     A status may be as old as it lasts on the bus.
     """
-    ahead = (node_row.parse_moment(status.get("at")) or now) - now
+    ahead = (presence.parse_moment(status.get("at")) or now) - now
     is_wrong = ahead > CLOCK_SKEW or -ahead > PRESENCE_TTL + CLOCK_SKEW
     return round(ahead, 3) if is_wrong else None
 
@@ -366,7 +366,7 @@ def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iter
 
 
 def _record(
-    row: node_row.NodeRow, published: Mapping[str, Any] | None, now: datetime
+    row: presence.NodeRow, published: Mapping[str, Any] | None, now: datetime
 ) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
     return {
@@ -469,7 +469,7 @@ class Board:
 
     def _cells(self, node_status: dict[str, Any]) -> list[str]:
         now = self._clock.now()
-        row = node_row.NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
+        row = presence.NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
         return cells(replace(row, state=GONE) if node_status["state"] == GONE else row, now)
 
     def _put(self, entry: KeyValueEntry) -> None:

@@ -139,6 +139,8 @@ class ExportedServer(_Part):
         }
 
 
+# Shown for a missing fact.
+NOTHING = "-"
 # Seconds by which another node's clock may be ahead.
 AHEAD = 300.0
 
@@ -343,3 +345,10 @@ def at_path(facts: Mapping[str, Json], path: str) -> Json:
             return None
         value = value[key]
     return value
+
+
+def text_of(value: Json) -> str:
+    """Return a fact as text; `NOTHING` for a missing fact."""
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -20,7 +20,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.dashboard import actions

@@ -19,7 +19,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 
 # The action of an audit record that the dashboard makes.
 SENT = "send"

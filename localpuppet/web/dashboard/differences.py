@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.node.releases.release_records import StagedRelease

@@ -24,7 +24,7 @@ from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.history.history_records import RunSummary
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import NodeTable, of_name

@@ -20,10 +20,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_TEXT
 from localpuppet.fleet.edges.links import Links, links_of
-from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
+from localpuppet.fleet.inventory.entry import InventoryEntry, at_path, text_of
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
-from localpuppet.fleet.inventory.summary import text_of
 from localpuppet.node.enc.instance_facts import is_legacy_fact
 from localpuppet.node.puppet.command_line import in_release
 from localpuppet.rollout.derived import derive

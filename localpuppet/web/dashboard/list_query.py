@@ -15,14 +15,14 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import AuditDecision
-from localpuppet.fleet.inventory import node_row
+from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_PAGE
 from localpuppet.web.dashboard.actions import SENT, RolloutAction
 
 # What a node can be listed for, beside how its last run ended.
-CONCERNS = (*node_row.STATES, node_row.LATE, node_row.ROLLED_BACK, node_row.WRONG_RELEASE)
+CONCERNS = (*presence.STATES, presence.LATE, presence.ROLLED_BACK, presence.WRONG_RELEASE)
 T = TypeVar("T")
 PAGE = 100
 _FAILURE_CAUSE = re.compile(rf"[0-9a-f]{{{FAILURE_CAUSE_DIGITS}}}\Z")
@@ -116,7 +116,7 @@ class Form(Value):
 
 NODES = Form(
     path="/nodes",
-    orders=tuple(node_row.NODE_ORDERS),
+    orders=tuple(presence.NODE_ORDERS),
     usual="severity",
     fields=("q", "outcome", "is", "older"),
     others=("name", "failure_cause", "release"),

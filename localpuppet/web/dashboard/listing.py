@@ -21,7 +21,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import day_of
-from localpuppet.fleet.inventory.node_row import NODE_COLUMNS, NodeRow
+from localpuppet.fleet.inventory.presence import NODE_COLUMNS, NodeRow
 from localpuppet.web.dashboard import activity, audit_table, nodes, run_queries
 from localpuppet.web.dashboard import list_query as forms
 from localpuppet.web.dashboard.audit_table import Intent, NodeAuditRecord

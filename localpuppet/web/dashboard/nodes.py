@@ -20,7 +20,7 @@ from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
-from localpuppet.fleet.inventory import node_row
+from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import reported_rollouts, run_queries
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
@@ -29,7 +29,7 @@ from localpuppet.web.dashboard.run_row import RunRow
 
 # From when a node may have to send a report; the PuppetDB API finds these nodes by it.
 MAY_MISS = (
-    f"iif(severity = 0 OR state = '{node_row.NOT_TRUSTED}' OR state = '{node_row.UNRESPONSIVE}'"
+    f"iif(severity = 0 OR state = '{presence.NOT_TRUSTED}' OR state = '{presence.UNRESPONSIVE}'"
     " AND row ->> 'received_at' IS NOT NULL, 0, late_from)"
 )
 TABLES = f"""
@@ -63,7 +63,7 @@ WITH counted AS (
 MOST = 10
 _SHORT = 12  # of a digest
 _PUT = f"INSERT OR REPLACE INTO nodes VALUES ({', '.join('?' * 22)})"  # noqa: S608
-_LATE = node_row.LATE_SEVERITY
+_LATE = presence.LATE_SEVERITY
 _SEVERITY = f"iif(severity > {_LATE} AND late_from < :now, {_LATE}, severity)"
 # The orders that are not fields of the row, or have an index.
 _ORDERS = {
@@ -74,19 +74,19 @@ _ORDERS = {
     "finished_at": "ifnull(finished_at, 0)",
 }
 CONCERNS = {
-    node_row.LATE: "late_from < :now",
-    node_row.WRONG_RELEASE: "node IN (SELECT node FROM wrong)",
-    node_row.ROLLED_BACK: "back",
-    node_row.ON_HOLD: "held",
+    presence.LATE: "late_from < :now",
+    presence.WRONG_RELEASE: "node IN (SELECT node FROM wrong)",
+    presence.ROLLED_BACK: "back",
+    presence.ON_HOLD: "held",
 }
 # What the overview names nodes for: the condition and the order.
 _ATTENTION = {
-    node_row.UNRESPONSIVE: (f"state = '{node_row.UNRESPONSIVE}'", "node"),
-    node_row.NOT_TRUSTED: (f"state = '{node_row.NOT_TRUSTED}'", "node"),
-    node_row.LATE: (CONCERNS[node_row.LATE], "finished_at, node"),
-    node_row.ON_HOLD: ("held AND by_person", "free_at, node"),
-    node_row.ROLLED_BACK: ("back", "node"),
-    node_row.WRONG_RELEASE: (CONCERNS[node_row.WRONG_RELEASE], "node"),
+    presence.UNRESPONSIVE: (f"state = '{presence.UNRESPONSIVE}'", "node"),
+    presence.NOT_TRUSTED: (f"state = '{presence.NOT_TRUSTED}'", "node"),
+    presence.LATE: (CONCERNS[presence.LATE], "finished_at, node"),
+    presence.ON_HOLD: ("held AND by_person", "free_at, node"),
+    presence.ROLLED_BACK: ("back", "node"),
+    presence.WRONG_RELEASE: (CONCERNS[presence.WRONG_RELEASE], "node"),
 }
 # Each release once: without the limit, SQLite calls the function for each node.
 _OLDER = (
@@ -111,12 +111,12 @@ class NodeTable:
     def __post_init__(self) -> None:
         (self.count,) = self.connection.execute("SELECT count(*) FROM nodes").fetchone()
 
-    def put(self, row: node_row.NodeRow, before: node_row.NodeRow | None) -> None:
+    def put(self, row: presence.NodeRow, before: presence.NodeRow | None) -> None:
         """Write a node, unless only the time of its message is new."""
         if before is not None and replace(before, received_at=row.received_at) == row:
             return
         back = bool(row.input_release) and row.input_release != row.release
-        agrees = not back and node_row.TAGS in row.release and bool(row.release_digest)
+        agrees = not back and presence.TAGS in row.release and bool(row.release_digest)
         values = (
             *(row.node, row.state, row.outcome.value, row.outcome.place, row.severity_in_time),
             *(row.is_held, back, agrees, *_holders(row)),
@@ -148,18 +148,18 @@ class NodeTable:
         return {name for (name,) in rows}
 
 
-def of_text(text: str) -> node_row.NodeRow:
+def of_text(text: str) -> presence.NodeRow:
     """Return the node in a column `row`."""
-    return from_record(node_row.NodeRow, loads_again(text.encode()))
+    return from_record(presence.NodeRow, loads_again(text.encode()))
 
 
-def of_name(connection: Connection, name: str) -> node_row.NodeRow | None:
+def of_name(connection: Connection, name: str) -> presence.NodeRow | None:
     """Return a node; `None` if it is unknown."""
     row = connection.execute("SELECT row FROM nodes WHERE node = ?", (name,)).fetchone()
     return None if row is None else of_text(row[0])
 
 
-def of_names(connection: Connection, names: Iterable[str]) -> dict[str, node_row.NodeRow | None]:
+def of_names(connection: Connection, names: Iterable[str]) -> dict[str, presence.NodeRow | None]:
     """Return nodes by name; `None` for those that are unknown."""
     return {name: of_name(connection, name) for name in names}
 
@@ -222,11 +222,11 @@ def selected(asked: ListQuery, names: Names, *, now: float) -> tuple[str, Values
 
 def listed(
     connection: Connection, asked: ListQuery, names: Names, *, now: float
-) -> ListPage[node_row.NodeRow]:
+) -> ListPage[presence.NodeRow]:
     """Return the requested page of nodes, equal ones by name."""
     some, values = selected(asked, names, now=now)
     if asked.older:
-        connection.create_function("is_older", 2, node_row.is_older, deterministic=True)
+        connection.create_function("is_older", 2, presence.is_older, deterministic=True)
     by = _ORDERS.get(asked.order, f"row ->> '{asked.order}'")
     order = f"{by}{' DESC' if asked.down else ''}, node"
     (total,) = connection.execute(f"SELECT count(*) FROM nodes WHERE {some}", values).fetchone()  # noqa: S608
@@ -236,7 +236,7 @@ def listed(
 
 def _rows(
     connection: Connection, some: str, order: str, values: Values, limit: str
-) -> list[node_row.NodeRow]:
+) -> list[presence.NodeRow]:
     # Rows are long: only those that are needed are read.
     found = connection.execute(
         "SELECT row FROM nodes WHERE node IN"  # noqa: S608
@@ -260,7 +260,7 @@ class Overview(Value):
     kinds: Sequence[tuple[Kind, int]]
     concerns: Mapping[str, int]
     rollout_holds: Mapping[str, Sequence[str]]
-    attention: Mapping[str, Sequence[node_row.NodeRow]]
+    attention: Mapping[str, Sequence[presence.NodeRow]]
     wrong_releases: Mapping[str, str]
 
 
@@ -268,7 +268,7 @@ def overview(connection: Connection, names: Names, *, now: float) -> Overview:
     """Return the summary of nodes; see `selected` for `names`."""
     some, values = selected(ListQuery(), names, now=now)
 
-    def rows(condition: str, order: str) -> list[node_row.NodeRow]:
+    def rows(condition: str, order: str) -> list[presence.NodeRow]:
         return _rows(connection, f"{condition} AND {some}", order, values, f" LIMIT {MOST}")
 
     kinds, concerns = Counter[Kind](), Counter[str]()
@@ -279,13 +279,13 @@ def overview(connection: Connection, names: Names, *, now: float) -> Overview:
     ):
         nodes, held, late, back = map(int, counts)
         kinds[Kind(outcome)] += nodes
-        concerns[state] += nodes if state != node_row.ON_HOLD else 0
-        concerns.update({node_row.ON_HOLD: held, node_row.LATE: late, node_row.ROLLED_BACK: back})
+        concerns[state] += nodes if state != presence.ON_HOLD else 0
+        concerns.update({presence.ON_HOLD: held, presence.LATE: late, presence.ROLLED_BACK: back})
     odd = connection.execute(
         f"SELECT node, release, digest, usual FROM wrong WHERE {some} ORDER BY node",  # noqa: S608
         values,
     ).fetchall()
-    concerns[node_row.WRONG_RELEASE] = len(odd)
+    concerns[presence.WRONG_RELEASE] = len(odd)
     holds: dict[str, list[str]] = {}
     for rollout, node in connection.execute(
         "SELECT value, node FROM nodes CROSS JOIN json_each(rollouts)"  # noqa: S608
@@ -310,7 +310,7 @@ def _difference(release: str, digest: str, usual: str) -> str:
     return f"its {release} is {digest[:_SHORT]}{most}"
 
 
-def _holders(row: node_row.NodeRow) -> tuple[bool, float, str]:
+def _holders(row: presence.NodeRow) -> tuple[bool, float, str]:
     """Return whether a person holds a node, until when it is held, and by which rollouts."""
     ends = [hold.until if hold.until is not None else math.inf for hold in row.holds]
     rollouts = sorted({hold.rollout for hold in row.holds})
@@ -431,7 +431,7 @@ def _group(
     newest: str,
     *times: float,
 ) -> FailureGroup:
-    row = of_name(connection, newest) or node_row.NodeRow(node=newest)
+    row = of_name(connection, newest) or presence.NodeRow(node=newest)
     since, first, last = times
     resource = row.resource
     if resources > 1:

@@ -20,7 +20,7 @@ from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.edges.links import Links
-from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import UNRESPONSIVE, NodeRow
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor

@@ -17,7 +17,7 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.fleet.inventory.node_row import TAGS, is_older, tag_order
+from localpuppet.fleet.inventory.presence import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.comparison import NameDifference, differences, manifest, texts
 from localpuppet.node.releases.git.git_modules import Pin

@@ -34,7 +34,7 @@ from localpuppet.fleet.bus.key_value import (
     entries,
 )
 from localpuppet.fleet.bus.store_calls import cancel_all
-from localpuppet.fleet.inventory.node_row import HoldView, run_id_of
+from localpuppet.fleet.inventory.presence import HoldView, run_id_of
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run import Outcome

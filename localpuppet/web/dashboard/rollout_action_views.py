@@ -16,7 +16,7 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import UNRESPONSIVE, NodeRow
 from localpuppet.rollout import commands
 from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.rollout.rollout_report import ELSEWHERE, RolloutReport

@@ -11,7 +11,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
 from localpuppet.rollout.rollout_options import (
     NONE,
     Amount,

@@ -29,7 +29,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.history.history_records import DAY, day_of
-from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, UNRESPONSIVE, WRONG_RELEASE
+from localpuppet.fleet.inventory.presence import LATE, NOT_TRUSTED, UNRESPONSIVE, WRONG_RELEASE
 from localpuppet.fleet.leases.lease import HeldLease, Leases
 from localpuppet.node.releases.release_records import StagedRelease
 from localpuppet.rollout.events import RolloutEnding

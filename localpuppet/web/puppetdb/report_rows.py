@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY, RunCounts
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult

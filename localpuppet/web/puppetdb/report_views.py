@@ -27,7 +27,7 @@ from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.history_records import DAY
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
 from localpuppet.fleet.inventory.query.records import QueryContext, allowed, columns_of, counts_by

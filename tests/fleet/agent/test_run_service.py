@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.run_service import LONGEST, RunTraces, Timer, notice
-from localpuppet.fleet.inventory.node_row import splay
+from localpuppet.fleet.inventory.presence import splay
 
 PERIOD = 1800.0
 NODES = [NodeName.parse(f"web{number:03}.example.com") for number in range(400)]

@@ -20,6 +20,7 @@ from localpuppet.fleet.bus.bus_limits import (
     MAX_NODE_COMPONENTS,
     MAX_PACKED_ENTRY,
 )
+from localpuppet.fleet.cli.inventory import counts, lines
 from localpuppet.fleet.inventory.entry import (
     CatalogQuery,
     ExportsSummary,
@@ -33,7 +34,6 @@ from localpuppet.fleet.inventory.entry import (
     read_components,
 )
 from localpuppet.fleet.inventory.outbox import AwaitedEntry, ViewedNode, awaited, lacking
-from localpuppet.fleet.inventory.summary import counts, lines
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from localpuppet.fleet.history.history_records import DAY
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_row import RunRow

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
-from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
+from localpuppet.fleet.inventory.presence import HoldView, NodeRow
 from localpuppet.node.puppet.changes import PropertyChange
 from localpuppet.rollout.events import (
     ChangesPredicted,

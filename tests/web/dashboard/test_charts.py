@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.cli.nodes import cells
-from localpuppet.fleet.inventory.node_row import STATES
+from localpuppet.fleet.inventory.presence import STATES
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
 from localpuppet.web.dashboard import activity
 from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_VALUE, tree_of

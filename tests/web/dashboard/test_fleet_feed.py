@@ -20,8 +20,7 @@ from localpuppet.fleet.history.history_follower import HistoryFollower
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
-from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.inventory.presence import NodeRow, believe
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind

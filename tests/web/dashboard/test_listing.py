@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.rollout.events import Event, NodeResult, NodeRun
 from localpuppet.rollout.journal import Journals

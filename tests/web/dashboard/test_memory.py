@@ -12,7 +12,7 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.history_records import DAY
-from localpuppet.fleet.inventory.node_row import HoldView
+from localpuppet.fleet.inventory.presence import HoldView
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.audit_table import NodeAuditRecord, listed
 from localpuppet.web.dashboard.list_query import ListQuery

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.fleet.inventory.node_row import (
+from localpuppet.fleet.inventory.presence import (
     LATE,
     NODE_ORDERS,
     ON_HOLD,

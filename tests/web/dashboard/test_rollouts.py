@@ -17,7 +17,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.node.runs.holds import rollout_owner
 from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints, Summary
 from localpuppet.rollout.events import Event, NodeResult, NodeRun, RolloutEnding, RolloutResumed

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import RunCounts
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import parse_client_query, to_array
 from localpuppet.fleet.inventory.query.records import RecordSource

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.query.evaluating import CHECKED_EVERY, Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.tree import COLUMNS, LATEST, Entity

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.history_records import DAY, RunCounts, RunSummary
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.query.tree import LATEST
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.run import Category, Outcome, RefusalKind

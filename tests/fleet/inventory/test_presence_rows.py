@@ -11,8 +11,15 @@ from localpuppet.base.formats.converter import from_record, to_record
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_HOLDS, MAX_PRESENCE_TEXT
-from localpuppet.fleet.inventory.node_row import GRACE, NOT_TRUSTED, NodeRow, due, is_older, splay
-from localpuppet.fleet.inventory.presence import OTHER_AGENT
+from localpuppet.fleet.inventory.presence import (
+    GRACE,
+    NOT_TRUSTED,
+    OTHER_AGENT,
+    NodeRow,
+    due,
+    is_older,
+    splay,
+)
 from localpuppet.fleet.inventory.run_end import Kind, newest
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.runs.run import Category, Outcome, RefusalKind
