@@ -428,7 +428,11 @@ class AgentApp:
         sources: list[DependencySource] = [
             Questions(view, records, now=now, max_stale=max_stale),
             Collectors(
-                view, fleet.collecting(self.agent.me), records, now=now, max_stale=max_stale
+                view,
+                records,
+                collecting=fleet.collecting(self.agent.me),
+                now=now,
+                max_stale=max_stale,
             ),
         ]
         return Reactor(

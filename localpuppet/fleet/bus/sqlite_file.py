@@ -277,7 +277,7 @@ class SqliteFile:
     def list(self, prefix: str, largest: int) -> KeyListing:
         """Return the entries below a prefix, except larger values."""
         with self._problems(), self._transaction("DEFERRED"):
-            return self._list(prefix, largest)
+            return KeyListing(entries=self._below(prefix, largest), revision=self._counter()[0])
 
     def look(self, prefix: str, position: Position) -> WatchSnapshot:
         """Return the changes below a prefix after a position; a listing if they are unknown."""
@@ -419,14 +419,19 @@ class SqliteFile:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _list(self, prefix: str, largest: int) -> KeyListing:
+    def _below(
+        self, prefix: str, largest: int, *, low: str = "", most: int = -1
+    ) -> tuple[KeyValueEntry, ...]:
+        """Return entries below a prefix, after the key `low`; at most `most`, or all for -1."""
         rows = self._connection.execute(
-            f"SELECT key, value, revision {_BELOW} ORDER BY key",
-            {**_range(prefix), "largest": largest, "now": seconds_since_boot()},
+            f"SELECT key, value, revision {_BELOW} ORDER BY key LIMIT :most",
+            _range(prefix)
+            | ({"low": low} if low else {})
+            | {"largest": largest, "now": seconds_since_boot(), "most": most},
         )
         listed = ListingEntries(prefix, str(self.path))
         listed.add(KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows)
-        return KeyListing(entries=tuple(listed.entries), revision=self._counter()[0])
+        return tuple(listed.entries)
 
     def _listed(self, prefix: str, position: Position, revision: int) -> WatchSnapshot:
         """Return a listing, or its next part.
@@ -434,30 +439,12 @@ class SqliteFile:
         Parts are read at several moments, and all have the revision of the first: what is written
         meanwhile follows them, perhaps for the second time.
         """
-        if not position.parts:
-            listing = self._list(prefix, position.largest)
-            return WatchSnapshot(
-                changes=(listing,), position=replace(position, after=revision), more=False
-            )
         after = position.after if position.key else revision
-        rows = self._connection.execute(
-            f"SELECT key, value, revision {_BELOW} ORDER BY key LIMIT {LOOK}",
-            {
-                **_range(prefix),
-                **({"low": position.key} if position.key else {}),
-                "largest": position.largest,
-                "now": seconds_since_boot(),
-            },
-        ).fetchall()
-        more = len(rows) == LOOK
-        listing = KeyListing(
-            entries=tuple(
-                KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows
-            ),
-            revision=after,
-            more=more,
-        )
-        following = replace(position, after=after, key=rows[-1][0] if more else "")
+        most = LOOK if position.parts else -1
+        entries = self._below(prefix, position.largest, low=position.key, most=most)
+        more = len(entries) == most
+        following = replace(position, after=after, key=entries[-1].key if more else "")
+        listing = KeyListing(entries=entries, revision=after, more=more)
         return WatchSnapshot(changes=(listing,), position=following, more=more)
 
     def _counter(self) -> tuple[int, int]:
@@ -537,5 +524,5 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _range(prefix: str) -> dict[str, str]:
+def _range(prefix: str) -> dict[str, str | float]:
     return {"low": prefix, "high": prefix[:-1] + "0"}  # "0" is what follows "/"

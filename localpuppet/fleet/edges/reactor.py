@@ -25,6 +25,7 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName
@@ -34,19 +35,19 @@ from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.edges import reactions
 from localpuppet.fleet.exports import recording
 from localpuppet.fleet.exports.collectors import Search
-from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
-from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.triggers.cause import AnswerChange
 from localpuppet.node.runs.query_record import MAX_PARTS, RecordedQuery, read_queries
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.run_records import Records, RunDirectory
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """A `DependencySource` of queries."""
-
-    name = "query"
+class _Source:
+    """What both kinds of dependencies need to ask again."""
 
     reader: InventoryReader
     records: Records
@@ -54,9 +55,18 @@ class Questions:
     now: Callable[[], float]
     max_stale: float
 
+    def _ask(self, question: Callable[[InventoryReader], T]) -> InventoryAnswer[T]:
+        return must_ask(self.reader, question, now=self.now(), max_stale=self.max_stale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions(_Source):
+    """A `DependencySource` of queries."""
+
+    name = "query"
+
     def dependencies_of(self, run: str) -> Sequence[reactions.Dependency]:
         """Return the answers that a run received; see `DependencySource`."""
-        asked = read_queries(self.records.get(run))
         return [
             reactions.Dependency(
                 source=self.name,
@@ -66,18 +76,16 @@ class Questions:
                     digest=query.digest, revision=query.revision or 0, parts=_parts(query)
                 ),
             )
-            for query in asked
+            for query in read_queries(self.records.get(run))
             if query.digest is not None
         ]
 
     def ask(self, key: str) -> reactions.AnswerDigest:
         """Return the answer that a run would receive now; see `DependencySource`."""
         function, *arguments = loads_again(key.encode())
-        question = FunctionCall.of(function, arguments)
-        answer = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
-        reply: FunctionReply = answer.answer
+        answer = self._ask(FunctionCall.of(function, arguments).answer)
         return reactions.AnswerDigest(
-            digest=reply.digest, revision=answer.revision, parts=reply.parts
+            digest=answer.answer.digest, revision=answer.revision, parts=answer.answer.parts
         )
 
 
@@ -86,18 +94,13 @@ def _parts(query: RecordedQuery) -> dict[str, dict[str, str]]:
     return {**{name: {} for name in query.names}, **{k: dict(v) for k, v in query.parts.items()}}
 
 
-@dataclass(frozen=True, slots=True)
-class Collectors:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectors(_Source):
     """A `DependencySource` of collectors."""
 
     name = "collector"
 
-    reader: InventoryReader
     collecting: recording.CollectorService
-    records: Records
-    _: KW_ONLY
-    now: Callable[[], float]
-    max_stale: float
 
     def dependencies_of(self, run: str) -> Sequence[reactions.Dependency]:
         """Return what the collectors of a run received; see `DependencySource`."""
@@ -118,17 +121,11 @@ class Collectors:
         """Return what a collector would receive now; see `DependencySource`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
-        answer = must_ask(
-            self.reader,
-            lambda _: self.collecting.collect(kind, search),
-            now=self.now(),
-            max_stale=self.max_stale,
-        )
-        choice = answer.answer
+        answer = self._ask(lambda _: self.collecting.collect(kind, search))
         return reactions.AnswerDigest(
-            digest=recording.digest_of_choice(choice),
+            digest=recording.digest_of_choice(answer.answer),
             revision=answer.revision,
-            parts=recording.parts_of_choice(choice),
+            parts=recording.parts_of_choice(answer.answer),
         )
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record, to_record
@@ -23,7 +23,6 @@ from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import compact, parse_object
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus import bus_limits
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.inventory.run_end import RunEnd, check_counts, check_texts
@@ -108,8 +107,8 @@ class RunSummary(RunEnd):
     def __post_init__(self) -> None:
         RunEnd.__post_init__(self)  # `super()` has no class in a dataclass with slots
         check_counts(self.more)
-        if len(self.resources) > bus_limits.MAX_SUMMARY_RESOURCES:
-            raise InvalidInputError(f"has more than {bus_limits.MAX_SUMMARY_RESOURCES} resources")
+        if len(self.resources) > limits.MAX_SUMMARY_RESOURCES:
+            raise InvalidInputError(f"has more than {limits.MAX_SUMMARY_RESOURCES} resources")
 
     @classmethod
     def of(cls, end: RunEnd, **more: Any) -> "RunSummary":  # noqa: ANN401 - the other fields
@@ -138,11 +137,11 @@ class RunSummary(RunEnd):
 
     def within_limits(self, resources: Sequence[ResourceSummary]) -> "RunSummary":
         """Return this summary with as many of the resources as the limits allow."""
-        listed = tuple(sorted(resources, key=_rank)[: bus_limits.MAX_SUMMARY_RESOURCES])
+        listed = tuple(sorted(resources, key=_rank)[: limits.MAX_SUMMARY_RESOURCES])
         while True:
             more = len(resources) - len(listed)
-            summary = replace(self, resources=listed, more=min(more, bus_limits.MAX_RUN_COUNT))
-            if not listed or packed_size(summary) <= bus_limits.MAX_PACKED_SUMMARY:
+            summary = replace(self, resources=listed, more=min(more, limits.MAX_RUN_COUNT))
+            if not listed or packed_size(summary) <= limits.MAX_PACKED_SUMMARY:
                 return summary
             listed = listed[: len(listed) * 3 // 4]
 
@@ -198,9 +197,9 @@ class AuditRecord(Value):
         """Return the record of a command that a user ran on the node."""
         return cls(
             at=at,
-            caller=shortened(LOCAL + user, bus_limits.MAX_RUN_TEXT),
+            caller=shortened(LOCAL + user, limits.MAX_RUN_TEXT),
             action=action,
-            subject=shortened(subject, bus_limits.MAX_RUN_TEXT),
+            subject=shortened(subject, limits.MAX_RUN_TEXT),
             decision=AuditDecision.ACCEPTED,
             reason="",
             request="",
@@ -223,23 +222,7 @@ SLOTS = 8
 _WHERE = "history"
 
 
-class HistoryRecord(Protocol):
-    """A record of a day."""
-
-    @property
-    def at(self) -> float:
-        """Return seconds since 1970, UTC; they decide the day."""
-
-    @property
-    def identity(self) -> str:
-        """Return what a later version of the same record has in common with it."""
-
-    @property
-    def is_expendable(self) -> bool:
-        """Whether a full day drops the record first."""
-
-
-R = TypeVar("R", bound=HistoryRecord)
+R = TypeVar("R", bound=RunSummary | AuditRecord)
 
 
 class HistoryKind(StrEnum):
@@ -269,8 +252,8 @@ AUDIT = HistoryForm(
 class _DayHeader(JsonRecord):
     SCHEMA: ClassVar = 1
     node: NodeName
-    day: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_RUN_COUNT)]
-    dropped: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_RUN_COUNT)]
+    day: Annotated[int, AllowedRange(minimum=0, maximum=limits.MAX_RUN_COUNT)]
+    dropped: Annotated[int, AllowedRange(minimum=0, maximum=limits.MAX_RUN_COUNT)]
     records: Annotated[tuple[Any, ...], AllowedRange(maximum=limits.MAX_DAY_RECORDS)]
 
 
@@ -303,7 +286,7 @@ class HistoryDay(Value, Generic[R]):
         header = _DayHeader(
             node=self.node,
             day=self.day,
-            dropped=min(self.dropped + len(self.records) - len(records), bus_limits.MAX_RUN_COUNT),
+            dropped=min(self.dropped + len(self.records) - len(records), limits.MAX_RUN_COUNT),
             records=tuple(map(to_record, records)),
         )
         text = compact(header.to_dict()).encode()

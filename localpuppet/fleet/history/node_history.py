@@ -24,7 +24,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
@@ -48,7 +48,7 @@ from localpuppet.fleet.history.history_records import (
     AuditRecord,
     HistoryDay,
     HistoryForm,
-    HistoryRecord,
+    R,
     ResourceSummary,
     RunCounts,
     RunSummary,
@@ -254,7 +254,6 @@ def _key(record: AuditRecord) -> _Key:
 DIRECTORY = "history"
 # Seconds to wait for another process, which writes one file.
 PATIENCE = 10.0
-R = TypeVar("R", bound=HistoryRecord)
 
 
 class DayLog(Generic[R]):

@@ -104,34 +104,11 @@ def _signer(word: str) -> str:
 
 # The actions that `*` includes: new actions of an upgrade grant no rights.
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
-DEPLOY = "deploy"
-REQUESTS = (
-    "capture",
-    "catalog",
-    "compile",
-    "deploy",
-    "disable",
-    "enable",
-    "last_run_summary",
-    "log",
-    "report",
-    "runonce",
-    "status",
-)
-TAKEOVER = "takeover"
-ACTIONS = (
-    *ANY_ACTION,
-    "capture",
-    "catalog",
-    "compile",
-    "forget",
-    "log",
-    "older",
-    "react",
-    "report",
-    TAKEOVER,
-    "values",
-)
+# Requests that a rule must name; deployments also name a release.
+_NAMED = ("capture", "catalog", "compile", "log", "report")
+DEPLOY, TAKEOVER = "deploy", "takeover"
+REQUESTS = tuple(sorted({*ANY_ACTION, *_NAMED, DEPLOY} - {"trigger"}))
+ACTIONS = (*ANY_ACTION, *sorted((*_NAMED, "forget", "older", "react", TAKEOVER, "values")))
 # Prefix of a release in a rule and in an action passed to `decide`.
 DEPLOYS = f"{DEPLOY}:"
 

@@ -317,15 +317,10 @@ def _pem(
     key: "RSAPublicKey | RSAPrivateKey | EllipticCurvePublicKey | EllipticCurvePrivateKey",
 ) -> bytes:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
         return public_pem(key)
-    return _private_pem(key)
-
-
-def _private_pem(key: "PrivateKeyTypes") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

@@ -18,8 +18,8 @@ def source(rig: Rig, *, age: float = 0.0) -> Collectors:
     current = rig.clock.now().timestamp() - age
     return Collectors(
         MemoryInventory([], current=current),
-        CollectorService(rig.held, me="me.example.com", policy=rig.policy),
         rig.records,
+        collecting=CollectorService(rig.held, me="me.example.com", policy=rig.policy),
         now=lambda: rig.clock.now().timestamp(),
         max_stale=60,
     )
