@@ -42,7 +42,7 @@ from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.admission import EntryAdmission
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun, class_names, entry_of
-from localpuppet.fleet.inventory.following import Sources, ViewFollower
+from localpuppet.fleet.inventory.following import ViewFollower
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.view import View
@@ -142,15 +142,17 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
         policy=made.directory / "none",
         now=time.time,
     )
-    sources = Sources(
+    return ViewFollower(
+        view,
         store=store_of,
         admission=admission,
         trust=lambda: "1",
         probe=f"{INVENTORY}x",
         companion=NoCompanion(),
         online=nobody,
+        clock=SystemClock(),
+        log=FakeLog(),
     )
-    return ViewFollower(view, sources, clock=SystemClock(), log=FakeLog())
 
 
 async def fill(made: Made, real: dict[str, Any], least: int) -> list[MessageSigner]:

@@ -252,18 +252,21 @@ class FleetApp:
         """Return the service that keeps the view current; `changed` is called after a change."""
         from localpuppet.fleet.bus.layout import INVENTORY
         from localpuppet.fleet.exports.held import ExportsFollower
-        from localpuppet.fleet.inventory.following import Sources, ViewFollower
+        from localpuppet.fleet.inventory.following import ViewFollower
 
         view = self.view()
-        sources = Sources(
+        return ViewFollower(
+            view,
             store=store,
             admission=self.admission(),
             trust=self.entries.trust,
             probe=INVENTORY + self.name,
             companion=ExportsFollower(view, self.held_exports, log=log),
             online=self.online,
+            clock=self.node.clock,
+            log=log,
+            changed=changed,
         )
-        return ViewFollower(view, sources, clock=self.node.clock, log=log, changed=changed)
 
     async def unlisted(self) -> "UnlistedNodes":
         """Return the nodes that are online and have no entry in the view, which was read before."""

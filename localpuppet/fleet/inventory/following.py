@@ -78,32 +78,26 @@ class _AgainError(Exception):
     """The bus must be listed again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The sources of the view.
+@dataclass(slots=True, eq=False)
+class ViewFollower:
+    """Keeps a view up to date.
 
     Attributes:
         trust: Returns a text that changes when the trust files change.
         probe: A readable key, to check that the bus answers.
         companion: Stores what entries point to.
         online: Returns what the nodes that are online publish about themselves, verified.
+        changed: Called after the view may have changed.
     """
 
+    view: View
+    _: KW_ONLY
     store: Callable[[], Awaitable[KeyValue]]
     admission: EntryAdmission
     trust: Callable[[], str]
     probe: str
     companion: Companion
     online: Callable[[KeyValue], Awaitable[Mapping[str, Mapping[str, Any]]]]
-
-
-@dataclass(slots=True, eq=False)
-class ViewFollower:
-    """Keeps a view up to date; `changed` is called after it may have changed."""
-
-    view: View
-    sources: Sources
-    _: KW_ONLY
     clock: Clock
     log: Log
     changed: Callable[[], None] = lambda: None
@@ -147,10 +141,10 @@ class ViewFollower:
         """
         try:
             await asyncio.to_thread(self.view.restore)
-            kv = await self.sources.store()
+            kv = await self.store()
             begun = self.clock.now().timestamp()
             await self._check_trust()
-            await self.sources.companion.update(kv)
+            await self.companion.update(kv)
             for prefix in (TOMBSTONES, INVENTORY):
                 watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
                 async with aclosing(watch) as changes:
@@ -167,7 +161,7 @@ class ViewFollower:
 
     async def unlisted(self, kv: KeyValue) -> UnlistedNodes:
         """Return the online nodes without an entry in the view."""
-        online, born = await self.sources.online(kv), await kv.born(INVENTORY)
+        online, born = await self.online(kv), await kv.born(INVENTORY)
         now = self.clock.now().timestamp()
         return unlisted_nodes(online, self.view.settled(), born=born, now=now)
 
@@ -212,7 +206,7 @@ class ViewFollower:
 
     async def _session(self) -> None:
         await asyncio.to_thread(self.view.restore)
-        kv = await self.sources.store()
+        kv = await self.store()
         born = await kv.born(INVENTORY)
         if born != self._born:  # its revisions say nothing about those of the store before
             self._born = born
@@ -220,7 +214,7 @@ class ViewFollower:
             self._after.clear()
         self._listed.clear()
         await self._check_trust()
-        await self.sources.companion.update(kv)
+        await self.companion.update(kv)
         async with asyncio.TaskGroup() as group:
             for prefix in (TOMBSTONES, INVENTORY):
                 queue: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
@@ -257,7 +251,7 @@ class ViewFollower:
         entries = {entry.key: entry for change in changes for entry in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
-        await self.sources.companion.update(kv)
+        await self.companion.update(kv)
         self.changed()
         last = changes[-1]
         if isinstance(last, KeyListing) and last.more:
@@ -281,7 +275,7 @@ class ViewFollower:
                     found=found if isinstance(found, EntryRefusal) else EntryRows.of(found),
                     revision=named[node].revision,
                 )
-                for node, found in self.sources.admission.entries(tokens)
+                for node, found in self.admission.entries(tokens)
             ),
             revision=max((entry.revision for entry in entries), default=None),
         )
@@ -289,21 +283,21 @@ class ViewFollower:
     def _take_tombstones(self, entries: Sequence[KeyValueEntry]) -> None:
         for entry in entries:
             node = entry.key.removeprefix(TOMBSTONES)
-            tombstone = self.sources.admission.tombstone(node, entry.value)
+            tombstone = self.admission.tombstone(node, entry.value)
             if isinstance(tombstone, EntryRefusal):
                 self.log.warning(
                     f"{node} is not forgotten: {tombstone.reason}", kind=LineKind.STRANGER
                 )
             elif self.view.forget(tombstone[0], by=tombstone[1]):
-                self.sources.companion.drop(node)
+                self.companion.drop(node)
                 self.log.info(f"{node} was forgotten by {tombstone[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
         """Record how long the view is current: the watches run, and the bus answers."""
         while True:
             begun = self.clock.now().timestamp()
-            await kv.get(self.sources.probe)
-            if await self.sources.companion.update(kv):
+            await kv.get(self.probe)
+            if await self.companion.update(kv):
                 self.changed()
             if self._listed >= {TOMBSTONES, INVENTORY}:
                 await self._check_lost(kv)
@@ -317,13 +311,13 @@ class ViewFollower:
         """Restart the session when the trust files have changed."""
         while True:
             await asyncio.sleep(self.pauses.look)
-            if self.sources.trust() != self.view.trust:
+            if self.trust() != self.view.trust:
                 self._after.clear()
                 raise _AgainError
 
     async def _check_trust(self) -> None:
         """Remove entries that are no longer trusted, if the trust files have changed."""
-        trust = self.sources.trust()
+        trust = self.trust()
         if trust != self.view.trust:
             await asyncio.to_thread(self._verify_all)
             self.view.note(trust=trust)
@@ -332,10 +326,10 @@ class ViewFollower:
 
     def _verify_all(self) -> None:
         for node, token in self.view.tokens():
-            problem = self.sources.admission.distrust(node, token)
+            problem = self.admission.distrust(node, token)
             if problem is not None:
                 self.view.distrust(node, problem)
-                self.sources.companion.drop(node)
+                self.companion.drop(node)
                 self.log.warning(
                     f"{node} is out of the inventory: {problem}", kind=LineKind.INVENTORY
                 )

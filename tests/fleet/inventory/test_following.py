@@ -21,7 +21,7 @@ from localpuppet.fleet.inventory.admission import (
     ReceivedEntry,
     Tombstone,
 )
-from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
+from localpuppet.fleet.inventory.following import Pauses, ViewFollower
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
@@ -79,17 +79,14 @@ class Node:
             policy=self.policy,
             now=self.seconds,
         )
-        sources = Sources(
+        return ViewFollower(
+            self.view,
             store=store,
             admission=admission,
             trust=lambda: self.trust,
             probe=key_of("me"),
             companion=self.companion,
             online=online,
-        )
-        return ViewFollower(
-            self.view,
-            sources,
             clock=self.clock,
             log=self.log,
             changed=self.changed.set,
