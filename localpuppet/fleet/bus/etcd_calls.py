@@ -15,7 +15,7 @@ A task reads the stream, so that no timeout cuts a message in two.
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -119,7 +119,24 @@ class EtcdConnection:
 
     async def call(self, method: str, request: bytes) -> bytes:
         """Send a request; return the answer. A call that may have written is not repeated."""
-        idempotent = method not in messages.WRITES
+
+        async def step(channel: Channel) -> bytes:
+            return await self._with_token(channel, method, request)
+
+        return await self._tried(step, is_repeatable=method not in messages.WRITES)
+
+    async def ready(self) -> tuple[Channel, dict[str, str]]:
+        """Return a connection to the first endpoint that answers, and the metadata of its calls."""
+
+        async def step(channel: Channel) -> tuple[Channel, dict[str, str]]:
+            return channel, await self._metadata(channel)
+
+        return await self._tried(step, is_repeatable=True)
+
+    async def _tried(
+        self, step: Callable[[Channel], Coroutine[Any, Any, _Result]], *, is_repeatable: bool
+    ) -> _Result:
+        """Return the result of a step at the first endpoint that answers."""
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
         # One attempt more than endpoints: a cluster that changes its leader answers at once.
@@ -134,9 +151,9 @@ class EtcdConnection:
                 self._refuse_unfair(error, share, turns, problem)
                 self.drop(channel)
                 continue
-            rest = share if idempotent else deadline - time.monotonic()
+            rest = share if is_repeatable else deadline - time.monotonic()
             try:
-                return await in_a_task(self._with_token(channel, method, request), rest)
+                return await in_a_task(step(channel), rest)
             except GRPCError as error:
                 if error.status is Status.OUT_OF_RANGE and "compacted" in (error.message or ""):
                     raise CompactedError from error
@@ -145,9 +162,9 @@ class EtcdConnection:
                     raise problem from error
             except BROKEN as error:
                 problem = self._problem(f"does not answer: {self._reason(error, rest)}")
-                self._refuse_unfair(error, rest, turns if idempotent else 1, problem)
+                self._refuse_unfair(error, rest, turns if is_repeatable else 1, problem)
             self.drop(channel)
-            if not idempotent:
+            if not is_repeatable:
                 break
         raise problem
 
@@ -173,25 +190,6 @@ class EtcdConnection:
                 with suppress(StreamClosedError):  # the server was faster
                     await stream.cancel()
             return answer
-
-    async def ready(self) -> tuple[Channel, dict[str, str]]:
-        """Return a connection to the first endpoint that answers, and the metadata of its calls."""
-        deadline = end_of_step(self.timeout)
-        problem = self._problem("does not answer")
-        turns = len(self._endpoints)
-        for left in range(turns, 0, -1):
-            share = (deadline - time.monotonic()) / left
-            channel = self._opened()
-            try:
-                await self._connect(channel, share)
-                return channel, await in_a_task(self._metadata(channel), share)
-            except GRPCError as error:
-                problem = self.refusal(error)
-            except BROKEN as error:
-                problem = self._unreachable(self._reason(error, share))
-                self._refuse_unfair(error, share, turns, problem)
-            self.drop(channel)
-        raise problem
 
     def _refuse_unfair(
         self, error: Exception, seconds: float, turns: int, problem: UnavailableError

@@ -38,6 +38,7 @@ from localpuppet.base.formats.converter import Message
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_TOMBSTONE
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry, parse_role
 from localpuppet.fleet.trust.policy import (
@@ -71,8 +72,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.:-]{1,32}\Z")
 _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimLine:
+class ClaimLine(Value):
     """What the signers of one line may claim."""
 
     signers: Signers
@@ -80,8 +80,7 @@ class ClaimLine:
     addresses: tuple[IPv4Network | IPv6Network, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimPolicy:
+class ClaimPolicy(Value):
     """The claims that signers may make."""
 
     lines: tuple[ClaimLine, ...]
@@ -196,8 +195,7 @@ def _network(word: str) -> IPv4Network | IPv6Network:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryRefusal:
+class EntryRefusal(Value):
     """A rejected entry or tombstone."""
 
     reason: str
@@ -213,8 +211,7 @@ class ReceivedEntry:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedEntry:
+class RefusedEntry(Value):
     """A node whose entry on the bus was rejected."""
 
     node: str

@@ -20,6 +20,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.store_calls import StoreChange, ours
@@ -38,8 +39,7 @@ SPREAD = 10.0
 _CHANCE = SystemRandom().random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherIdentity:
+class PublisherIdentity(Value):
     """The identity of a publishing node, and what accompanies its entry."""
 
     node: NodeName

@@ -13,7 +13,7 @@ Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` h
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
 from operator import methodcaller
@@ -21,6 +21,7 @@ from operator import methodcaller
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
 from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, parse_role
 from localpuppet.node.preview.node_capture import SECRET, matching, shows_secret
@@ -44,8 +45,7 @@ VOLATILE = (
 _NAMES = ("certname", "clientcert", "fqdn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactSelection:
+class FactSelection(Value):
     """Patterns of the facts that a site publishes (none for all), and of those that it hides."""
 
     facts: tuple[str, ...] = ()
@@ -177,8 +177,7 @@ def class_names(names: Iterable[str]) -> tuple[ClassName, ...]:
     return tuple(map(ClassName, sorted({MAIN, *filter(is_class_name, names)})))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRun:
+class PublishedRun(Value):
     """A node's last good run: its entry with all facts, without roles.
 
     `parameters` are those of the node document at top scope; facts of the cloud are `withheld`

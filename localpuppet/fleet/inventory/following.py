@@ -16,6 +16,7 @@ from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.sqlite import DamagedError
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.bus_limits import MAX_TOMBSTONE, MAX_VALUE
 from localpuppet.fleet.bus.key_value import (
@@ -38,8 +39,7 @@ from localpuppet.fleet.inventory.view import View
 BACKLOG = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
+class Pauses(Value):
     """The waiting times of a follower, in seconds.
 
     Attributes:

@@ -27,6 +27,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of, type_names
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import (
     MAX_PRESENCE_HOLDS,
     MAX_PRESENCE_TEXT,
@@ -249,8 +250,7 @@ LATE, ROLLED_BACK, WRONG_RELEASE = "late", "rolled back", "wrong release"
 STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, UNRESPONSIVE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldView:
+class HoldView(Value):
     """A hold on a node, without an end or a known begin if that is `None`."""
 
     owner: str

@@ -6,7 +6,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -66,8 +65,7 @@ class InventoryReader(Protocol):
         """End a question early by an error; called often."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryAnswer(Generic[T]):
+class InventoryAnswer(Value, Generic[T]):
     """An answer of a view that was current `age` seconds ago; empty if no node matches."""
 
     answer: T

@@ -12,7 +12,6 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import Connection, DamagedError, Database, Format
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -66,8 +66,7 @@ INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
+class NodeState(Value):
     """A node's state in the view, without its entry; `refused` if its newest one was rejected."""
 
     at: float | None

@@ -19,7 +19,7 @@
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.ast_form import parse_condition, parse_field
 from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
 from localpuppet.fleet.inventory.query.records import CLASS
@@ -299,8 +300,7 @@ _SYNONYMS = {**_OPERATORS, "=<": "<=", "=>": ">="}
 _EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactFilter:
+class FactFilter(Value):
     """One expression."""
 
     condition: Condition

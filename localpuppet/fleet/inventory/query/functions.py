@@ -17,6 +17,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.strict_json import canonical, compact, elements, loads_again
 from localpuppet.base.formats.values import Json, type_names
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.comparing import is_number
 from localpuppet.fleet.inventory.query.comparing import members as members_of
@@ -35,8 +36,7 @@ MAX_WARNED = 3
 _FACTS = tree.Field(column="facts", text="facts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionReply:
+class FunctionReply(Value):
     """An answer for Puppet code.
 
     Attributes:
@@ -75,8 +75,7 @@ Arguments = Sequence[Json]
 _Function = Callable[[InventoryReader, Arguments], FunctionReply]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionCall:
+class FunctionCall(Value):
     """A call of one of the functions."""
 
     function: str

@@ -12,13 +12,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, type_names
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.ast_form import QueryClauses, parse_array
 from localpuppet.fleet.inventory.query.syntax import check_text, parse_json, parsed, with_operators
 from localpuppet.fleet.inventory.query.tree import CONTRARIES, OPERATORS, Entity, Select
@@ -104,8 +105,7 @@ def to_array(text: str) -> list[Json]:
     return _from(parsed(_parser(), text, what="PQL"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuery:
+class ClientQuery(Value):
     """The query of a request, and whether the client asks for the number of all rows."""
 
     select: Select
