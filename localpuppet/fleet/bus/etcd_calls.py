@@ -37,20 +37,6 @@ from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
 from localpuppet.fleet.bus.key_value import FullError, RefusedError, end_of_step
 from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, read_little, tls_failure
 
-__all__ = [
-    "BROKEN",
-    "TOKEN_PROBLEMS",
-    "Bytes",
-    "Channel",
-    "CompactedError",
-    "EtcdConnection",
-    "LeaseLostError",
-    "TooLargeError",
-    "in_a_task",
-    "open_stream",
-    "receive",
-]
-
 Bytes = Stream[bytes, bytes]
 _Result = TypeVar("_Result")
 

@@ -15,6 +15,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
@@ -142,7 +145,7 @@ class NatsStream:
         A server that does not permit this leaves it to the periodic looks of watches.
         """
 
-        def changed(report: nats_link.Msg) -> None:
+        def changed(report: Msg) -> None:
             self._prepared = None
             if report.subject == jetstream_messages.advisories(self._name, "DELETED"):
                 self._settled = time.monotonic() + SETTLE
@@ -239,34 +242,26 @@ class NatsStream:
             raise self.connection.problem("does not answer as NATS does") from error
 
     async def publish(
-        self, key: str, value: bytes, *, ttl: float | None = None, expected: int | None = None
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None,
+        expected: int | None,
+        removed: bool = False,
     ) -> int | None:
-        """Write a message for `ttl` seconds; return its sequence.
+        """Write a message, or a removal's marker, for `ttl` seconds; return its sequence.
 
         If the sequence of the key's last message is not `expected` (0 for none), it returns `None`.
         """
-        return await self._publish(key, packed(value, ttl=ttl), ttl, expected)
-
-    async def publish_removal(self, key: str, expected: int) -> int | None:
-        """Write a removal marker, if the key's last message is the expected one."""
-        return await self._publish(key, packed(b"", ttl=TRACE, removed=True), TRACE, expected)
-
-    async def _publish(
-        self,
-        key: str,
-        body: bytes,
-        ttl: float | None,
-        expected: int | None,
-    ) -> int | None:
         await self.prepare()
         headers = {}
         if ttl is not None and self._server_ttl:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.connection.request(
-            subject_of(self._place.kept, key), body, headers=headers
-        )
+        subject, body = subject_of(self._place.kept, key), packed(value, ttl=ttl, removed=removed)
+        answer = await self.connection.request(subject, body, headers=headers)
         result = self._api.result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
@@ -386,7 +381,7 @@ class NatsStream:
             with suppress(UnavailableError):  # the server removes an unused consumer
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
-    def parse_message(self, message: nats_link.Msg) -> NatsMessage:
+    def parse_message(self, message: Msg) -> NatsMessage:
         """Return a republished message; raise ValueError if it is invalid."""
         headers = message.headers or {}
         try:
@@ -459,7 +454,7 @@ class NatsFeed:
         self._looks = 0
         self._timer: asyncio.TimerHandle
         self._link: nats_link.NatsLink
-        self._subscription: nats_link.Subscription
+        self._subscription: Subscription
 
     async def __aenter__(self) -> "NatsFeed":
         self._link = await self._stream.prepare()
@@ -507,7 +502,7 @@ class NatsFeed:
         self.look_now()
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
-    def _on_message(self, message: nats_link.Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         if self._full:
             return  # the look at the end of the queue finds it: it is stored already
         try:

@@ -19,13 +19,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_NATS_ANSWER
 from localpuppet.fleet.bus.key_value import MAX_REVISION, FullError, KeyValueEntry, parse_revision
 from localpuppet.fleet.bus.layout import CATALOGS, EXPORTS, HISTORY, INVENTORY, TOMBSTONES
-from localpuppet.fleet.bus.nats_link import Msg, NatsConnection, NatsError
+from localpuppet.fleet.bus.nats_link import NatsConnection
 from localpuppet.fleet.bus.servers import Servers
 
 # Tolerances: seconds, and a part of the time since the server reported its time.

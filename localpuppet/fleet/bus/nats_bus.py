@@ -19,7 +19,7 @@ followed by one with a second, is gone after a second.
 import time
 from collections.abc import AsyncGenerator, Mapping
 
-from localpuppet.fleet.bus.jetstream import NatsFeed, NatsStream, StreamState
+from localpuppet.fleet.bus.jetstream import TRACE, NatsFeed, NatsStream, StreamState
 from localpuppet.fleet.bus.jetstream_messages import (
     PASSING,
     PLACES,
@@ -150,7 +150,8 @@ class NatsKeyValue(KeyValue):
     async def _remove(self, key: str, revision: int) -> bool:
         if not await self._has(key, revision):
             return False
-        return await self._of(key).publish_removal(key, revision) is not None
+        marker = self._of(key).publish(key, b"", ttl=TRACE, expected=revision, removed=True)
+        return await marker is not None
 
     async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         stream, after = self._of(prefix), how.after

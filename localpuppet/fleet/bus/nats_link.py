@@ -38,17 +38,6 @@ from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
 from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, tls_failure
 from localpuppet.fleet.bus.store_calls import Backoff
 
-__all__ = [
-    "FloodError",
-    "Msg",
-    "NatsError",
-    "NatsLink",
-    "NoResponderError",
-    "StalledError",
-    "Subscription",
-    "reason",
-]
-
 _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.I)
 # A stored message may have a header of that name, but then the server adds others.
 _NO_RESPONDERS = {"Status": "503"}
