@@ -107,7 +107,7 @@ ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "tri
 # Requests that a rule must name; deployments also name a release.
 _NAMED = ("capture", "catalog", "compile", "log", "report")
 DEPLOY, TAKEOVER = "deploy", "takeover"
-REQUESTS = tuple(sorted({*ANY_ACTION, *_NAMED, DEPLOY} - {"trigger"}))
+REQUESTS = tuple(sorted({*ANY_ACTION, *_NAMED, "deploy"} - {"trigger"}))
 ACTIONS = (*ANY_ACTION, *sorted((*_NAMED, "forget", "older", "react", TAKEOVER, "values")))
 # Prefix of a release in a rule and in an action passed to `decide`.
 DEPLOYS = f"{DEPLOY}:"
