@@ -17,8 +17,7 @@ from urllib.parse import quote
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import TAGS, tag_order
-from localpuppet.node.releases.staged_records import StagedRecords, StagedRelease
-from localpuppet.node.releases.verification import Verifications
+from localpuppet.node.releases.release_records import StagedRecords, StagedRelease, Verifications
 from localpuppet.web.notify.channels import Channel, ChannelError, refuse_answer
 from localpuppet.web.notify.routing import ChannelType
 
