@@ -46,23 +46,6 @@ def test_layers_of_an_assignment_replace_those_of_the_input_and_its_values_take_
     assert replace(HELD, layers=()).over(own).layers == ("ams",)
 
 
-@pytest.mark.parametrize(
-    ("path", "assigned", "source"),
-    [
-        ("foo/assigned", True, "foo"),
-        ("a/b/assigned", True, "a/b"),
-        ("foo/tags/assigned", False, "foo"),
-        ("foo/branches/assigned", False, "foo"),
-        ("assigned", False, "assigned"),
-    ],
-)
-def test_an_app_that_ends_with_assigned_takes_an_assignment(
-    path: str, assigned: bool, source: str
-) -> None:
-    found = ReleasePath.parse(path, where="app")
-    assert (found.is_assigned, found.source) == (assigned, source)
-
-
 def test_only_the_next_serial_is_accepted_and_a_repetition_changes_nothing() -> None:
     assert check_newer(replace(HELD, serial=1), None)
     assert check_newer(replace(HELD, serial=8), HELD)

@@ -41,10 +41,7 @@ def make_site(node: Node, forge: Forge) -> Node:
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v1")}, "v1")
     node.settings(
         allow_file_urls=True,
-        sources={
-            "web": {"git": forge.repo("web").url},
-            "dist": {"git": forge.repo("dist").url},
-        },
+        sources={"web": {"git": forge.repo("web").url}, "dist": {"git": forge.repo("dist").url}},
     )
     release(node, forge, "r1")
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, platform]\n")
@@ -74,8 +71,7 @@ def saved_sites(
 
 
 @pytest.fixture
-def applied_releases(saved_sites: SavedSites) -> AppliedReleases:
-    """Sites that have applied several releases."""
+def sites(saved_sites: SavedSites) -> AppliedReleases:
     return AppliedReleases(saved_sites)
 
 

@@ -47,7 +47,6 @@ def values(text: str) -> list[str]:
 
 
 def tag_control(node: Node, forge: Forge) -> Path:
-    """Make and tag a control repository, and configure it as the source of a node."""
     repo = forge.repo("control")
     repo.write(FILES)
     node.settings(allow_file_urls=True, sources={"control": {"git": repo.url}})

@@ -1,12 +1,11 @@
 """Modules at commits and branches: the lock pins them, and locking again moves them."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.formats.names import ReleasePath
-from tests.rigs.forge import Forge, Repo, klass, make
+from tests.rigs.forge import Forge, Repo, klass, make, more_settings
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
 
@@ -111,22 +110,26 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
 
 
 @pytest.mark.parametrize(
-    ("text", "source", "branch", "is_tag"),
+    ("text", "source", "branch", "kind"),
     [
-        ("foo/branches/main", "foo", "main", False),
-        ("foo/branches/feature/x", "foo", "feature/x", False),
-        ("foo/branches/tags/r1", "foo", "tags/r1", False),
-        ("a/foo/branches/trunk", "a/foo", "trunk", False),
-        ("foo/tags/branches", "foo", "", True),
-        ("branches/tags/r1", "branches", "", True),
-        ("foo/trunk", "foo", "", False),
+        ("foo/branches/main", "foo", "main", "branch"),
+        ("foo/branches/feature/x", "foo", "feature/x", "branch"),
+        ("foo/branches/tags/r1", "foo", "tags/r1", "branch"),
+        ("foo/branches/assigned", "foo", "assigned", "branch"),
+        ("a/foo/branches/trunk", "a/foo", "trunk", "branch"),
+        ("foo/tags/branches", "foo", "", "tag"),
+        ("foo/tags/assigned", "foo", "", "tag"),
+        ("branches/tags/r1", "branches", "", "tag"),
+        ("foo/assigned", "foo", "", "assigned"),
+        ("a/b/assigned", "a/b", "", "assigned"),
+        ("foo/trunk", "foo", "", ""),
+        ("assigned", "assigned", "", ""),
     ],
 )
-def test_a_branch_with_any_name_is_not_a_tag(
-    text: str, source: str, branch: str, is_tag: bool
-) -> None:
+def test_kinds_of_releases_are_told_apart(text: str, source: str, branch: str, kind: str) -> None:
     path = ReleasePath.parse(text, where="app")
-    assert (path.source, path.branch, path.is_tag) == (source, branch, is_tag)
+    assert (path.source, path.branch) == (source, branch)
+    assert (path.is_tag, path.is_assigned) == (kind == "tag", kind == "assigned")
 
 
 def test_each_stage_fetches_the_current_commit_of_the_branch(node: Node, control: Repo) -> None:
@@ -149,14 +152,13 @@ def test_each_stage_fetches_the_current_commit_of_the_branch(node: Node, control
 
 
 def test_if_tags_or_signatures_are_required_a_branch_is_refused(node: Node, control: Repo) -> None:
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.settings(**{**settings, "immutable_only": True})
+    more_settings(node, immutable_only=True)
     for verb in ("stage", "apply", "check"):
         refused = node.run(verb, code=2)
         assert f"{APP}: can change, and 'immutable_only' is set" in refused.err
     signed = {"git": control.url, "require_signed": True, "signers": "keys"}
     node.write("keys", "")
-    node.settings(**{**settings, "sources": {"control": signed}})
+    more_settings(node, immutable_only=False, sources={"control": signed})
     refused = node.run("stage", code=2)
     assert "a branch has no signature" in refused.err
 

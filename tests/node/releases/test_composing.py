@@ -6,7 +6,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.composing import ReleaseLayout, layout
-from tests.rigs.node import Node
 
 CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_version = x\n"
 
@@ -44,16 +43,3 @@ def test_the_site_manifest_of_the_manifest_is_used(release: Path, moduledir: str
     assert layout(release, moduledir, "own.pp").site_manifest == "own.pp"
     with pytest.raises(InvalidInputError, match="no gone"):
         layout(release, moduledir, "gone.pp")
-
-
-def test_a_release_with_an_environment_conf_and_no_moduledir_still_applies(node: Node) -> None:
-    node.app("notify { 'code': }")
-    node.write("modules/app/trunk/environment.conf", CONF)
-    node.write("modules/app/trunk/site-modules/app/manifests/init.pp", "class app { fail('no') }\n")
-    node.write("modules/app/trunk/manifests/site.pp", "fail('wrong site manifest')\n")
-    before = node.run("check", "--json").json["modulepath"]
-    assert [Path(path).name for path in before] == ["trunk"]
-    node.write("modules/app/trunk/own.pp", "notify { 'own site manifest': }\n")
-    node.write("modules/app/trunk/manifest.yaml", "site_manifest: own.pp\n")
-    applied = node.run("apply", code=0)
-    assert "own site manifest" in applied.out

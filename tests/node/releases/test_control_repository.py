@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.forge import Forge, klass, make
+from tests.rigs.forge import Forge, klass, make, more_settings
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
 from tests.rigs.packages import Scratch, build
@@ -47,9 +47,7 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
     return repo.path
 
 
-def test_a_puppetfile_is_imported_locked_and_applied(
-    node: Node, forge: Forge, control: Path
-) -> None:
+def test_a_puppetfile_is_locked_and_applied(node: Node, forge: Forge, control: Path) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"), code=0)
     text = (control / "manifest.yaml").read_text()
     assert text.startswith('moduledir: "modules"\nmodules:\n  # time\n  ntp:\n')
@@ -73,12 +71,7 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     forge.repo("control").commit({}, "r1")
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp]\n")
     applied = node.run("apply", code=0)
-    for message in (
-        "from site-modules",
-        "ntp 1.0.0",
-        "own site manifest",
-        "'/bin/echo control/tags/r1'",
-    ):
+    for message in ("from site-modules", "ntp 1.0.0", "own site manifest", "'/bin/echo control/ta"):
         assert message in applied.out
     (report,) = node.state.glob("runs/*/report.json")
     assert json.loads(report.read_text())["configuration_version"] == "control/tags/r1"
@@ -86,9 +79,7 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     node.run("release", "verify", "--all", code=0)
 
 
-def test_paths_outside_the_release_are_reported_and_not_used(
-    node: Node, forge: Forge, control: Path
-) -> None:
+def test_paths_outside_the_release_are_not_used(node: Node, forge: Forge, control: Path) -> None:
     conf = "modulepath = ../other:/etc/puppet/modules:site-modules:gone\nmanifest = /etc/site.pp\n"
     (control / "environment.conf").write_text(conf)
     (control / "manifest.yaml").write_text("moduledir: modules\n")
@@ -106,11 +97,8 @@ def test_paths_outside_the_release_are_reported_and_not_used(
     ]
 
 
-def test_modules_of_a_configured_basemodulepath_come_last(
-    node: Node, forge: Forge, control: Path
-) -> None:
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.settings(**{**settings, "basemodulepath": ["base"]})
+def test_modules_of_a_basemodulepath_come_last(node: Node, forge: Forge, control: Path) -> None:
+    more_settings(node, basemodulepath=["base"])
     node.write("base/vendored/manifests/init.pp", klass("vendored", "from the node"))
     node.write("base/profile/manifests/init.pp", klass("profile", "hidden"))
     (control / "manifest.yaml").write_text("moduledir: modules\n")

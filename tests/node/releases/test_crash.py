@@ -80,9 +80,7 @@ def converges(node: Node, message: str) -> None:
 
 
 @pytest.mark.parametrize("call", with_sample(CALLS, "write", "rename"))
-def test_staging_again_succeeds_after_a_kill_at_a_system_call(
-    site: Node, forge: Forge, call: str
-) -> None:
+def test_staging_succeeds_after_a_kill_at_a_call(site: Node, forge: Forge, call: str) -> None:
     site.run("stage", code=0)
     release(site, forge, "r2")
     total = count(site, call)

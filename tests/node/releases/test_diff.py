@@ -109,9 +109,7 @@ def test_diffs_are_bounded_and_give_a_reason_for_omitted_text() -> None:
     assert unified(b"", b"", labels=labels) == "no difference in content"
 
 
-def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(
-    site: Node, forge: Forge
-) -> None:
+def test_the_older_release_is_compiled_without_newer_classes(site: Node, forge: Forge) -> None:
     new = {
         "web/manifests/init.pp": 'class web ($port = 80) { notify { "port ${port}": } }\n',
         "extra/manifests/init.pp": klass("extra", "extra"),
@@ -121,11 +119,7 @@ def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(
     site.write("new.yaml", "app: web/tags/r3\nclasses: {web: {port: 81}, extra: null}\n")
     arguments = ["release", "diff", "web/tags/r1", "web/tags/r3", "--catalog"]
     done = site.run(*arguments, str(site.root / "new.yaml"), "--json", code=0)
-    assert done.json["resources"]["added"] == [
-        "Class[Extra]",
-        "Notify[extra]",
-        "Notify[port 81]",
-    ]
+    assert done.json["resources"]["added"] == ["Class[Extra]", "Notify[extra]", "Notify[port 81]"]
     assert "web/tags/r1 has no parameter web::port, class extra: compiled without" in done.err
     site.write("new.yaml", "app: web/tags/r3\nclasses: [web, nowhere]\n")
     refused = site.run(*arguments, str(site.root / "new.yaml"), code=2)

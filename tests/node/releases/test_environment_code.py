@@ -11,17 +11,15 @@ from tests.rigs.node import Node
 
 @pytest.fixture
 def control(node: Node, forge: Forge) -> Path:
-    """A tagged control repository, and a node with it as source."""
     return tag_control(node, forge)
 
 
 @pytest.fixture
 def by_puppet(control: Path, tmp_path: Path) -> list[str]:
-    """The messages that `puppet apply --environmentpath` shows for the same tree."""
     return values_by_puppet(control, tmp_path)
 
 
-def test_a_release_uses_its_environment_code_as_puppet_does(
+def test_environment_code_is_that_of_puppet(
     node: Node, control: Path, by_puppet: list[str]
 ) -> None:
     make(node, "check", str(control), code=0)
@@ -32,9 +30,7 @@ def test_a_release_uses_its_environment_code_as_puppet_does(
     assert node.run("lookup", "key").out == "by a function\n"
 
 
-def test_the_next_release_has_no_environment_code_of_the_previous_one(
-    node: Node, forge: Forge, control: Path
-) -> None:
+def test_no_code_of_the_previous_release_is_left(node: Node, forge: Forge, control: Path) -> None:
     node.run("apply", "--noop", code=0)
     repo = forge.repo("control")
     repo.git("rm", "-qr", "functions", "types", "site-modules", "manifests")
@@ -48,9 +44,7 @@ def test_the_next_release_has_no_environment_code_of_the_previous_one(
     assert not list(directory.iterdir())
 
 
-def test_code_outside_of_modules_that_puppet_cannot_parse_is_refused(
-    node: Node, forge: Forge, control: Path
-) -> None:
+def test_unparsable_code_beside_modules_is_refused(node: Node, forge: Forge, control: Path) -> None:
     repo = forge.repo("control")
     for name in ("functions/plain.pp", "types/port.pp", "manifests/site.pp"):
         repo.commit({name: FILES[name] + "\n{"})

@@ -1,6 +1,5 @@
-"""The fetcher brings tags into the store: its questions and checks, and the source of a tag."""
+"""The fetcher refuses the tag of another source, and a tag that other nodes know otherwise."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,78 +8,16 @@ import pytest
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.fetch import Fetcher, WantedTag, compare_commits
-from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import GitUrl, Tag
 from localpuppet.node.releases.source import ReleaseSource
-from localpuppet.node.releases.store import Store
 from tests.node import make
 from tests.rigs.forge import Forge, Repo
 from tests.rigs.signing import Signing, sign_tag
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "state")
-
-
-@pytest.fixture
 def fetcher(tmp_path: Path) -> Fetcher:
     return make.fetcher(tmp_path / "state")
-
-
-@pytest.fixture
-def ntp(forge: Forge) -> Repo:
-    repo = forge.repo("ntp")
-    repo.commit({"manifests/init.pp": "class ntp {}\n"}, "v1")
-    return repo
-
-
-def wanted(repo: Repo, tag: str = "v1", pinned: Pin | None = None) -> WantedTag:
-    return WantedTag(
-        url=GitUrl(repo.url),
-        tag=Tag(tag),
-        where=f"lock: {tag}",
-        pinned=pinned,
-        tree_sha256=pinned.tree_sha256 if pinned else None,
-    )
-
-
-def test_a_tag_becomes_a_pin_and_a_tree(fetcher: Fetcher, store: Store, ntp: Repo) -> None:
-    pin = fetcher.bring({"ntp": wanted(ntp)})["ntp"]
-    assert (pin.url, pin.tag) == (ntp.url, "v1")
-    assert pin.commit == ntp.git("rev-parse", "v1^{commit}")
-    assert pin.tag_object == ntp.git("rev-parse", "refs/tags/v1")
-    assert store.digests() == [pin.tree_sha256]
-
-
-def test_a_stored_tag_is_fetched_only_with_ask_all(fetcher: Fetcher, ntp: Repo) -> None:
-    pin = fetcher.bring({"ntp": wanted(ntp)})["ntp"]
-    ntp.commit({"manifests/init.pp": "class ntp { fail('moved') }\n"})
-    ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
-    assert fetcher.bring({"ntp": wanted(ntp, pinned=pin)}) == {"ntp": pin}
-    with pytest.raises(IntegrityError, match="lock: v1: the tag v1 has moved"):
-        fetcher.bring({"ntp": wanted(ntp, pinned=pin)}, ask_all=True)
-    shutil.rmtree(ntp.path)
-    assert fetcher.bring({"ntp": wanted(ntp, pinned=pin)}) == {"ntp": pin}
-
-
-def test_either_all_trees_are_stored_or_none(
-    fetcher: Fetcher, store: Store, ntp: Repo, forge: Forge
-) -> None:
-    other = forge.repo("other")
-    other.commit({"a": "a\n"}, "v1")
-    (other.path / "evil").symlink_to("/etc/shadow")
-    other.commit({}, "v2")
-    with pytest.raises(IntegrityError, match="an absolute symlink"):
-        fetcher.bring({"ntp": wanted(ntp), "other": wanted(other, "v2")})
-    assert store.digests() == []
-
-
-def test_a_judged_tag_is_not_fetched_again(fetcher: Fetcher, ntp: Repo) -> None:
-    item = wanted(ntp)
-    found = fetcher.judge(item, refresh=True)
-    shutil.rmtree(ntp.path)
-    assert fetcher.bring({"ntp": item}, judged={"ntp": found})["ntp"].commit == found.commit
 
 
 def test_different_commits_of_a_tag_on_other_nodes_are_reported() -> None:
@@ -119,9 +56,7 @@ def refused(fetcher: Fetcher, source: ReleaseSource) -> str:
     return str(caught.value)
 
 
-def test_the_tag_of_another_source_is_refused_for_any_signer(
-    fetcher: Fetcher, source: ReleaseSource
-) -> None:
+def test_the_tag_of_another_source_is_refused(fetcher: Fetcher, source: ReleaseSource) -> None:
     """The host of `shop` serves the same bytes with the same signature."""
     assert fetcher.bring({"web": of_source(source)})["web"].tag == "r1"
     shop = replace(source, name="shop")
@@ -159,8 +94,6 @@ def test_a_tag_must_name_exactly_its_source(
     assert "not for web" in refused(fetcher, source)
 
 
-def test_without_required_signatures_a_tag_needs_no_source(
-    fetcher: Fetcher, source: ReleaseSource
-) -> None:
+def test_an_unsigned_tag_needs_no_source(fetcher: Fetcher, source: ReleaseSource) -> None:
     anybody = replace(source, name="shop", signers=None)
     assert fetcher.bring({"web": of_source(anybody)})["web"].tag == "r1"

@@ -1,23 +1,26 @@
 """gc removes releases that no rollback can need, and keeps those of active runs."""
 
-import json
 import os
 import time
+from typing import Any
 
-from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.enc.assignment import AssignedRelease, Assignment
+import pytest
+
+from localpuppet.node.enc.assignment import AssignedRelease
 from localpuppet.node.releases.git.mirrors import mirror_name
+from localpuppet.node.releases.release_records import Ledger
+from localpuppet.node.releases.staging import GarbageCollector, Removal
+from tests.node import make
 from tests.rigs.applied import AppliedReleases
 from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, release
 from tests.rigs.node import Node
+from tests.rigs.staged import DIST, R1, R2, ReleaseSite
 
 
-def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
-    applied_releases: AppliedReleases,
-) -> None:
-    site = applied_releases.restore(3)
+def test_gc_keeps_the_configured_number_of_releases(sites: AppliedReleases) -> None:
+    site = sites.restore(3)
     more_settings(site, keep={"releases": 2})
-    applied(site, applied_releases.forge, "r4")
+    applied(site, sites.forge, "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
     assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
     assert sorted(planned["remaining"]) == ["web/tags/r3", "web/tags/r4"]
@@ -31,10 +34,8 @@ def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
     site.run("apply", code=0)
 
 
-def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
-    applied_releases: AppliedReleases,
-) -> None:
-    site, forge = applied_releases.restore(1), applied_releases.forge
+def test_gc_keeps_the_last_good_release(sites: AppliedReleases) -> None:
+    site, forge = sites.restore(1), sites.forge
     more_settings(site, keep={"runs": 1})
     web = forge.repo("web")
     for tag in ("r2", "r3"):
@@ -49,54 +50,56 @@ def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
     assert "Notice: web r1" in site.run("apply").out
 
 
-def test_gc_keeps_the_assigned_release_while_the_input_names_another(
-    site: Node, forge: Forge
-) -> None:
+@pytest.mark.parametrize("reason", ["named", "good", "in_use", "applied", "rolled back"])
+def test_gc_keeps_a_release_for_one_reason(web_site: ReleaseSite, reason: str) -> None:
+    ledger, kept = Ledger(web_site.state), {"named": [R1], "good": [R1], "in_use": [(R1, [])]}
+    if reason == "applied":
+        ledger.note(R1)
+    if reason == "rolled back":
+        ledger.roll_back(make.rollback(R1))
+    asked = {reason: lambda: kept[reason]} if reason in kept else {}
+    collected = collect(web_site, ledger, keep_staged=-60, **asked)
+    assert (collected.releases, collected.remaining) == ((R2,), (R1,))
+    assert web_site.names() == [DIST, R1]
+
+
+def test_gc_keeps_what_was_staged_ahead_and_never_applied(web_site: ReleaseSite) -> None:
+    ledger = Ledger(web_site.state)
+    assert collect(web_site, ledger, keep_staged=60).releases == ()
+    for app in (R1, R2):
+        ledger.note(app)
+    assert collect(web_site, ledger, keep_staged=60).releases == (R1,)
+
+
+def collect(site: ReleaseSite, ledger: Ledger, *, keep_staged: float, **asked: Any) -> Removal:
+    """Stage r1 and r2, and collect garbage."""
+    site.release(R2)
+    for app in (R1, R2):
+        site.staging().stage(app)
+    nothing: dict[str, Any] = dict.fromkeys(("named", "good", "in_use"), list)
+    collector = GarbageCollector(
+        staging=site.staging(),
+        ledger=ledger,
+        forget=lambda _composition: None,
+        urls=(),
+        keep_staged=keep_staged,
+        **{**nothing, **asked},
+    )
+    return collector.collect(now=time.time(), dry_run=False)
+
+
+def test_gc_keeps_what_is_assigned_or_was_staged_a_moment_ago(site: Node, forge: Forge) -> None:
     release(site, forge, "r2")
     site.run("stage", "web/tags/r2", "--no-parse", code=0)
-    os.utime(site.state / "staged" / "web%tags%r2.json", (0, 0))
-    assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r2"]
-    assigned = Assignment(
-        release=ReleasePath("web/tags/r2"),
-        serial=1,
-        by="choria=alice",
-        at="2026-11-20T14:03:12.000000Z",
-    )
-    AssignedRelease(site.state).keep(assigned)
+    os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 10,) * 2)
     assert site.run("release", "gc", "--json").json["releases"] == []
-
-
-def test_gc_keeps_a_release_that_was_staged_ahead_for_some_time(site: Node, forge: Forge) -> None:
-    for tag in ("r2", "r3"):
-        release(site, forge, tag)
-        site.run("stage", f"web/tags/{tag}", "--no-parse", code=0)
-    os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
-    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
     more_settings(site, gc={"keep_staged": "1s"})
-    os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
-    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
+    assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r2"]
+    AssignedRelease(site.state).keep(make.assignment("web/tags/r2", at="2026-11-20T14:03:12Z"))
+    assert site.run("release", "gc", "--json").json["releases"] == []
     more_settings(site, gc={"keep_staged": "soon"})
     refused = site.run("release", "gc", code=2)
     assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
-
-
-def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None:
-    web = forge.repo("web")
-    slow = f"class web {{ {site.gate_code()} -> notify {{ 'end': }} }}\n"
-    web.commit({"web/manifests/init.pp": slow}, "slow")
-    other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
-    process = site.start("apply", "--noop", str(other), "--", "--debug")
-    site.wait_until(lambda: site.recorded().get("state") == "running")
-    process.terminate()
-    site.finish(process)
-    process = site.start("apply", str(other))
-    site.wait_until(lambda: site.recorded().get("state") == "running")
-    kept = site.run("release", "gc", "--json").json
-    assert "web/tags/slow" in kept["remaining"]
-    site.open_gate()
-    site.finish(process, code=0)
-    status = json.loads(site.run("status", "--json").out)
-    assert status["run"]["outcome"] == "changed"
 
 
 def test_gc_is_refused_while_a_run_is_prepared(site: Node) -> None:
@@ -148,9 +151,7 @@ def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, fo
     site.run("release", "verify", code=0)
 
 
-def test_gc_keeps_the_release_of_an_active_run_after_its_tag_moved(
-    site: Node, forge: Forge
-) -> None:
+def test_gc_keeps_the_release_of_a_run_after_its_tag_moved(site: Node, forge: Forge) -> None:
     """The run waits in its first resource. Puppet reads files of both trees only after that."""
     fifo = site.root / "fifo"
     os.mkfifo(fifo)

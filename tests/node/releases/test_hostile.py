@@ -106,23 +106,6 @@ def test_a_repository_of_the_corpus_is_accepted_or_refused(
         assert modes <= {0o444, 0o555}
 
 
-def test_a_signers_file_that_others_can_write_is_refused(
-    node: Node, tmp_path: Path, ssh_keys: dict[str, str]
-) -> None:
-    script = (
-        "git init -q up; cd up; echo > manifest.yaml; git add .;"
-        " git commit -qm r1; git tag -s -m r1 r1"
-    )
-    subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env=ssh_keys, check=True)
-    signers = tmp_path / "allowed_signers"
-    signed_source(node, tmp_path)
-    signers.chmod(0o666)
-    done = node.run("release", "lock", str(node.root / "work"), code=2)
-    assert f"{signers}: is writable by others" in done.err
-    signers.chmod(0o644)
-    node.run("release", "lock", str(node.root / "work"), code=0)
-
-
 def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None:
     log = subprocess.run(
         ["git", "rev-list", "--reverse", "HEAD"],
@@ -139,20 +122,6 @@ def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None
         f"    url: file://{repository}\n    tag: r1\n    tag_object: '{first}'\n"
         f"    commit: '{first}'\n    tree_sha256: {'a' * 64}\n",
     )
-
-
-def test_a_tag_object_with_another_name_is_refused(
-    node: Node, tmp_path: Path, ssh_keys: dict[str, str]
-) -> None:
-    script = (
-        "git init -q up; cd up; echo x > init.pp; git add -A; git commit -qm a;"
-        "git tag -s -m r0 r0; git update-ref refs/tags/r1 $(git rev-parse refs/tags/r0)"
-    )
-    subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env=ssh_keys, check=True)
-    node.settings(allow_file_urls=True, sources={"up": {"git": f"file://{tmp_path}/up"}})
-    node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
-    done = node.run("release", "lock", str(node.root / "work"), code=3)
-    assert "says that its name is 'r0'" in done.err
 
 
 def test_a_hostile_name_or_link_in_a_tree_is_refused() -> None:

@@ -33,9 +33,7 @@ def module(forge: Forge, name: str, *options: str) -> str:
 
 def test_a_puppetfile_becomes_a_manifest_that_can_be_locked(shop: Node, forge: Forge) -> None:
     file = puppetfile(
-        shop,
-        module(forge, "ntp", ":ref => 'v1.0.0'"),
-        "# the newest\n" + module(forge, "apt"),
+        shop, module(forge, "ntp", ":ref => 'v1.0.0'"), "# the newest\n" + module(forge, "apt")
     )
     printed = make(shop, "import", str(file), code=0)
     assert "names no ref: main is taken" in printed.err
@@ -49,9 +47,7 @@ def test_a_puppetfile_becomes_a_manifest_that_can_be_locked(shop: Node, forge: F
     assert pins["apt"]["branch"] == "main"
 
 
-def test_entries_that_are_left_are_reported_and_others_are_imported(
-    shop: Node, forge: Forge
-) -> None:
+def test_only_entries_that_are_left_are_reported(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,
         module(forge, "ntp", ":tag => 'v1.0.0'"),

@@ -119,10 +119,7 @@ def test_classes_and_data_of_the_site_satisfy_the_check(web: Node) -> None:
     say(web, "[web]")
     web.run("check", "--parse", code=2)
     conf = web.root / "puppet/conf"
-    config = web.write(
-        "puppet/conf/hiera.yaml",
-        "---\n# hierarchy:\nversion: 5\nhierarchy: []\n",
-    )
+    config = web.write("puppet/conf/hiera.yaml", "---\n# hierarchy:\nversion: 5\nhierarchy: []\n")
     assert web.run("check", "--parse").code == 2, "the hiera.yaml of Debian has no data"
     config.write_text(
         f"version: 5\nhierarchy:\n  - {{name: x, path: x.yaml, datadir: {conf}/data}}\n"

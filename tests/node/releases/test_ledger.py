@@ -91,9 +91,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         ("rollback.json", {"more": 1}),
     ],
 )
-def test_the_error_of_a_damaged_record_names_its_file(
-    tmp_path: Path, file: str, damage: dict[str, object]
-) -> None:
+def test_a_damaged_record_is_named(tmp_path: Path, file: str, damage: dict[str, object]) -> None:
     read = READERS[file]
     tagged(tmp_path, R1, 100)
     ledger = Ledger(tmp_path)

@@ -50,7 +50,6 @@ def fast_import(repo: Repo, paths: list[str], tag: str) -> None:
 
 
 def tree_of(repo: Repo, entry: str, count: int) -> str:
-    """Return a tree with many entries for one object."""
     listing = "".join(f"{entry}\tn{number}\n" for number in range(count))
     done = subprocess.run(
         ["git", "mktree"], cwd=repo.path, input=listing.encode(), capture_output=True, check=True
@@ -140,9 +139,7 @@ def test_a_tree_of_any_depth_can_be_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_failure_to_remove_rubbish_is_a_warning_and_other_rubbish_is_removed(
-    tmp_path: Path,
-) -> None:
+def test_rubbish_that_cannot_be_removed_is_a_warning(tmp_path: Path) -> None:
     warnings: list[str] = []
     store = Store(tmp_path / "state", note=warnings.append)
     make_private(tmp_path / "state/staging/dead")

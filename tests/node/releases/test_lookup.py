@@ -23,7 +23,6 @@ hierarchy:
 
 @pytest.fixture
 def hiera(node: Node) -> Node:
-    """A node with data at each level and a module with data."""
     node.app("", msg=None)
     release = "modules/app/trunk"
     node.write(f"{release}/app/manifests/init.pp", "class app ($msg) { notify { $msg: } }\n")
@@ -128,15 +127,7 @@ def puppet_lookup(node: Node, directory: Path, *words: str) -> str:
     return done.stdout if done.returncode == 0 else "refused\n"
 
 
-TREE_HIERA = """\
-version: 5
-defaults: {datadir: data, data_hash: yaml_data}
-hierarchy:
-  - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
-  - {name: role, path: 'role/%{facts.role}.yaml'}
-  - {name: os, path: 'os/%{facts.os.family}.yaml'}
-  - {name: common, path: common.yaml}
-"""
+TREE_HIERA = HIERA.replace("%{role}", "%{facts.role}")
 
 
 @pytest.fixture
@@ -155,11 +146,7 @@ def tree(node: Node) -> Path:
     return node.root / "tree"
 
 
-OVERRIDES = {
-    "none": {},
-    "role": {"role": "web"},
-    "os": {"os": {"family": "Plan9"}},
-}
+OVERRIDES = {"none": {}, "role": {"role": "web"}, "os": {"os": {"family": "Plan9"}}}
 
 
 @pytest.mark.parametrize(

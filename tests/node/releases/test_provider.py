@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError, UnavailableError
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.packages.package_staging import PackageStaging
@@ -18,7 +18,7 @@ from localpuppet.node.runs.interface_reader import InterfaceReader, Parser
 from localpuppet.node.runs.observer import NoteObserver
 from localpuppet.node.runs.preparing import ReleaseProvider
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
-from tests.rigs.staged import R1, R2, ReleaseSite, url
+from tests.rigs.staged import R1, ReleaseSite, url
 
 VERSION = "7.23.0"
 
@@ -125,18 +125,6 @@ def test_a_release_is_staged_parsed_and_resolved_once(node: Provided) -> None:
     assert (node.site.repository.asked, len(node.parsed)) == ([], 1)
 
 
-def test_a_release_is_parsed_before_it_gets_its_name(node: Provided) -> None:
-    named: list[bool] = []
-
-    def parser(_started: Started) -> FakeChild:
-        named.append((node.site.modules / R1).is_symlink())
-        return FakeChild([answer()])
-
-    node.processes.programs["/usr/bin/ruby"] = parser
-    node.provider().provide(R1)
-    assert named == [False]
-
-
 @pytest.mark.parametrize(
     ("output", "error", "problem"),
     [
@@ -154,9 +142,7 @@ def test_a_release_that_is_not_parsed_gets_no_name(
     assert (node.resolved, node.lent[-1]) == ([], "released")
 
 
-def test_a_release_that_was_staged_without_puppet_is_parsed_once_puppet_is_installed(
-    node: Provided,
-) -> None:
+def test_a_release_that_was_staged_without_puppet_is_parsed_later(node: Provided) -> None:
     node.missing = True
     release = node.provider().provide(R1)
     assert (node.parsed, node.reader().kept(release)) == ([], None)
@@ -180,13 +166,6 @@ def test_a_missing_release_without_a_source_is_refused(node: Provided) -> None:
     with pytest.raises(InvalidInputError, match="local/tags/r1: does not exist"):
         node.provider().provide(ReleasePath("local/tags/r1"))
     assert node.lent == []
-
-
-def test_the_repository_is_released_if_staging_fails(node: Provided) -> None:
-    node.site.servers.away.add(url("web"))
-    with pytest.raises(UnavailableError):
-        node.provider().provide(R2)
-    assert (node.lent, node.resolved) == ([f"staging {R2}", "released"], [])
 
 
 def test_a_package_is_installed_before_its_release_is_staged_from_it(node: Provided) -> None:

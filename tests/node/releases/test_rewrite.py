@@ -12,7 +12,6 @@ PUBLIC = "https://git.example.net/"
 
 @pytest.fixture
 def mirrored(node: Node, forge: Forge) -> Node:
-    """A site with its repositories on a mirror."""
     node.settings(
         allow_file_urls=True,
         sources={"web": {"git": f"{PUBLIC}web"}},
@@ -22,9 +21,7 @@ def mirrored(node: Node, forge: Forge) -> Node:
     return node
 
 
-def test_modules_and_sources_are_fetched_from_the_mirror_and_keep_their_url(
-    mirrored: Node, forge: Forge
-) -> None:
+def test_what_comes_from_the_mirror_keeps_its_url(mirrored: Node, forge: Forge) -> None:
     web = forge.repo("web")
     modules = f"ntp: {{git: {PUBLIC}ntp, tag: v1}}\n  apt: {{git: {PUBLIC}ntp, branch: main}}"
     web.write(

@@ -17,7 +17,7 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.release_records import StagedRelease
+from localpuppet.node.releases.release_records import StagedRelease, TagMemory
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 
@@ -88,9 +88,7 @@ def test_an_unreachable_repository_prevents_staging(web_site: ReleaseSite, name:
 @pytest.mark.parametrize(
     ("place", "name"), [("modules", "ntp"), ("sources", DIST)], ids=["module", "collection"]
 )
-def test_bytes_that_differ_from_the_lock_prevent_staging(
-    web_site: ReleaseSite, place: str, name: str
-) -> None:
+def test_other_bytes_prevent_staging(web_site: ReleaseSite, place: str, name: str) -> None:
     lock = web_site.lock()
     pins = getattr(lock, place)
     wrong: Any = {name: replace(pins[name], tree_sha256="0" * 64)}
@@ -138,11 +136,12 @@ def test_a_moved_tag_is_an_alarm_of_a_refresh_and_changes_no_release(web_site: R
     web_site.servers.publish(url("web"), "r1", web_site.files("r1"), annotated=False)
     with pytest.raises(IntegrityError, match="has moved"):
         web_site.staging().stage(R1, refresh=True)
+    web_site.staging().remove(staged, kept=[])
+    with pytest.raises(IntegrityError, match="has moved"):
+        web_site.staging().stage(R1)
 
 
-def test_a_moved_tag_is_staged_with_accept_moved_unless_the_release_is_refused(
-    web_site: ReleaseSite,
-) -> None:
+def test_a_moved_tag_is_staged_with_accept_moved_if_it_is_good(web_site: ReleaseSite) -> None:
     first = web_site.staging().stage(R1)
     found = web_site.release(R1, "moved on purpose")
     before = web_site.names()
@@ -161,9 +160,7 @@ def test_a_moved_tag_is_staged_with_accept_moved_unless_the_release_is_refused(
 
 
 @pytest.mark.parametrize("name", ["ntp", "dist"])
-def test_a_moved_tag_of_a_dependency_is_an_alarm_even_with_accept_moved(
-    web_site: ReleaseSite, name: str
-) -> None:
+def test_a_moved_tag_of_a_dependency_is_always_an_alarm(web_site: ReleaseSite, name: str) -> None:
     """Only the maker of the release can change the pins in its lock."""
     tag = {"ntp": "v1", "dist": "r7"}[name]
     web_site.servers.publish(url(name), tag, {"manifests/init.pp": b"class evil {}\n"})
@@ -174,9 +171,7 @@ def test_a_moved_tag_of_a_dependency_is_an_alarm_even_with_accept_moved(
 
 
 @pytest.mark.parametrize(("name", "tag"), [("web", "r1"), ("dist", "r7")])
-def test_the_tag_of_a_source_that_requires_signatures_is_verified(
-    web_site: ReleaseSite, name: str, tag: str
-) -> None:
+def test_a_tag_that_must_be_signed_is_verified(web_site: ReleaseSite, name: str, tag: str) -> None:
     keys = web_site.root / "keys"
     keys.write_text("alice")
     web_site.sources[name] = web_site.source(name, keys)
@@ -189,9 +184,7 @@ def test_the_tag_of_a_source_that_requires_signatures_is_verified(
     assert web_site.names() == [DIST, R1]
 
 
-def test_a_module_and_a_directory_of_the_release_cannot_have_one_name(
-    web_site: ReleaseSite,
-) -> None:
+def test_a_module_and_a_directory_cannot_have_one_name(web_site: ReleaseSite) -> None:
     files = {**web_site.files("r2"), "ntp/manifests/init.pp": b"class ntp {}\n"}
     web_site.servers.publish(url("web"), "r2", files)
     with pytest.raises(InvalidInputError, match="a directory 'ntp', and its manifest a module"):
@@ -213,9 +206,7 @@ def test_the_error_of_an_unknown_source_suggests_a_similar_one(web_site: Release
         web_site.staging().stage(ReleasePath("wbe/tags/r1"))
 
 
-def test_only_one_process_stages_and_it_releases_the_lock_after_success_and_failure(
-    web_site: ReleaseSite,
-) -> None:
+def test_only_one_process_stages_and_it_releases_the_lock(web_site: ReleaseSite) -> None:
     lock = web_site.store.locks.take_for_changes()
     with pytest.raises(BusyError):
         web_site.staging().stage(R1)
@@ -246,9 +237,7 @@ def test_only_staged_releases_are_known_and_listed_by_name(web_site: ReleaseSite
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "release": "x"}'])
-def test_a_damaged_record_is_an_error_and_not_a_missing_release(
-    web_site: ReleaseSite, text: str
-) -> None:
+def test_a_damaged_record_is_not_a_missing_release(web_site: ReleaseSite, text: str) -> None:
     web_site.staging().stage(R1)
     (record,) = (web_site.state / "staged").iterdir()
     record.write_text(text)
@@ -271,7 +260,6 @@ def lose_a_module(site: ReleaseSite) -> None:
 
 
 def turn(link: Path) -> None:
-    """Let a link point elsewhere."""
     link.unlink(missing_ok=True)
     link.symlink_to("/etc")
 
@@ -300,9 +288,7 @@ def lose_the_collections_name(site: ReleaseSite) -> None:
             id="a link elsewhere",
         ),
         pytest.param(
-            lose_the_collections_name,
-            f"{DIST} does not point into the store",
-            id="no collection",
+            lose_the_collections_name, f"{DIST} does not point into the store", id="no collection"
         ),
         pytest.param(
             lambda site: turn(site.modules / R1),
@@ -325,9 +311,7 @@ def test_damage_to_a_release_is_reported_and_staging_repairs_it(
     assert web_site.says(R1) == "r1"
 
 
-def test_a_release_is_repaired_without_its_server_only_if_no_tree_is_missing(
-    web_site: ReleaseSite,
-) -> None:
+def test_a_release_is_repaired_without_its_server_if_all_is_there(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
     web_site.servers.away |= {url("web"), url("ntp"), url("dist")}
     lose_the_collections_name(web_site)
@@ -386,3 +370,6 @@ def test_the_record_has_the_pins_of_the_lock_and_of_the_tag(web_site: ReleaseSit
     assert raw["sources"] == {DIST: lock.sources[DIST].tree_sha256}
     assert raw["pin"]["commit"] == web_site.servers.published[url("web"), "r1"].found.commit
     assert StagedRelease.from_dict(raw) == staged
+    memory = TagMemory(web_site.state)
+    assert memory.tagged_at(R1) == web_site.servers.published[url("web"), "r1"].found.tagged_at
+    assert memory.tagged_at(R1) is not None

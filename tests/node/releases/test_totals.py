@@ -29,7 +29,6 @@ NAMES = ("one", "two")
 
 
 def let_in(site: ReleaseSite, **limits: int) -> None:
-    """Set the limits of a site's store for a release."""
     site.store = Store(site.state, limits=Limits(**limits))
 
 
@@ -69,9 +68,7 @@ def test_limits_cover_tree_modules_and_collections_together(web_site: ReleaseSit
 
 
 @pytest.mark.parametrize("what", ["unpacked", "members", "file"])
-def test_limits_cover_archives_together(
-    web_site: ReleaseSite, modules: ModuleForge, what: str
-) -> None:
+def test_limits_cover_all_archives(web_site: ReleaseSite, modules: ModuleForge, what: str) -> None:
     """Each of the two fits alone. Each has four members, which are headers of files."""
     first, second = sorted(map(len, modules.files.values()))
     limits = {
@@ -117,9 +114,7 @@ def server(tmp_path: Path) -> Iterator[tuple[ModuleForge, str]]:
         yield forge, url
 
 
-def test_archives_are_downloaded_only_a_few_ahead(
-    server: tuple[ModuleForge, str], tmp_path: Path
-) -> None:
+def test_few_archives_are_read_ahead(server: tuple[ModuleForge, str], tmp_path: Path) -> None:
     modules, url = server
     transfer = Transfer(
         url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=60, total=120

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.forge import Forge, klass, make
+from tests.rigs.forge import Forge, klass, make, more_settings
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
 
@@ -57,14 +57,11 @@ def test_uncommitted_code_is_applied_and_not_recorded_as_a_release(node: Node, t
     assert json.loads(report.read_text())["configuration_version"] == "work-tree"
 
 
-def test_a_rollback_skips_a_work_tree_and_is_not_ended_by_one(
-    node: Node, forge: Forge, tree: Path
-) -> None:
+def test_no_work_tree_takes_part_in_a_rollback(node: Node, forge: Forge, tree: Path) -> None:
     repo = forge.repo("shop")
     for tag in ("r1", "r2"):
         repo.commit({"manifest.yaml": "", "shop/manifests/init.pp": klass("shop", tag)}, tag)
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.settings(**{**settings, "sources": {"shop": {"git": repo.url}}})
+    more_settings(node, sources={"shop": {"git": repo.url}})
     for tag in ("r1", "r2"):
         node.write("input.yaml", f"app: shop/tags/{tag}\nclasses: [shop]\n")
         node.run("apply", code=0)
@@ -76,11 +73,8 @@ def test_a_rollback_skips_a_work_tree_and_is_not_ended_by_one(
     assert (node.state / "rollback.json").read_text() == rollback
 
 
-def test_with_immutable_only_a_work_tree_is_applied_only_in_noop_mode(
-    node: Node, tree: Path
-) -> None:
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.settings(**{**settings, "immutable_only": True})
+def test_immutable_only_applies_a_work_tree_only_in_noop_mode(node: Node, tree: Path) -> None:
+    more_settings(node, immutable_only=True)
     refused = node.run("try", str(tree), code=2)
     assert "a work tree can change, and 'immutable_only' is set" in refused.err
     shown = node.run("try", str(tree), "--noop", code=0)
@@ -153,7 +147,7 @@ def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: 
     assert node.run("try", str(tree), "--noop").code == 0, "the modules are fetched again"
 
 
-def test_hiera_reads_the_same_data_in_a_locked_module_in_each_form_of_a_release(
+def test_hiera_reads_data_of_a_locked_module_everywhere(
     node: Node, forge: Forge, tree: Path
 ) -> None:
     """r10k users keep their data in a repository that the Puppetfile names."""
@@ -172,8 +166,7 @@ def test_hiera_reads_the_same_data_in_a_locked_module_in_each_form_of_a_release(
     checked = make(node, "check", str(tree), code=0)
     assert "hiera.yaml" not in checked.err
     repo.commit({}, "r1")
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.settings(**settings, sources={"control": {"git": repo.url}})
+    more_settings(node, sources={"control": {"git": repo.url}})
     trunk = node.root / "modules" / "control" / "trunk"
     trunk.parent.mkdir(exist_ok=True)
     repo.git("worktree", "add", "-q", "--detach", str(trunk))

@@ -74,10 +74,7 @@ def test_entries_that_become_modules(text: str, fields: dict[str, str]) -> None:
         (f"commit: '{B}'", ()),
         (f"ref: '{B[:7]}'", ()),
         ("tag: 'v7'", ()),
-        (
-            "branch: :control_branch",
-            (":control_branch has no meaning in a release: x is taken",),
-        ),
+        ("branch: :control_branch", (":control_branch has no meaning in a release: x is taken",)),
     ],
 )
 def test_a_default_branch_matters_only_for_branches(ref: str, notes: tuple[str, ...]) -> None:

@@ -65,9 +65,7 @@ def two(node: Node, origin: Repo, signing: Signing, signatures: int = 2) -> None
     node.settings(allow_file_urls=True, sources={"web": source})
 
 
-def test_a_second_person_signs_the_tag_of_the_first(
-    node: Node, web: Repo, origin: Repo, signing: Signing
-) -> None:
+def test_a_second_person_signs_a_tag(node: Node, web: Repo, origin: Repo, signing: Signing) -> None:
     two(node, origin, signing)
     refused = node.run("stage", "web/tags/r2", code=3)
     assert "web/tags/r2: web requires 2 signatures" in refused.err
@@ -90,9 +88,7 @@ def test_a_second_person_signs_the_tag_of_the_first(
     assert "is signed by alice@example.net, bob@example.net: 1 more must sign" in more
 
 
-def test_without_push_the_signature_stays_in_the_clone(
-    node: Node, web: Repo, origin: Repo, signing: Signing
-) -> None:
+def test_a_signature_may_stay_local(node: Node, web: Repo, origin: Repo, signing: Signing) -> None:
     config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
     done = node.run("release", "sign", str(web.path), "r2", "--no-push", **config, code=0)
     commit = web.git("rev-parse", "HEAD")
@@ -117,9 +113,7 @@ def sign(web: Repo, tag: str = "r2", source: str | None = None) -> Countersigned
     return countersign(tree, Tag(tag), source=source, push=True)
 
 
-def test_a_countersignature_covers_the_tag_object_and_leaves_no_tag(
-    bobs: Repo, origin: Repo
-) -> None:
+def test_a_countersignature_covers_the_tag_and_leaves_none(bobs: Repo, origin: Repo) -> None:
     made = sign(bobs)
     assert (made.tag_object, made.commit) == (
         bobs.git("rev-parse", "refs/tags/r2"),
@@ -168,9 +162,7 @@ def test_a_push_that_is_refused_leaves_no_signature(bobs: Repo, origin: Repo) ->
     assert "signatures" not in bobs.git("for-each-ref")
 
 
-def test_the_source_of_a_countersignature_is_that_of_the_tag(
-    bobs: Repo, signing: Signing, origin: Repo
-) -> None:
+def test_both_signatures_name_one_source(bobs: Repo, signing: Signing, origin: Repo) -> None:
     with pytest.raises(IntegrityError, match="is for the source web"):
         sign(bobs, source="shop")
     sign_tag(bobs, "r2", signing, key="alice", message="release r2")

@@ -47,9 +47,7 @@ def evaluated_names(ruby: str) -> list[str]:
     return [entry.name for entry in found.entries]
 
 
-def test_ruby_cannot_reach_the_memory_of_another_process_of_its_user(
-    other: "subprocess.Popen[str]",
-) -> None:
+def test_ruby_cannot_reach_the_memory_of_another_process(other: "subprocess.Popen[str]") -> None:
     assert other.stdout
     place = int(other.stdout.readline())
     found = evaluated_names(

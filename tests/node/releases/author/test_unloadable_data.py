@@ -85,7 +85,6 @@ def parser() -> Parser:
 
 
 def values(root: Path, texts: Iterable[str]) -> list[Path]:
-    """Write each value under a key on line 2 of a separate file."""
     files = [root / f"{number}.yaml" for number, _ in enumerate(texts)]
     for file, text in zip(files, texts, strict=True):
         file.write_text(f"a: first\nkey: {text}\n")
@@ -114,9 +113,7 @@ def test_values_that_puppet_does_not_look_up_are_found_by_their_key(tmp_path: Pa
 
 
 @pytest.mark.puppet
-def test_an_alias_in_its_own_value_is_refused_and_a_nest_of_aliases_is_read(
-    tmp_path: Path,
-) -> None:
+def test_an_alias_in_its_own_value_is_refused_and_a_nest_of_aliases_is_read(tmp_path: Path) -> None:
     nest = "a: &a0 [x]\n" + "".join(f"b{n}: &a{n + 1} [*a{n}, *a{n}, *a{n}]\n" for n in range(60))
     tree(tmp_path, **{"ring.yaml": "a: &a\n  b: [*a]\n", "nest.yaml": nest})
     found = parser().refused_data([tmp_path / "nest.yaml", tmp_path / "ring.yaml"])
@@ -140,9 +137,7 @@ def test_only_files_of_puppets_own_yaml_readers_are_judged(tmp_path: Path) -> No
     assert [*check_data(tmp_path, ()).yaml] == [tmp_path / "hiera.yaml", tmp_path / "data/e.yaml"]
 
 
-def test_a_date_is_refused_in_own_data_and_a_warning_in_a_locked_module(
-    site: Node, forge: Forge
-) -> None:
+def test_a_date_is_refused_but_a_warning_in_a_locked_module(site: Node, forge: Forge) -> None:
     hiera = "version: 5\nhierarchy: [{name: c, path: common.yaml}]\n"
     forge.repo("ntp").commit(
         {"hiera.yaml": hiera, "data/common.yaml": "ntp::a: 2024-01-02\nntp::b: :x\n"}, "v2"

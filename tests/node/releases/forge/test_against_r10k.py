@@ -62,7 +62,6 @@ def _digest(tree: Path) -> str:
 
 
 def _r10k(directory: Path, text: str, url: str) -> Path:
-    """Install a Puppetfile with r10k; return its modules."""
     directory.mkdir()
     (directory / "Puppetfile").write_text(text)
     (directory / "r10k.yaml").write_text(f"cachedir: {directory}/cache\nforge:\n  baseurl: {url}\n")

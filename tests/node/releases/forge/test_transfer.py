@@ -68,9 +68,7 @@ def test_an_archive_at_an_invalid_address_is_refused(url: str, tmp_path: Path, p
         transfer(url, tmp_path, "s3cret").file(f"https://127.0.0.1:{port}/x", tmp_path / "part")
 
 
-def test_a_partial_download_without_a_digest_is_not_resumed(
-    modules: ModuleForge, url: str, tmp_path: Path
-) -> None:
+def test_no_digest_means_no_resuming(modules: ModuleForge, url: str, tmp_path: Path) -> None:
     modules.silent = True
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
@@ -97,9 +95,7 @@ def test_what_everybody_can_get_is_asked_of_the_forge_and_not_of_the_cache(
     assert len(modules.asked) == asked
 
 
-def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(
-    modules: ModuleForge, tmp_path: Path
-) -> None:
+def test_a_changing_archive_is_used_as_it_was_hashed(modules: ModuleForge, tmp_path: Path) -> None:
     modules.write(tmp_path / "mirror")
     file = tmp_path / "mirror" / NTP
     forge = DirectoryForge(tmp_path / "mirror", scratch=tmp_path / "forge")
@@ -115,9 +111,7 @@ def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(
     assert list((tmp_path / "forge").iterdir()) == []
 
 
-def test_a_transfer_from_a_server_that_sends_byte_by_byte_times_out(
-    modules: ModuleForge, url: str, tmp_path: Path
-) -> None:
+def test_a_transfer_byte_by_byte_times_out(modules: ModuleForge, url: str, tmp_path: Path) -> None:
     """The timeout of the socket restarts with each byte, so it alone would never end."""
     modules.slow = "body"
     with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):

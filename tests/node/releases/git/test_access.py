@@ -1,9 +1,7 @@
 """Access to repositories: proxies, ssh keys, and credentials that only their host receives."""
 
 import base64
-import http.server
-import ssl
-import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,9 +24,10 @@ from localpuppet.node.releases.git.program import GitProgram, PublicAccess, repo
 from tests.node import make
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
-from tests.rigs.tls import Authority
+from tests.rigs.pages import PageHandler, Pages, pages
 
 SECRET = b"username=oauth2\npassword=glpat-s3cret\n"
+BASIC = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
 
 
 def test_settings_of_a_source_apply_to_its_repository_and_then_to_its_host() -> None:
@@ -70,8 +69,7 @@ def test_a_proxy_with_credentials_is_refused_and_not_repeated(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"token", b"username=a\n", b"username=a\npassword=\n", SECRET + b"host=evil\n"],
+    "data", [b"", b"token", b"username=a\n", b"username=a\npassword=\n", SECRET + b"host=evil\n"]
 )
 def test_an_invalid_file_of_credentials_is_refused_without_its_content(data: bytes) -> None:
     with pytest.raises(InvalidInputError, match="is not a file of credentials") as refused:
@@ -80,38 +78,21 @@ def test_an_invalid_file_of_credentials_is_refused_without_its_content(data: byt
     check_credentials(SECRET, where="keys/git")
 
 
-class _Asking(http.server.BaseHTTPRequestHandler):
-    heard: list[tuple[str, str | None]]
-
-    def do_GET(self) -> None:
-        sent = self.headers.get("Authorization")
-        self.heard.append((self.path, sent))
-        self.send_response(404 if sent else 401)
-        self.send_header("WWW-Authenticate", 'Basic realm="git"')
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+def demand_password(handler: PageHandler) -> None:
+    status = 404 if handler.headers["Authorization"] else 401
+    handler.send(status, headers={"WWW-Authenticate": 'Basic realm="git"'})
 
 
 @pytest.fixture
-def asking(tmp_path: Path) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server that requires a password, and the requests that it received."""
-    heard: list[tuple[str, str | None]] = []
-    handler = type("Handler", (_Asking,), {"heard": heard})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    tls = Authority(tmp_path).server()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tls.certificate, tls.key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_address[1]}", heard
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def asking(tmp_path: Path) -> Iterator[Pages]:
+    """A server that requires a password."""
+    with pages(tmp_path) as server:
+        server.answers = defaultdict(lambda: demand_password)
+        yield server
+
+
+def credentials(server: Pages) -> list[str | None]:
+    return [headers.get("Authorization") for _, headers in server.requests]
 
 
 def noting_git(directory: Path, access: Callable[[str], GitAccess], **env: str) -> Git:
@@ -127,51 +108,43 @@ def noting_git(directory: Path, access: Callable[[str], GitAccess], **env: str) 
     return make.git(directory / "mirrors", env=env, allow_file=False, access=access)
 
 
-def test_git_sends_credentials_only_to_their_host(
-    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
-) -> None:
-    url, heard = asking
+def test_git_sends_credentials_only_to_their_host(tmp_path: Path, asking: Pages) -> None:
+    url = asking.url
     (tmp_path / "git credentials").write_bytes(SECRET)
     mine = GitAccess(credentials=tmp_path / "git credentials")
     known = {f"{url}/a.git": mine, "https://elsewhere.example/a.git": mine}
     git = noting_git(tmp_path, lambda asked: access_for(asked, known))
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/b.git", where="")])
-    basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
-    assert [sent for _, sent in heard] == [None, basic]
-    heard.clear()
+    assert credentials(asking) == [None, BASIC]
+    asking.requests.clear()
     known[f"{url}/a.git"] = GitAccess()
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/a.git", where="")])
-    assert [sent for _, sent in heard] == [None]
+    assert credentials(asking) == [None]
     noted = (tmp_path / "noted").read_text()
     assert "ls-remote" in noted
     assert "s3cret" not in noted
 
 
 def test_git_uses_the_proxy_of_a_source_and_sends_it_no_credentials(
-    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
+    tmp_path: Path, asking: Pages
 ) -> None:
-    url, heard = asking
     (tmp_path / "credentials").write_bytes(SECRET)
-    host, _, port = url.removeprefix("https://").partition(":")
-    proxy = ConnectProxy(elsewhere=(host, int(port)))
+    proxy = ConnectProxy(elsewhere=asking.address)
     with serve_proxy(proxy) as place:
         mine = GitAccess(proxy=place, credentials=tmp_path / "credentials")
         git = noting_git(tmp_path, lambda _asked: mine, https_proxy="http://127.0.0.1:1")
         with pytest.raises(UnavailableError):
             git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])
-    basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
-    assert [sent for _, sent in heard] == [None, basic]
+    assert credentials(asking) == [None, BASIC]
     assert set(proxy.places) == {"localhost:1"}
     assert all("authorization" not in str(headers).lower() for _, headers in proxy.heard)
 
 
-def test_git_reaches_public_code_at_the_given_addresses_only(
-    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
-) -> None:
+def test_git_reaches_public_code_at_the_given_addresses_only(tmp_path: Path, asking: Pages) -> None:
     """The certificate of the server, which is not for that name, shows that git connected."""
-    _, _, port = asking[0].rpartition(":")
+    _, port = asking.address
     git = make.git(
         tmp_path / "mirrors",
         env={"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
@@ -215,11 +188,6 @@ def test_an_error_names_the_invalid_setting_of_a_source(node: Node) -> None:
     refused = node.run("stage", "a/tags/r1", code=2)
     assert "keys/git: is not a file of credentials" in refused.err
     assert "s3cret" not in refused.err
-
-
-def test_the_error_of_a_file_url_names_the_setting_that_allows_it() -> None:
-    with pytest.raises(InvalidInputError, match="'allow_file_urls: true'"):
-        GitUrl.parse("file:///srv/a.git", where="git")
 
 
 def test_the_longest_matching_prefix_is_rewritten_once() -> None:

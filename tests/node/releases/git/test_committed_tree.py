@@ -80,9 +80,7 @@ def test_a_split_index_is_read(site: Node, forge: Forge) -> None:
     site.run("release", "check", str(web.path), code=0)
 
 
-def test_the_configuration_of_the_repository_runs_no_program(
-    site: Node, forge: Forge, tmp_path: Path
-) -> None:
+def test_no_git_configuration_runs_a_program(site: Node, forge: Forge, tmp_path: Path) -> None:
     web = forge.repo("web")
     web.git("config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
     web.git("config", "core.fsmonitor", f"touch {tmp_path}/ran")
@@ -95,9 +93,7 @@ def test_the_configuration_of_the_repository_runs_no_program(
     assert (web.path / ".git/index").read_bytes() == before
 
 
-def test_an_untracked_clone_is_named_with_the_way_out_and_a_committed_one_is_a_submodule(
-    site: Node, forge: Forge
-) -> None:
+def test_an_untracked_clone_and_a_submodule_are_named(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.git("clone", "-q", "../ntp", "vendored")
     checked = site.run("release", "check", str(web.path), code=2)

@@ -83,9 +83,7 @@ def test_a_tag_object_above_the_limit_is_refused(tmp_path: Path, forge: Forge) -
         git(tmp_path, limits=GitLimits(output=MEGABYTE)).tag(up.url, "r1")
 
 
-def test_git_reads_its_complete_input_and_returns_its_complete_output(
-    tmp_path: Path, forge: Forge
-) -> None:
+def test_git_reads_all_its_input_and_returns_all_its_output(tmp_path: Path, forge: Forge) -> None:
     up = forge.repo("up")
     data = os.urandom(MEGABYTE)
     program = GitProgram(env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60)
@@ -112,9 +110,7 @@ def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
     wait_until(lambda: not processes.identify(pid).started, lambda: f"{pid} is still running")
 
 
-def test_the_error_of_a_repository_of_another_user_has_a_cure_that_works(
-    tmp_path: Path, forge: Forge
-) -> None:
+def test_a_repository_of_another_user_has_a_cure_that_works(tmp_path: Path, forge: Forge) -> None:
     up = forge.repo("up")
     up.commit({"init.pp": "class up {}\n"}, "r1")
     subprocess.run(["chown", "-R", "daemon", up.path], check=True)

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,44 +27,8 @@ FILES = {
 COMMITTED = 1_795_176_000  # 2026-11-20T12:00:00Z
 
 
-class Host(ABC):
-    """Repositories, and machines with mirrors of them."""
-
-    @abstractmethod
-    def url(self, name: str) -> str:
-        """Return the URL of a repository."""
-
-    @abstractmethod
-    def publish(
-        self,
-        name: str,
-        tag: str,
-        files: Mapping[str, bytes] = FILES,
-        *,
-        annotated: bool = True,
-        signer: str = "",
-    ) -> None:
-        """Commit files and tag the commit; an existing tag moves."""
-
-    @abstractmethod
-    def countersign(self, name: str, tag: str, signer: str) -> None:
-        """Add a signature to a published tag, beside the one of its maker."""
-
-    @abstractmethod
-    def go_away(self, name: str) -> None:
-        """Make a repository unreachable."""
-
-    @abstractmethod
-    def signers(self, *names: str) -> Path:
-        """Return a file with the public keys of signers."""
-
-    @abstractmethod
-    def machine(self) -> Git:
-        """Return the empty mirror of a new machine."""
-
-
-class GitHost(Host):
-    """Git repositories on disk."""
+class GitHost:
+    """Git repositories on disk, and machines with mirrors of them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -130,7 +93,7 @@ class GitHost(Host):
         return make.git(self._root / f"mirrors-{self._machines}", env=env)
 
 
-class MemoryHost(Host):
+class MemoryHost:
     """The double of `tests.doubles.repository`."""
 
     def __init__(self, root: Path) -> None:
@@ -168,6 +131,7 @@ class MemoryHost(Host):
         return FakeRepository(self._servers)
 
 
+Host = GitHost | MemoryHost
 UNKNOWN = "1234567890" * 4
 
 
@@ -207,9 +171,7 @@ class TestRepository:
         _, found = fetched(host, tag="light")
         assert (found.id, found.annotated) == (found.commit, False)
 
-    def test_two_machines_get_the_same_tag_and_a_tree_depends_only_on_its_files(
-        self, host: Host
-    ) -> None:
+    def test_a_tag_is_the_same_everywhere_and_a_tree_only_its_files(self, host: Host) -> None:
         host.publish("web", "r1")
         assert fetched(host)[1] == fetched(host)[1]
         host.publish("copy", "v2")
@@ -217,9 +179,7 @@ class TestRepository:
         trees = [fetched(host, *which)[1].tree for which in (("web", "r1"), ("copy", "v2"))]
         assert trees[0] == trees[1] != fetched(host, "other")[1].tree
 
-    def test_a_tag_that_was_not_fetched_is_unavailable_and_a_missing_one_is_named(
-        self, host: Host
-    ) -> None:
+    def test_a_tag_is_unavailable_before_a_fetch_or_named_if_missing(self, host: Host) -> None:
         host.publish("web", "r1")
         repository = host.machine()
         with pytest.raises(UnavailableError, match="was not downloaded"):
@@ -231,9 +191,7 @@ class TestRepository:
             with pytest.raises(InvalidInputError, match="r2"):
                 repository.fetch([(host.url("web"), "r2")], refresh=refresh)
 
-    def test_only_a_refresh_finds_a_moved_tag_and_its_earlier_tree_stays(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_only_a_refresh_finds_a_moved_tag(self, host: Host, tmp_path: Path) -> None:
         host.publish("web", "r1")
         repository, before = fetched(host)
         host.publish("web", "r1", {"moved": b""})
@@ -248,9 +206,7 @@ class TestRepository:
         host.go_away("web")
         repository.fetch([(host.url("web"), "r1")], refresh=False)
 
-    def test_an_unreachable_repository_is_unavailable_and_does_not_affect_others(
-        self, host: Host
-    ) -> None:
+    def test_an_unreachable_repository_does_not_affect_others(self, host: Host) -> None:
         for name in ("web", "gone"):
             host.publish(name, "r1")
         repository, before = fetched(host)
@@ -292,14 +248,7 @@ class TestRepository:
         assert (repository.tags([]), repository.refs([])) == ({}, {})
         assert list(repository.write([], tmp_path, Budget())) == []
 
-    def test_a_tree_is_written_byte_for_byte(self, host: Host, tmp_path: Path) -> None:
-        host.publish("web", "r1")
-        repository, found = fetched(host)
-        assert written(host, repository, found.tree, tmp_path / "out") == FILES
-
-    def test_each_of_many_trees_is_written_into_a_separate_directory(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_each_tree_is_written_into_its_directory(self, host: Host, tmp_path: Path) -> None:
         names = [f"m{number}" for number in range(12)]
         for name in names:
             host.publish(name, "v1", {"name": name.encode()})
@@ -329,9 +278,7 @@ class TestRepository:
         assert {name: len(data) for name, data in read.items()} == {"largest": limit}
         assert repository.files(host.url("web"), found.commit, ["manifest.lock"]) == {}
 
-    def test_a_commit_has_a_time_and_a_missing_commit_or_tree_is_refused(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_a_missing_commit_or_tree_is_refused(self, host: Host, tmp_path: Path) -> None:
         host.publish("web", "r1")
         repository, found = fetched(host)
         assert repository.commit_time(host.url("web"), found.commit) == COMMITTED
@@ -476,3 +423,9 @@ def test_the_subject_of_a_tag_is_one_printable_line(message: bytes, shown: str |
 def test_without_a_tag_object_the_subject_is_that_of_the_commit() -> None:
     found = judge("r1", COMMIT[0], COMMIT, COMMIT, TREE, where="here")
     assert (found.subject, found.annotated) == ("Work on ntp", False)
+
+
+def test_a_tag_object_with_another_name_is_refused() -> None:
+    found = ("a" * 40, "tag", HEAD)
+    with pytest.raises(IntegrityError, match="says that its name is 'r1'"):
+        judge("r2", found[0], found, COMMIT, TREE, where="here")

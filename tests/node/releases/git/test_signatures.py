@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import IntegrityError
+from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.node.releases.git import signatures
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.git.signatures import (
@@ -57,9 +57,7 @@ def refused(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str
     return str(caught.value)
 
 
-def test_only_a_signature_of_the_pinned_key_of_either_kind_is_accepted(
-    signing: Signing, repo: Repo
-) -> None:
+def test_only_a_signature_of_the_pinned_key_is_accepted(signing: Signing, repo: Repo) -> None:
     text = payload(repo, "r1", WORDS)
     verify(signing, repo, text + signing.ssh_sign("ssh", text), signing.ssh_signers("ssh"))
     verify(signing, repo, text + signing.pgp_sign("pgp", text), signing.pgp_signers("pgp"))
@@ -67,14 +65,20 @@ def test_only_a_signature_of_the_pinned_key_of_either_kind_is_accepted(
     refused(signing, repo, text + signing.pgp_sign("other-pgp", text), signing.pgp_signers("pgp"))
 
 
-def test_a_key_in_the_keyring_of_root_does_not_count_for_openssh_signers(
-    signing: Signing, repo: Repo
-) -> None:
+def test_a_key_in_the_keyring_of_root_does_not_count(signing: Signing, repo: Repo) -> None:
     text = payload(repo, "r1", WORDS)
     problem = refused(
         signing, repo, text + signing.pgp_sign("pgp", text), signing.ssh_signers("ssh")
     )
     assert "is signed with OpenPGP, and the source's signers are OpenSSH keys" in problem
+
+
+def test_a_signers_file_that_others_can_write_is_refused(signing: Signing, repo: Repo) -> None:
+    text, signers = payload(repo, "r1", WORDS), signing.ssh_signers("ssh")
+    signers.chmod(0o666)
+    with pytest.raises(InvalidInputError, match=f"{signers}: is writable by others"):
+        verify(signing, repo, text + signing.ssh_sign("ssh", text), signers)
+    signers.chmod(0o644)
 
 
 def test_text_in_a_message_is_not_a_signature(signing: Signing, repo: Repo) -> None:

@@ -15,9 +15,7 @@ SUFFIXES = {"deb": ".deb", "rpm": ".rpm", "tar": ".tar.gz"}
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm", "tar"])
-def test_two_builds_of_a_release_have_equal_bytes(
-    site: Node, forge: Forge, tmp_path: Path, form: str
-) -> None:
+def test_two_builds_have_equal_bytes(site: Node, forge: Forge, tmp_path: Path, form: str) -> None:
     licensed(site, forge)
     first = build(site, form, tmp_path / "one")
     assert first.name.startswith("localpuppet-release-web-r1")
@@ -94,9 +92,7 @@ def test_a_package_is_installed_and_removed_and_activates_no_release(
     assert scratch.files() == {}
 
 
-def test_rpmbuild_expands_no_macro_in_the_name_of_a_temporary_directory(
-    site: Node, tmp_path: Path
-) -> None:
+def test_rpmbuild_expands_no_macro_in_a_temporary_directory(site: Node, tmp_path: Path) -> None:
     hostile = tmp_path / "%(true)"
     hostile.mkdir()
     done = site.run(
@@ -107,7 +103,7 @@ def test_rpmbuild_expands_no_macro_in_the_name_of_a_temporary_directory(
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm"])
-def test_releases_install_side_by_side(
+def test_releases_are_installed_together(
     site: Node, forge: Forge, scratch: Scratch, form: str
 ) -> None:
     scratch.install(build(site, form, site.root / "out"))

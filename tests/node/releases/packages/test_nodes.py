@@ -48,9 +48,7 @@ def wrapped(node: Node, scratch: Scratch) -> str:
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm"])
-def test_apply_installs_the_package_and_then_runs_puppet(
-    site: Node, bare: Node, scratch: Scratch, form: str
-) -> None:
+def test_apply_installs_the_package(site: Node, bare: Node, scratch: Scratch, form: str) -> None:
     package = build(site, form, site.root / "out")
     path = wrapped(bare, scratch)
     done = bare.run("apply", "--install", str(package), "--noop", PATH=path, code=0)
@@ -60,7 +58,7 @@ def test_apply_installs_the_package_and_then_runs_puppet(
     assert again.code == 75, "a second installation is accepted, but the hold prevents the run"
 
 
-def test_a_package_is_checked_before_it_is_installed(
+def test_other_packages_are_refused(
     site: Node, bare: Node, scratch: Scratch, tmp_path: Path
 ) -> None:
     path = wrapped(bare, scratch)
@@ -124,9 +122,7 @@ def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: 
     assert "does not hold the tree" in done.err
 
 
-def test_a_changed_file_with_a_hard_link_to_the_package_is_detected(
-    site: Node, bare: Node, scratch: Scratch
-) -> None:
+def test_a_changed_file_of_a_package_is_detected(site: Node, bare: Node, scratch: Scratch) -> None:
     package = build(site, "deb", site.root / "out")
     path = without_git(bare)
     scratch.install(package)
@@ -141,9 +137,7 @@ def test_a_changed_file_with_a_hard_link_to_the_package_is_detected(
     bare.run("release", "verify", PATH=path, code=0)
 
 
-def test_a_state_on_another_file_system_gets_copies(
-    site: Node, bare: Node, scratch: Scratch
-) -> None:
+def test_another_file_system_gets_copies(site: Node, bare: Node, scratch: Scratch) -> None:
     scratch.install(build(site, "deb", site.root / "out"))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as state:
         bare.settings(allow_file_urls=True, packages=[str(scratch.packages)], state=state)
@@ -163,7 +157,7 @@ def test_a_package_can_be_made_from_a_package(site: Node, bare: Node, scratch: S
     assert (out / pack.name).read_bytes() == pack.read_bytes()
 
 
-def test_another_package_of_the_same_tag_is_an_alarm(
+def test_a_changed_package_is_an_alarm(
     site: Node, forge: Forge, bare: Node, scratch: Scratch
 ) -> None:
     path = without_git(bare)
@@ -183,9 +177,7 @@ def test_another_package_of_the_same_tag_is_an_alarm(
     bare.run("stage", "--accept-moved", PATH=path, code=0)
 
 
-def test_with_tags_only_a_pack_with_a_commit_is_refused(
-    site: Node, forge: Forge, bare: Node
-) -> None:
+def test_tags_only_refuses_a_pack_with_a_commit(site: Node, forge: Forge, bare: Node) -> None:
     web, ntp = forge.repo("web"), forge.repo("ntp")
     commit = ntp.git("rev-parse", "HEAD")
     module = f"{{git: '{ntp.url}', commit: {commit}}}"

@@ -58,10 +58,7 @@ HOSTILE = {
         member(f"{ID}/x", type=tarfile.SYMTYPE, linkname="d"),
         member(f"{ID}/x/evil", b"x"),
     ],
-    "over a link": [
-        member(f"{ID}/x", type=tarfile.SYMTYPE, linkname="y"),
-        member(f"{ID}/x", b"x"),
-    ],
+    "over a link": [member(f"{ID}/x", type=tarfile.SYMTYPE, linkname="y"), member(f"{ID}/x", b"x")],
     "twice": [member(f"{ID}/x", b"x"), member(f"{ID}/x", b"y")],
     "hard link": [member(f"{ID}/x", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
     "character device": [member(f"{ID}/x", type=tarfile.CHRTYPE, devmajor=1, devminor=3)],
@@ -179,8 +176,6 @@ def changed(good: Path, file: Path, change: Change, top: str = ID) -> None:
 
 @dataclass
 class Victim:
-    """A node without sources, and a good pack."""
-
     node: Node
     good: Path
 

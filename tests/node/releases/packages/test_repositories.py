@@ -1,7 +1,6 @@
 """A node whose package manager installs the package of a release: real apt with a repository."""
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.node.releases.packages.tools import APT_AGAIN, APT_TRIES, SystemPackageTools
+from tests.rigs.forge import more_settings
 from tests.rigs.node import Node
 from tests.rigs.packages import Scratch, build, run, without_git
 
@@ -44,7 +44,6 @@ class Repository:
         self.offer()
 
     def offer(self, *packages: Path) -> None:
-        """Add packages to the repository."""
         index = ""
         for package in packages:
             data = Path(shutil.copy(package, self.directory)).read_bytes()
@@ -56,8 +55,7 @@ class Repository:
 
 @pytest.fixture
 def repository(bare: Node, scratch: Scratch) -> Repository:
-    settings = json.loads((bare.root / "localpuppet.yaml").read_text())
-    bare.settings(**settings, install_packages="apt")
+    more_settings(bare, install_packages="apt")
     return Repository(bare, scratch)
 
 
@@ -80,14 +78,11 @@ def test_apt_installs_the_package_of_the_release_once(
     assert repository.asked.read_text() == asked, "an installed package is not requested again"
 
 
-def test_a_configured_command_gets_the_package_name_as_its_last_argument(
-    site: Node, bare: Node, scratch: Scratch
-) -> None:
+def test_a_command_gets_the_package_name_last(site: Node, bare: Node, scratch: Scratch) -> None:
     package = build(site, "deb", site.root / "out")
     install = f"dpkg --root={scratch.path} --force-not-root --install {package.parent}/$1_1_all.deb"
     script = bare.write("bin/get", f"#!/bin/sh\ntest $# = 1 && {install}\n", 0o755)
-    settings = json.loads((bare.root / "localpuppet.yaml").read_text())
-    bare.settings(**settings, install_packages=[str(script)])
+    more_settings(bare, install_packages=[str(script)])
     bare.run("stage", "--no-parse", PATH=without_git(bare), code=0)
 
 
