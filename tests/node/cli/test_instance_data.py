@@ -12,7 +12,6 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def machine(node: Node, tmp_path: Path) -> CloudInit:
-    """A machine with files of cloud-init."""
     made = CloudInit(tmp_path / "cloud-init")
     made.root.mkdir()
     node.settings(instance_data={"cloud_init": made.places})

@@ -8,29 +8,25 @@ import pytest
 from localpuppet.node.cli import render
 from localpuppet.node.cli.progress_line import ProgressLine
 
-HEAD = ("NODE", "ABOUT")
+LONG = "a reason that is too long"
 
 
-def lines(width: int | None, *about: str) -> list[str]:
-    rows = [("a.example.com", text) for text in about]
-    return [click.unstyle(line) for line in render.table(HEAD, rows, width=width).splitlines()]
-
-
-def test_a_table_is_cut_at_the_width_of_the_terminal() -> None:
-    head, short, long, exact = lines(25, "short", "a reason that is too long", "0123456789")
-    assert head == "NODE           ABOUT"
-    assert short == "a.example.com  short"
-    assert (long, len(long)) == ("a.example.com  a reason …", 25)
-    assert exact == "a.example.com  0123456789"
-
-
-def test_a_table_without_a_width_is_complete() -> None:
-    assert lines(None, "x" * 500)[1] == f"a.example.com  {'x' * 500}"
-
-
-def test_in_a_narrow_terminal_the_longest_cell_is_cut_too() -> None:
-    assert lines(20, "a reason that is too long")[1] == "a.example…  a reaso…"
-    assert lines(17, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
+@pytest.mark.parametrize(
+    ("width", "about", "line"),
+    [
+        (25, "short", "a.example.com  short"),
+        (25, LONG, "a.example.com  a reason …"),
+        (25, "0123456789", "a.example.com  0123456789"),
+        (20, LONG, "a.example…  a reaso…"),
+        (17, LONG, f"a.example.com  {LONG}"),
+        (None, "x" * 500, f"a.example.com  {'x' * 500}"),
+    ],
+)
+def test_a_row_is_cut_at_the_width_of_the_terminal(
+    width: int | None, about: str, line: str
+) -> None:
+    text = click.unstyle(render.table(("NODE", "ABOUT"), [("a.example.com", about)], width=width))
+    assert text.splitlines()[1] == line
 
 
 def test_a_table_omits_spare_columns_before_it_cuts_cells() -> None:
@@ -68,8 +64,6 @@ def test_two_long_columns_are_both_cut_but_never_a_styled_word() -> None:
 
 
 class Screen(io.StringIO):
-    """A stream that reports to be a terminal."""
-
     def isatty(self) -> bool:
         return True
 

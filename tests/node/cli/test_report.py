@@ -34,22 +34,3 @@ def test_a_report_lists_failed_changed_skipped_and_slow_resources(node: Node) ->
     assert "Failed 1" in shown
     assert "app/trunk/app/manifests/init.pp:3" in shown
     assert "'/bin/false' returned 1" in shown
-
-
-def test_a_report_of_a_noop_run_lists_resources_that_would_change(node: Node) -> None:
-    node.app(f"file {{ '{node.root}/made': content => 'x' }}")
-    node.run("apply", "--noop", code=0)
-    report = node.run("report", "--json").json
-    assert [row["resource"] for row in report["would_change"]] == [f"File[{node.root}/made]"]
-    assert "Would change 1" in node.run("report").out
-
-
-def test_the_command_reports_that_a_run_without_a_catalog_has_no_report(node: Node) -> None:
-    node.app("fail('no')")
-    node.run("apply")
-    done = node.run("report", "--json")
-    answer = done.json
-    assert (done.code, answer["report"]) == (1, False)
-    assert answer["failed"] == []
-    assert "Puppet wrote none" in node.run("report").out
-    node.run("report", "20200101", code=2)

@@ -50,6 +50,7 @@ def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
         (["apply", "--nope"], "--nope"),
         (["status", "../../etc/passwd"], "not a run"),
         (["status", "20261120T140312.482913Z-7f3a"], "not a run"),
+        (["report", "20200101"], "not a run"),
         (["logs"], "no run yet"),
         (["why"], "no run yet"),
         (["history", "-n", "0"], "-n"),
@@ -78,17 +79,11 @@ def test_the_first_files_are_written_once(node: Node, tmp_path: Path) -> None:
         (["apply", "--timeout", "10", "minutes"], "--timeout: a time is one word: 10m (see"),
         (["apply", "--timeout", "1h", "30m"], "--timeout: a time is one word: 1h30m (see"),
         (["disable", "-m", "x", "--for", "2", "hours"], "--for: a time is one word: 2h (see"),
-        (
-            ["query", "role=web", "and", "os.family=Debian"],
-            "query: 'role=web and os.family=Debian'",
-        ),
+        (["query", "role=web", "and", "os.name=x"], "query: 'role=web and os.name=x'"),
         (["nodes", "--query", "role=web", "or", "x"], "quote the query: 'role=web or x'"),
         (["check", "a", "b"], "unexpected extra argument (b)"),
         (["release", "lock", "/srv"], "/srv: there is no manifest.yaml (create it with the line"),
-        (
-            ["preview", "--captures", "x/nodes"],
-            "x/nodes: is no directory ('localpuppet",
-        ),
+        (["preview", "--captures", "x/nodes"], "x/nodes: is no directory ('localpuppet"),
         (["disable", "-m", "x", "--for", ""], "length of a hold"),
         (["disable", "-m", "x", "--owner", ""], "owner"),
         (["enable", "--owner", "alice"], "no hold of 'alice'"),
@@ -182,15 +177,10 @@ def test_a_modulepath_outside_the_modules_is_refused(node: Node, tmp_path: Path)
         ("modulepath: [nope/trunk]", "does not exist"),
         ("modulepath: [same]", "on the modulepath already"),
         ("modules: {a: {git: 'http://x/y', tag: r1}}", "modules.a.git: the URL's scheme"),
-        (
-            "modules: {a: {git: 'https://x/y', tag: r1}}",
-            "there is no manifest.lock, and the",
-        ),
+        ("modules: {a: {git: 'https://x/y', tag: r1}}", "there is no manifest.lock, and the"),
     ],
 )
-def test_an_error_names_the_invalid_part_of_a_manifest(
-    node: Node, manifest: str, message: str
-) -> None:
+def test_an_error_names_a_part_of_the_manifest(node: Node, manifest: str, message: str) -> None:
     (node.root / "modules/same").symlink_to("foo/trunk")
     node.write("modules/foo/trunk/manifest.yaml", manifest + "\n")
     done = node.run("check", code=2)
@@ -201,13 +191,6 @@ def test_an_error_names_the_invalid_part_of_a_manifest(
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_exists_for_each_shell(node: Node, shell: str) -> None:
     assert "_LOCALPUPPET_COMPLETE" in node.run("completion", shell).out
-
-
-def test_completion_offers_commands(node: Node) -> None:
-    done = node.run(
-        _LOCALPUPPET_COMPLETE="bash_complete", COMP_WORDS="localpuppet st", COMP_CWORD="1"
-    )
-    assert "status" in done.out
 
 
 def test_status_and_enable_warn_about_a_hold_that_was_made_with_a_wrong_clock(node: Node) -> None:
@@ -263,7 +246,7 @@ def test_a_terminal_shows_the_progress_of_a_run(node: Node) -> None:
     assert ("--modulepath" in shown, "applying" in shown) == (True, False)
 
 
-def test_completion_offers_releases_and_runs(node: Node) -> None:
+def test_completion_offers_commands_releases_and_runs(node: Node) -> None:
     def offered(words: str) -> list[str]:
         done = node.run(
             _LOCALPUPPET_COMPLETE="bash_complete",
@@ -272,6 +255,7 @@ def test_completion_offers_releases_and_runs(node: Node) -> None:
         )
         return [line.partition(",")[2] for line in done.out.splitlines()]
 
+    assert "status" in offered("st")
     assert offered("stage foo/t") == ["foo/tags/r1", "foo/trunk"]
     assert offered("release diff foo/tags/r1 dist") == ["dist/trunk"]
     assert offered("release verify foo/tr") == ["foo/trunk"]

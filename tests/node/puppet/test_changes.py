@@ -27,7 +27,6 @@ def event(old: Any, new: Any, *, status: str = "noop", name: str = "mode") -> di
 
 
 def report(**resources: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a report of files with these events."""
     return {
         "resource_statuses": {
             f"File[/{title}]": {"resource_type": "File", "title": f"/{title}", "events": events}

@@ -45,8 +45,6 @@ end
 
 
 class Library:
-    """Three Ruby files and their packs."""
-
     def __init__(self, top: Path) -> None:
         self.top = top
         self.files = top / "library"
@@ -118,9 +116,7 @@ def test_files_that_cannot_be_compiled_are_not_requested_again(library: Library)
 
 
 @pytest.mark.parametrize("flags", [("-w",), ("--enable=frozen-string-literal",)])
-def test_the_pack_is_not_used_with_other_options_of_ruby(
-    library: Library, flags: tuple[str, ...]
-) -> None:
+def test_other_options_of_ruby_use_no_pack(library: Library, flags: tuple[str, ...]) -> None:
     assert library.load(flags=flags) == ["0 0 1 2"]
 
 
@@ -277,7 +273,6 @@ def test_ruby_loads_the_same_files_in_the_same_order_with_the_feature_index(node
 
 @pytest.fixture
 def unprepared(node: Node) -> Node:
-    """A node without compiled Ruby."""
     shutil.rmtree(node.compiled)
     return node
 
@@ -291,9 +286,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("code", with_sample(TROUBLE, "fails"))
-def test_a_run_with_compiled_ruby_has_the_same_output_and_result(
-    unprepared: Node, code: str
-) -> None:
+def test_compiled_ruby_changes_neither_output_nor_result(unprepared: Node, code: str) -> None:
     node = unprepared
     node.app(TROUBLE[code])
 
@@ -313,9 +306,7 @@ def test_a_run_with_compiled_ruby_has_the_same_output_and_result(
     assert (node.compiled / "pack").stat().st_ino == made.st_ino
 
 
-def test_modules_do_not_see_the_variables_and_their_code_is_not_in_the_pack(
-    unprepared: Node,
-) -> None:
+def test_modules_see_no_variable_and_their_code_is_not_in_the_pack(unprepared: Node) -> None:
     node = unprepared
     node.app("notice(app::seen())")
     function = node.write(

@@ -80,9 +80,7 @@ def test_the_place_of_a_duplicate_declaration_is_the_second_declaration() -> Non
         "Nov 22 10:00:00 web02 shop[991]: shop: bind() failed (98: Address already in use)",
     ],
 )
-def test_a_service_that_does_not_start_has_one_failure_cause_for_any_journal(
-    journal: str,
-) -> None:
+def test_a_service_that_does_not_start_has_one_failure_cause_for_any_journal(journal: str) -> None:
     message = f"Systemd start for shop failed!\njournalctl log for shop:\n{journal}\n"
     assert normalized(message) == "Systemd start for … failed!"
 
@@ -122,9 +120,7 @@ def test_only_error_lines_of_apt_count() -> None:
         "(file: /etc/{}, line: 3, column: 1)",
     ],
 )
-def test_a_word_that_is_not_part_of_puppets_messages_never_leaves_the_node(
-    text: str, secret: str
-) -> None:
+def test_a_word_that_is_not_puppets_never_leaves_the_node(text: str, secret: str) -> None:
     assert secret.strip("(),") not in normalized(text.replace("{}", secret))
 
 

@@ -13,7 +13,7 @@ from localpuppet.base.machine.ports import Child
 from localpuppet.node.puppet.command_line import LeanStart
 from localpuppet.node.puppet.installation import Installation, ruby_state
 from localpuppet.node.puppet.launching import LIMITS, PuppetLaunch, launch, server_command
-from tests.doubles.ports import FakeChild, FakeProcesses, Started
+from tests.doubles.ports import FakeChild, FakeProcesses
 
 PUPPET = "/usr/bin/puppet"
 INSTALLATION = Installation(
@@ -50,27 +50,18 @@ class FakeForkServer(ForkServerClient):
 
 
 @pytest.fixture
-def cold() -> list[Started]:
-    return []
-
-
-@pytest.fixture
-def processes(cold: list[Started]) -> FakeProcesses:
-    def start(started: Started) -> FakeChild:
-        cold.append(started)
-        return FakeChild()
-
+def processes() -> FakeProcesses:
     made = FakeProcesses()
-    made.programs[PUPPET] = start
+    made.programs[PUPPET] = lambda _started: FakeChild()
     return made
 
 
 def test_a_warm_start_gets_the_arguments_and_environment_of_a_cold_one(
-    processes: FakeProcesses, cold: list[Started]
+    processes: FakeProcesses,
 ) -> None:
     server = FakeForkServer()
     launched = launch(RUN, processes=processes, lean=LEAN, fork_server=server)
-    assert (launched.warm, launched.cold_reason, cold) == (True, "", [])
+    assert (launched.warm, launched.cold_reason, processes.started) == (True, "", [])
     request = {
         "argv": [PUPPET, "apply", "--noop"],
         "env": {"PATH": "/bin", "LC_ALL": "C", "LOCALPUPPET_RUN": "1"},
@@ -83,27 +74,23 @@ def test_a_warm_start_gets_the_arguments_and_environment_of_a_cold_one(
 
 
 def test_if_a_warm_start_is_impossible_puppet_starts_cold_with_a_reason(
-    processes: FakeProcesses, cold: list[Started]
+    processes: FakeProcesses,
 ) -> None:
     server = FakeForkServer(UnavailableError("is not there", where="the fork server"))
     launched = launch(RUN, processes=processes, lean=LEAN, fork_server=server)
     assert (launched.warm, launched.cold_reason) == (False, "the fork server: is not there")
-    assert [started.argv for started in cold] == [(PUPPET, "apply", "--noop")]
-    assert cold[0].env["RUBYOPT"] == "--x -r/lean.rb"
+    assert [started.argv for started in processes.started] == [(PUPPET, "apply", "--noop")]
+    assert processes.started[0].env["RUBYOPT"] == "--x -r/lean.rb"
 
 
-def test_puppet_is_not_started_again_if_a_warm_child_may_be_alive(
-    processes: FakeProcesses, cold: list[Started]
-) -> None:
+def test_puppet_is_not_started_beside_a_warm_child(processes: FakeProcesses) -> None:
     server = FakeForkServer(StateError("does not end after SIGKILL"))
     with pytest.raises(StateError):
         launch(RUN, processes=processes, lean=LEAN, fork_server=server)
-    assert cold == []
+    assert processes.started == []
 
 
-def test_a_node_without_a_fork_server_has_no_reason_for_a_cold_start(
-    processes: FakeProcesses,
-) -> None:
+def test_without_a_fork_server_a_cold_start_has_no_reason(processes: FakeProcesses) -> None:
     launched = launch(RUN, processes=processes, lean=LEAN, fork_server=None)
     assert (launched.warm, launched.cold_reason) == (False, "")
 
@@ -161,13 +148,16 @@ def test_the_state_changes_with_the_ruby_and_with_the_version_of_a_gem(tmp_path:
 
 @pytest.mark.parametrize(("lean", "kept"), [(LEAN, [0, 9]), (replace(LEAN, flags=()), [0])])
 def test_puppet_gets_the_socket_of_sealed_values_only_if_its_children_do_not(
-    lean: LeanStart, kept: list[int], processes: FakeProcesses, cold: list[Started]
+    lean: LeanStart, kept: list[int], processes: FakeProcesses
 ) -> None:
     run = replace(RUN, sealed=9)
     launch(run, processes=processes, lean=lean, fork_server=None)
-    word = cold[0].env["LOCALPUPPET_SEALED"]
-    assert (cold[0].keep, word.isdigit()) == (kept, 9 in kept)
-    assert "LOCALPUPPET_SEALED" in cold[0].env.get("LOCALPUPPET_UNSET", "") or not word.isdigit()
+    word = processes.started[0].env["LOCALPUPPET_SEALED"]
+    assert (processes.started[0].keep, word.isdigit()) == (kept, 9 in kept)
+    assert (
+        "LOCALPUPPET_SEALED" in processes.started[0].env.get("LOCALPUPPET_UNSET", "")
+        or not word.isdigit()
+    )
     server = FakeForkServer()
     launch(run, processes=processes, lean=lean, fork_server=server)
     assert server.asked[0][2] == [0, 9]

@@ -30,7 +30,6 @@ def daemon(node: Node) -> Iterator[Path]:
 
 
 def module(node: Node, start: str, file: Path, then: str = "") -> None:
-    """Make an app with a Ruby function that starts a daemon."""
     node.app(f"app::daemon()\n{then}")
     node.write(
         "modules/app/trunk/app/lib/puppet/functions/app/daemon.rb",
@@ -55,7 +54,7 @@ def open_files(pid: int) -> set[str]:
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_processes_that_a_module_starts_do_not_inherit_the_lock(
+def test_processes_of_a_module_do_not_inherit_the_lock(
     node: Node, daemon: Path, start: str
 ) -> None:
     module(node, STARTS[start], daemon)
@@ -63,9 +62,7 @@ def test_processes_that_a_module_starts_do_not_inherit_the_lock(
     assert not [name for name in open_files(int(daemon.read_text())) if "/var/lock" in name]
 
 
-def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
-    node: Node, daemon: Path
-) -> None:
+def test_a_daemon_does_not_keep_the_node_locked(node: Node, daemon: Path) -> None:
     module(node, STARTS["spawn"], daemon, node.gate_code())
     process = node.start("apply")
     record = node.wait_running()
@@ -83,12 +80,6 @@ def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     node.run("apply", code=0)
 
 
-def test_children_of_puppet_do_not_inherit_the_variable(node: Node, tmp_path: Path) -> None:
-    node.app(f"exec {{ '/usr/bin/env > {tmp_path}/env': path => '/bin', provider => shell }}")
-    node.run("apply", code=0)
-    assert "LOCALPUPPET_LOCK" not in (tmp_path / "env").read_text()
-
-
 def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> None:
     wrapper = node.write(
         "bin/puppet",
@@ -104,9 +95,7 @@ def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> N
 
 
 @pytest.mark.puppet
-def test_one_start_of_puppet_says_what_three_say_of_a_ruby_without_the_lean_start(
-    tmp_path: Path,
-) -> None:
+def test_one_lean_start_of_puppet_says_what_three_others_say(tmp_path: Path) -> None:
     conf = tmp_path / "puppet.conf"
     conf.write_text("[main]\ntags = a, b\nnoop = true\n[user]\nskip_tags = c\n[agent]\ntags = d\n")
     starts, found = tmp_path / "starts", []

@@ -139,6 +139,9 @@ def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> N
         shown = node.run(command).out
         assert words in shown
         assert shown.count("would change") == 1
+    report = node.run("report", "--json").json
+    assert [row["resource"] for row in report["would_change"]] == [f"File[{target}]"]
+    assert "Would change 1" in shown
 
 
 def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:
@@ -242,7 +245,8 @@ def test_programs_that_puppet_starts_get_environment_and_umask_of_the_caller(nod
     lines = dict(line.partition("=")[::2] for line in (node.root / "env").read_text().splitlines())
     assert {name: lines.get(name) for name in own} == own
     assert not {"RUBY_GC_HEAP_INIT_SLOTS", *unit} & lines.keys()
-    assert not [name for name in lines if name.startswith(("LOCALPUPPET_UNSET", "LOCALPUPPET_LC"))]
+    own_names = ("LOCALPUPPET_UNSET", "LOCALPUPPET_LC", "LOCALPUPPET_LOCK")
+    assert not [name for name in lines if name.startswith(own_names)]
     assert (node.root / "env").stat().st_mode & 0o777 == 0o644
 
 
@@ -270,18 +274,7 @@ def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
 
 
-def test_a_run_of_localpuppet_holds_puppets_run_lock(node: Node) -> None:
-    lock = node.root / "puppet/var/state/agent_catalog_run.lock"
-    node.app(f"exec {{ '/bin/cp {lock} {node.root}/seen': }}")
-    node.run("apply", code=0)
-    status = node.status()
-    assert (node.root / "seen").read_text() == str(status["puppet"]["pid"])
-    assert not lock.exists()
-
-
-def test_a_run_with_tags_in_puppet_conf_is_partial_until_the_command_line_replaces_them(
-    node: Node,
-) -> None:
+def test_tags_in_puppet_conf_count_until_the_command_line_replaces_them(node: Node) -> None:
     node.app("notify { 'a': tag => 'web' } notify { 'b': } notify { 'c': tag => 'old' }")
     conf = "[agent]\ntags = nothing\n[user]\ntags = web, old\n[main]\ntags = b\nskip_tags = old\n"
     node.write("puppet/conf/puppet.conf", conf)

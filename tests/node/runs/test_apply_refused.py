@@ -26,9 +26,7 @@ def test_a_hold_prevents_runs_of_localpuppet_and_of_a_puppet_agent(node: Node) -
     node.run("apply", code=0)
 
 
-def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet_directories(
-    node: Node,
-) -> None:
+def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet(node: Node) -> None:
     fifo = node.root / "fifo"
     os.mkfifo(fifo)
     node.app(f"exec {{ '/bin/cat {fifo}': }}")

@@ -85,7 +85,6 @@ class Site(Provided):
         (self.site.root / "input.yaml").write_text(text)
 
     def ran(self, app: ReleasePath, outcome: Outcome = Outcome.CHANGED) -> str:
-        """Record a run of a release, and return its id."""
         self.ledger.note(app)
         run = self.recorded.records.create(self.recorded.clock)
         self.runs += 1
@@ -123,26 +122,15 @@ def test_a_release_is_staged_and_then_assigned_with_the_newest_run_before_it(nod
             wants(serial=4),
             "has serial 4, but the assignment in force is web/tags/r1, assigned by choria=alice",
         ),
-        (
-            wants(classes={"web": {"port": "high"}}),
-            "classes.web.port: .* must be Integer",
-        ),
-        (
-            wants(classes={"web": {"prot": 1}}),
-            "has no parameter 'prot'.*did you mean 'port'",
-        ),
+        (wants(classes={"web": {"port": "high"}}), "classes.web.port: .* must be Integer"),
+        (wants(classes={"web": {"prot": 1}}), "has no parameter 'prot'.*did you mean 'port'"),
         (wants(classes={"other": {}}), "the release has no class 'other'"),
-        (
-            wants(classes={"web": {"key": "x"}}),
-            "classes.web.key: is Sensitive, and the bus would",
-        ),
+        (wants(classes={"web": {"key": "x"}}), "classes.web.key: is Sensitive, and the bus would"),
         (wants(layers=("ams",)), "the release has no layer 'ams'"),
         (wants(ReleasePath("dist/tags/r7")), "does not take releases of dist by request"),
     ],
 )
-def test_a_refused_assignment_changes_nothing(
-    node: Site, assignment: Assignment, message: str
-) -> None:
+def test_a_refusal_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:
     held = replace(wants(), at="2026-11-22T11:00:00.000000Z")
     node.kept.keep(held)
     if assignment.serial == 1:
@@ -153,9 +141,7 @@ def test_a_refused_assignment_changes_nothing(
     assert node.kept.read() == held
 
 
-def test_slow_staging_does_not_replace_a_release_that_was_assigned_meanwhile(
-    node: Site,
-) -> None:
+def test_slow_staging_does_not_replace_a_release_that_was_assigned_meanwhile(node: Site) -> None:
     """A child outlives its killed agent, and the child of the next agent may be faster."""
     other = replace(wants(R2), by="choria=bob", at="2026-11-22T11:00:00.000000Z")
 
@@ -205,9 +191,7 @@ def test_an_unreachable_server_changes_nothing(node: Site) -> None:
     assert node.kept.read() is None
 
 
-def test_going_back_uses_the_newest_good_run_before_the_assignment_of_any_release(
-    node: Site,
-) -> None:
+def test_going_back_uses_the_newest_good_run_before_the_assignment(node: Site) -> None:
     """Also if the same release was assigned with other values, and its run succeeded."""
     for app, serial in ((R1, 1), (R2, 2)):
         node.assigning.take(wants(app, serial))
@@ -227,12 +211,7 @@ def test_going_back_uses_the_newest_good_run_before_the_assignment_of_any_releas
 
 def test_only_the_assignment_in_force_can_be_left_and_only_by_its_author(node: Site) -> None:
     node.assigning.take(wants())
-    for other in (
-        wants(serial=2),
-        wants(R2),
-        wants(rollout="x"),
-        replace(wants(), by="choria=b"),
-    ):
+    for other in (wants(serial=2), wants(R2), wants(rollout="x"), replace(wants(), by="choria=b")):
         node.assigning.go_back(other)
     with pytest.raises(InvalidInputError, match="no good run of a release of 'web'"):
         node.assigning.go_back(wants())

@@ -114,16 +114,6 @@ def test_puppet_conf_does_not_falsify_the_record(node: Node) -> None:
     assert "warning: puppet.conf: noop is set: runs change nothing" in done.err
 
 
-def test_a_noop_or_partial_run_does_not_count_as_last_success(node: Node) -> None:
-    node.app("notify { 'hello': }")
-    for arguments in (["--noop"], ["--", "--tags", "nothing"]):
-        node.run("apply", *arguments, code=0)
-        text = (node.state / "metrics.prom").read_text()
-        assert "last_success" not in text
-    node.run("apply", code=0)
-    assert "last_success" in (node.state / "metrics.prom").read_text()
-
-
 def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.settings(enc="/nonexistent/enc")

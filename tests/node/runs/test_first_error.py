@@ -83,11 +83,7 @@ CAUSES = {
         "This … statement has no …. A value was produced and …"
         " (one or more … may have the wrong form)",
     ),
-    "after err()": (
-        "err('only a remark')\nfail('on purpose')",
-        "on purpose",
-        "on …",
-    ),
+    "after err()": ("err('only a remark')\nfail('on purpose')", "on purpose", "on …"),
     "words of Puppet in a string": (
         "$pw = 'hunter2'\nfail(\"Unknown variable: '${pw}'\")",
         "Unknown variable: 'hunter2'",
@@ -165,6 +161,8 @@ def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) 
     node.run("apply", code=1)
     status = node.status()
     report = node.run("report", code=1)
+    answer = node.run("report", "--json", code=1).json
+    assert (answer["report"], answer["failed"]) == (False, [])
     assert "no report of this run: Puppet wrote none" in report.out
     assert "(×3)" in report.out
     assert report.out.count("on purpose") == 2  # in the reason and in Puppet's line

@@ -35,9 +35,7 @@ def hold(owner: str, clock: FakeClock, until: str | None = None) -> Hold:
     return Hold(owner=owner, reason=f"for {owner}", since=show_time(clock.now()), until=until)
 
 
-def test_a_hold_stops_runs_and_agents_until_it_is_removed(
-    holds: Holds, disable_file: Path, clock: FakeClock
-) -> None:
+def test_a_hold_stops_runs_and_agents(holds: Holds, disable_file: Path, clock: FakeClock) -> None:
     holds.check()
     holds.add(hold("alice", clock))
     with pytest.raises(OnHoldError, match=r"for alice .*held by alice"):
@@ -83,9 +81,7 @@ def test_an_owner_cannot_end_the_hold_of_another(holds: Holds, clock: FakeClock)
     assert [active.owner for active in holds.active()] == ["rollout-42"]
 
 
-def test_a_disabled_puppet_agent_is_a_hold_that_only_enable_ends(
-    holds: Holds, disable_file: Path, clock: FakeClock
-) -> None:
+def test_a_disabled_agent_is_a_hold(holds: Holds, disable_file: Path, clock: FakeClock) -> None:
     disable_file.write_text('{"disabled_message": "by \\u001b[31mhand"}')
     with pytest.raises(OnHoldError, match=r"by \\x1b\[31mhand .*puppet agent --disable"):
         holds.check()
@@ -110,9 +106,7 @@ def test_a_disable_file_without_a_reason_is_a_hold_without_a_wrong_deadline(
 @pytest.mark.parametrize(
     ("place", "problem"), [("holds/damaged.json", "damaged"), ("holds", "Not a directory")]
 )
-def test_holds_that_cannot_be_read_prevent_runs(
-    holds: Holds, tmp_path: Path, place: str, problem: str
-) -> None:
+def test_broken_holds_prevent_runs(holds: Holds, tmp_path: Path, place: str, problem: str) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text("{")
     with pytest.raises(StateError, match=problem):
@@ -201,9 +195,7 @@ def test_a_lock_that_another_process_has_taken_over_is_not_removed(tmp_path: Pat
     assert path.read_text() == "4242"
 
 
-def test_a_run_of_a_rollout_passes_only_the_hold_of_this_rollout(
-    holds: Holds, clock: FakeClock
-) -> None:
+def test_a_rollout_passes_only_its_own_hold(holds: Holds, clock: FakeClock) -> None:
     mine = rollout_owner("choria=alice", "r1")
     holds.add(hold(mine, clock))
     holds.check(through=mine)

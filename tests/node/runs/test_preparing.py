@@ -67,11 +67,9 @@ class Site:
 
     @property
     def computed(self) -> int:
-        """The number of computed node documents."""
         return CountedEnc.computed
 
     def write(self, app: str, **more: Json) -> str:
-        """Write the input of the node, and return its digest."""
         data = json.dumps({"app": app, "classes": {"app": {"port": 80}}, **more}).encode()
         path = self.root / "input.yaml"
         path.write_bytes(data)
@@ -208,12 +206,6 @@ def test_an_invalid_input_is_refused_before_its_release_is_resolved(site: Site, 
     assert site.resolved == []
 
 
-def test_a_layer_that_the_release_does_not_have_is_refused(site: Site) -> None:
-    site.write("app/tags/r1", layers=["asm"])
-    with pytest.raises(InvalidInputError, match=r"no layer 'asm'.*did you mean 'ams'"):
-        site.preparation().prepare(OPTIONS)
-
-
 def test_an_older_release_is_refused_before_it_is_resolved_unless_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
@@ -270,13 +262,6 @@ def test_a_rollback_does_not_affect_another_input(site: Site) -> None:
     prepared = site.preparation().prepare(OPTIONS, source=str(other))
     assert prepared.release.name == "app/tags/r2"
     assert site.ledger.rollback() is not None
-
-
-def test_an_unavailable_release_is_an_error_of_the_preparation(site: Site) -> None:
-    site.write("gone/tags/r1")
-    with pytest.raises(InvalidInputError, match="does not exist"):
-        site.preparation().prepare(OPTIONS)
-    assert (len(site.resolved), site.computed) == (1, 0)
 
 
 def test_a_reinstalled_node_refuses_a_release_older_than_the_one_it_published(site: Site) -> None:

@@ -50,9 +50,7 @@ RESULTS: list[tuple[Status, str, str]] = [
 
 
 @pytest.mark.parametrize(("case", "why", "sentence"), RESULTS)
-def test_each_result_has_a_category_and_a_public_reason(
-    case: Status, why: str, sentence: str
-) -> None:
+def test_each_result_has_a_public_reason(case: Status, why: str, sentence: str) -> None:
     assert str(category(case)) == why
     assert public_reason(case).startswith(sentence)
     assert bool(public_reason(case)) == bool(why)

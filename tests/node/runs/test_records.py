@@ -114,9 +114,7 @@ def test_a_status_that_cannot_be_written_leaves_no_temporary_file(site: Recorded
     assert sorted(run.path.iterdir()) == before
 
 
-def test_closing_a_record_frees_the_reserve_before_the_write_and_keeps_puppets_files(
-    site: Recorded,
-) -> None:
+def test_closing_a_record_frees_the_reserve_before_the_write(site: Recorded) -> None:
     run = site.begin()
     run.public.mkdir()
     (run.public / "last_run_summary.yaml").touch()
@@ -154,9 +152,7 @@ def test_a_run_is_found_by_its_cause(site: Recorded) -> None:
     assert (found.id, found.state) == (run.id, RunState.RUNNING)
 
 
-def test_a_run_whose_supervisor_died_reads_interrupted_with_its_recorded_fields(
-    site: Recorded,
-) -> None:
+def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
     run = site.begin(noop=True)
     site.supervisors_die()
     found = site.records.status(run)
@@ -180,9 +176,7 @@ def test_the_reason_names_the_pid_of_a_puppet_without_its_supervisor(site: Recor
     assert site.records.orphaned(found)
 
 
-def test_a_record_that_is_closed_during_the_check_is_not_reported_as_interrupted(
-    site: Recorded,
-) -> None:
+def test_a_record_that_is_closed_during_the_check_is_not_interrupted(site: Recorded) -> None:
     class ClosedMeanwhile(FakeProcesses):
         """Reports the end of a supervisor that has just closed the record."""
 
@@ -243,9 +237,7 @@ def test_a_damaged_record_reads_interrupted_and_does_not_affect_others(site: Rec
         {"unknown": 1},
     ],
 )
-def test_a_record_with_an_invalid_field_reads_interrupted(
-    site: Recorded, change: dict[str, object]
-) -> None:
+def test_an_invalid_field_reads_interrupted(site: Recorded, change: dict[str, object]) -> None:
     run = site.begin()
     run.status.write_text(json.dumps({**json.loads(run.status.read_text()), **change}))
     found = site.records.status(run)
@@ -305,9 +297,7 @@ def test_a_record_is_visible_only_when_it_is_complete(site: Recorded) -> None:
     assert json.loads(run.request.read_text()) == {"user": "alice"}
 
 
-def test_a_supervisor_that_died_before_its_record_was_complete_leaves_nothing(
-    site: Recorded,
-) -> None:
+def test_a_supervisor_that_died_before_its_record_leaves_nothing(site: Recorded) -> None:
     site.ran("app/trunk")
     draft = site.records.directory / ".20261120T140312.482913Z-7f3a"
     draft.mkdir()

@@ -47,9 +47,7 @@ def days(site: Recorded, count: int) -> list[RunId]:
 @pytest.mark.parametrize(
     ("runs", "age", "left"), [(3, 100, 3), (100, 3, 7), (0, 1, 1), (2, 4, 2), (7, 2, 6)]
 )
-def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
-    site: Recorded, runs: int, age: int, left: int
-) -> None:
+def test_pruning_keeps_runs_and_days(site: Recorded, runs: int, age: int, left: int) -> None:
     ids = days(site, 9)
     statuses: list[Status] = []
     site.records.prune(runs=runs, days=age, keep=ids[0], before=statuses.append)
@@ -71,9 +69,7 @@ def test_pruning_stops_at_a_run_whose_note_fails(site: Recorded) -> None:
 
 @pytest.mark.parametrize("jump", [-800, 800, 80_000])
 @pytest.mark.parametrize("wrong_runs", [1, 48])
-def test_pruning_with_a_clock_that_jumped_removes_no_record(
-    site: Recorded, jump: int, wrong_runs: int
-) -> None:
+def test_a_clock_that_jumped_prunes_nothing(site: Recorded, jump: int, wrong_runs: int) -> None:
     """Also if the clock stays wrong for a day of runs, is corrected, and jumps twice more."""
     ids = days(site, 6)
     away = jump * 86400
@@ -94,9 +90,7 @@ def test_pruning_by_age_resumes_when_newer_runs_confirm_the_clock(site: Recorded
     assert site.records.ids() == ids[:9]
 
 
-def test_what_killed_writers_left_in_the_state_directory_is_removed_after_an_hour(
-    site: Recorded,
-) -> None:
+def test_what_killed_writers_left_is_removed_after_an_hour(site: Recorded) -> None:
     """Of the state directory and of its directories, but of no run."""
     run = site.finish(site.begin())
     state = site.records.directory.parent
@@ -132,9 +126,7 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     ("name", "index"),
     [(None, 0), ("-1", 1), ("-2", 2), ("aaa1", 2), ("20261120", 2), ("20261122T", 0)],
 )
-def test_a_run_is_named_by_prefix_suffix_or_position(
-    site: Recorded, name: str | None, index: int
-) -> None:
+def test_a_run_has_several_names(site: Recorded, name: str | None, index: int) -> None:
     ids = [f"202611{day}T140312.482913Z-{end}" for day, end in ((22, "ccc3"), (21, "bbb1"))]
     ids.append("20261120T140312.482913Z-aaa1")
     for run in ids:
@@ -169,9 +161,7 @@ def test_a_release_is_in_use_while_its_puppet_runs(site: Recorded) -> None:
     assert {app for app, _ in site.records.in_use()} == used
 
 
-def test_a_damaged_request_of_an_active_run_is_an_error_that_prevents_removals(
-    site: Recorded,
-) -> None:
+def test_a_damaged_request_of_an_active_run_prevents_removals(site: Recorded) -> None:
     run = site.begin(release="app/tags/going")
     ((app, modulepath),) = site.records.in_use()
     assert (app, [str(path) for path in modulepath]) == (

@@ -10,7 +10,7 @@ from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.node.puppet.command_line import with_names
 from localpuppet.node.puppet.report import PuppetReport, Resources
-from localpuppet.node.runs.run import Outcome, Status
+from localpuppet.node.runs.run import Outcome
 from localpuppet.node.runs.verdict import (
     MAX_LOG,
     PuppetEnd,
@@ -20,7 +20,6 @@ from localpuppet.node.runs.verdict import (
     StopStep,
     decide,
 )
-from tests.node import make
 
 
 def report(
@@ -110,11 +109,6 @@ def test_durations_are_parsed_and_shown_with_units() -> None:
     shown = {0.41: "0.4s", 5: "5s", 12.3: "12s", 200: "3m 20s"}
     shown |= {1800: "30m", 7500: "2h 5m", 90000: "1d 1h"}
     assert {seconds: show_duration(seconds) for seconds in shown} == shown
-
-
-def test_a_written_record_reads_back_as_equal() -> None:
-    found = make.status(Outcome.FAILED, resources=Resources(failed=1))
-    assert Status.from_dict(found.to_dict()) == found
 
 
 def test_a_log_has_complete_lines_with_visible_escapes(tmp_path: Path) -> None:

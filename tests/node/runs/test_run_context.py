@@ -78,17 +78,11 @@ def test_the_context_has_names_and_numbers_and_no_values(run: RunDirectory) -> N
         ("https://[canary", "https"),
     ],
 )
-def test_the_origin_of_the_input_is_shown_without_secret_parts(
-    run: RunDirectory, place: str, shown: str
-) -> None:
+def test_the_origin_of_the_input_has_no_secrets(run: RunDirectory, place: str, shown: str) -> None:
     given = {"by": "choria=alice", "values": "canary"}
     request = {"schema": 1, "input": place, "input_sha256": "ab" * 32, "assignment": given}
     run.request.write_text(json.dumps(request))
-    assert told(run)["origin"] == {
-        "input": shown,
-        "input_sha256": "ab" * 32,
-        "by": "choria=alice",
-    }
+    assert told(run)["origin"] == {"input": shown, "input_sha256": "ab" * 32, "by": "choria=alice"}
 
 
 def test_the_context_of_a_run_without_queries_and_causes_is_empty(run: RunDirectory) -> None:

@@ -183,7 +183,6 @@ LINES = [
 
 
 def line_by_line(data: bytes, *, most: int, longest: int) -> LogExcerpt:
-    """Return the end of a log, read line by line."""
     text = data.decode("utf-8", "backslashreplace")
     whole = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
     kept = list(Diffs().without(whole))
@@ -209,8 +208,6 @@ def test_the_end_of_a_log_does_not_depend_on_the_size_of_pieces(piece: int) -> N
 
 
 class Log(io.BytesIO):
-    """A log that counts calls of `readline`."""
-
     looked = 0
 
     def readline(self, size: int | None = -1, /) -> bytes:
@@ -237,7 +234,6 @@ def records(tmp_path: Path) -> Records:
 
 
 def ended(records: Records, **more: Any) -> None:
-    """Write the record of a noop run with one predicted change."""
     directory = records.directory / RUN
     directory.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"outcome": Outcome.UNCHANGED, "noop": True, **more}
@@ -247,9 +243,7 @@ def ended(records: Records, **more: Any) -> None:
     (directory / "report.json").write_text(json.dumps(report))
 
 
-def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
-    records: Records, tmp_path: Path
-) -> None:
+def test_marks_are_equal_for_an_equal_secret_and_salt(records: Records, tmp_path: Path) -> None:
     ended(records)
     reply = foreseen_reply(tmp_path, records, RUN, SALT)
     found = PredictedChanges.read(reply)
@@ -264,9 +258,7 @@ def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
     assert foreseen_reply(tmp_path, records, RUN, SALT) != reply
 
 
-def test_only_a_successful_noop_run_with_a_valid_report_has_predicted_changes(
-    records: Records, tmp_path: Path
-) -> None:
+def test_only_a_successful_noop_run_has_predictions(records: Records, tmp_path: Path) -> None:
     predict = partial(foreseen_reply, tmp_path, records)
     for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
         ended(records, **more)

@@ -40,7 +40,6 @@ def hold(site: Site) -> None:
 
 
 def busy(site: Site) -> Flock:
-    """Take the lock of the node, as another active run does."""
     other = ProcessId(pid=99, boot_id="b", started=9)
     site.processes.living.append(other)
     site.state.mkdir(mode=0o700, exist_ok=True)
@@ -133,14 +132,39 @@ def test_another_run_prevents_a_run_even_if_the_node_is_on_hold(site: Site) -> N
     assert (runs(site), site.processes.started) == ([], [])
 
 
-def test_a_hold_prevents_a_run_before_puppets_run_lock_is_touched(site: Site) -> None:
-    hold(site)
-    an_agent_runs(site)
-    with pytest.raises(OnHoldError, match="why"):
+def no_space(site: Site) -> None:
+    site.change(min_free=2**62)
+
+
+def fits_no_release(site: Site) -> None:
+    def refuse(*_asked: object) -> None:
+        raise InvalidInputError("there is no class 'app'", where="classes.app")
+
+    site.change(fits=refuse)
+
+
+# What prevents a run, in the order in which it is checked → the error for the first of them.
+REFUSALS: list[tuple[list[Callable[[Site], None]], type[Exception], str]] = [
+    ([hold, an_agent_runs], OnHoldError, "why"),
+    ([an_agent_runs, no_space], BusyError, "pid 4242"),
+    ([no_space], StateError, "Puppet was not started"),
+    ([fits_no_release], InvalidInputError, "input.yaml: classes.app: there is no class"),
+]
+
+
+@pytest.mark.parametrize(("causes", "error", "problem"), REFUSALS)
+def test_a_refused_run_starts_no_puppet_and_leaves_no_record(
+    site: Site, causes: list[Callable[[Site], None]], error: type[Exception], problem: str
+) -> None:
+    for cause in causes:
+        cause(site)
+    with pytest.raises(error, match=problem):
         site.supervisor().apply(site.prepared())
-    assert site.run_lock.read_text() == "4242", "the lock of another process is kept"
-    site.run_lock.unlink()
+    if an_agent_runs in causes:
+        assert site.run_lock.read_text() == "4242", "the lock of another process is kept"
+        site.run_lock.unlink()
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
+    assert not (site.root / "node.yaml").exists(), "the ENC never prints a refused document"
 
 
 def test_a_run_with_the_owner_of_the_hold_is_permitted(site: Site) -> None:
@@ -159,34 +183,6 @@ def test_an_expired_hold_does_not_prevent_runs_and_enables_the_puppet_agent(site
     site.clock.advance(1800)
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
     assert not site.installation.disable_file.exists()
-
-
-def test_a_run_of_the_puppet_agent_prevents_a_run_before_the_disk_is_checked(site: Site) -> None:
-    an_agent_runs(site)
-    site.change(min_free=2**62)
-    with pytest.raises(BusyError, match="pid 4242"):
-        site.supervisor().apply(site.prepared())
-    assert site.run_lock.read_text() == "4242"
-    site.run_lock.unlink()
-    assert (runs(site), site.processes.started, site.free) == ([], [], True)
-
-
-def test_puppet_is_not_started_without_free_space(site: Site) -> None:
-    site.change(min_free=2**62)
-    with pytest.raises(StateError, match="Puppet was not started"):
-        site.supervisor().apply(site.prepared())
-    assert (runs(site), site.processes.started, site.free) == ([], [], True)
-
-
-def test_a_document_that_does_not_fit_the_release_is_refused_without_a_record(site: Site) -> None:
-    def refuse(*_asked: object) -> None:
-        raise InvalidInputError("there is no class 'app'", where="classes.app")
-
-    site.change(fits=refuse)
-    with pytest.raises(InvalidInputError, match=r"input.yaml: classes.app: there is no class"):
-        site.supervisor().apply(site.prepared())
-    assert (runs(site), site.processes.started, site.free) == ([], [], True)
-    assert not (site.root / "node.yaml").exists(), "the ENC never prints a refused document"
 
 
 def test_puppet_is_not_started_if_the_record_cannot_be_written(site: Site) -> None:
@@ -228,9 +224,7 @@ def test_the_record_of_a_detached_run_names_the_daemon_before_puppet_starts(site
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_run_that_starts_ends_a_rollback_but_a_refused_one_does_not(
-    site: Site, refused: bool
-) -> None:
+def test_only_a_run_that_starts_ends_a_rollback(site: Site, refused: bool) -> None:
     ledger = Ledger(site.state)
     ledger.roll_back(make.rollback(APP))
     site.change(min_free=2**62 if refused else 0)
@@ -255,8 +249,11 @@ def test_a_noop_partial_or_rolled_back_run_does_not_move_the_ledger(
 ) -> None:
     site.life = lambda site, run, _started: site.ends(run, 4, status="failed", failed=1)
     assert site.supervisor().apply(site.prepared(app="app/tags/r2")).outcome is Outcome.FAILED
+    site.life = lambda site, run, _started: site.ends(run, 2, status="changed")
     site.supervisor().apply(site.prepared(app="app/tags/r1", **options))
     assert site.applied() == ["app/tags/r2"], "also of a run that failed"
+    is_whole = "document" in options
+    assert ("last_success" in site.metrics.read_text()) == is_whole, "the success of a release"
 
 
 def test_metrics_show_the_run_and_keep_the_last_success(site: Site) -> None:
@@ -331,9 +328,7 @@ def test_a_run_removes_the_temporary_files_of_killed_writers(site: Site) -> None
 NAME = "localpuppet_confirmation_overdue"
 
 
-def test_the_metric_of_an_overdue_confirmation_survives_a_run_until_it_is_settled(
-    tmp_path: Path,
-) -> None:
+def test_the_metric_of_an_overdue_confirmation_stays_until_it_is_settled(tmp_path: Path) -> None:
     path = tmp_path / "metrics.prom"
     metrics_file.note_confirmation(path, late=False)
     assert not path.exists()  # most nodes never have this metric

@@ -1,6 +1,7 @@
 """A dangling link in place of an optional file is an error: localpuppet must not ignore it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,29 +36,30 @@ def test_a_dangling_link_is_not_a_missing_file(node: Node, name: str, verb: str)
     assert not node.runs()
 
 
+ODD: list[tuple[Callable[[Node], object], str]] = [
+    (
+        lambda node: os.mkfifo(node.root / "modules/app/trunk/hiera.yaml"),
+        "modules/app/trunk/hiera.yaml: is not a regular file",
+    ),
+    (
+        lambda node: node.write("input.yaml", "app: gone/trunk\n"),
+        "error: ROOT/input.yaml: gone/trunk: does not exist",
+    ),
+    (
+        lambda node: (node.root / "input.yaml").unlink(),
+        "error: ROOT/input.yaml: file not found ('localpuppet init' writes the input of a node)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "problem"), ODD, ids=["a pipe", "no release", "no input"])
 @pytest.mark.parametrize("verb", ["check", "apply"])
-def test_a_fifo_is_not_an_optional_file(node: Node, verb: str) -> None:
-    node.app("")
-    os.mkfifo(node.root / "modules/app/trunk/hiera.yaml")
-    done = node.run(verb, code=2)
-    assert "modules/app/trunk/hiera.yaml: is not a regular file" in done.err
-
-
-@pytest.mark.parametrize("verb", ["check", "apply"])
-def test_the_error_of_a_missing_app_names_the_input(node: Node, verb: str) -> None:
-    node.write("input.yaml", "app: gone/trunk\n")
-    done = node.run(verb, code=2)
-    assert f"error: {node.root}/input.yaml: gone/trunk: does not exist" in done.err
-
-
-@pytest.mark.parametrize("verb", ["check", "apply"])
-def test_the_error_of_a_missing_input_names_the_command_that_writes_it(
-    node: Node, verb: str
+def test_an_error_names_the_file(
+    node: Node, spoil: Callable[[Node], object], problem: str, verb: str
 ) -> None:
-    (node.root / "input.yaml").unlink(missing_ok=True)
-    done = node.run(verb, code=2)
-    cure = "'localpuppet init' writes the input of a node"
-    assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
+    node.app("")
+    spoil(node)
+    assert problem.replace("ROOT", str(node.root)) in node.run(verb, code=2).err
 
 
 def test_commands_show_a_record_with_an_invalid_timestamp(node: Node) -> None:

@@ -99,10 +99,7 @@ def usual() -> PreviewResult:
         nodes=1_204,
         groups=(
             ChangeGroup(
-                difference=web,
-                nodes=nodes("web", 26),
-                roles=("web",),
-                restarts=("Service[nginx]",),
+                difference=web, nodes=nodes("web", 26), roles=("web",), restarts=("Service[nginx]",)
             ),
             ChangeGroup(difference=database, nodes=nodes("db", 5), roles=("db", "db-replica")),
         ),

@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Path:
 
 @pytest.fixture
 def node(node: Node, cache: Path) -> Node:
-    """A node whose cache has the catalogs of main."""
     shutil.copytree(cache, node.state / "preview", symlinks=True)
     return node
 
@@ -76,15 +74,12 @@ def test_a_wrapper_may_withhold_rubyopt_from_puppet(node: Node, control: Control
     """As that of the vendor's packages does."""
     text = '#!/bin/sh\nunset RUBYOPT\nexec /usr/bin/puppet "$@"\n'
     wrapper = node.write("puppet-wrapper", text, 0o755)
-    settings = json.loads((node.root / "localpuppet.yaml").read_text())
-    node.write("localpuppet.yaml", json.dumps({**settings, "puppet": {"command": str(wrapper)}}))
+    more_settings(node, puppet={"command": str(wrapper)})
     done = preview(node, control, "main...exporter", "--json")
     assert (done.json["nodes"], done.json["unaffected"]) == (3, 0), done.err
 
 
-def test_a_branch_is_compared_with_main(
-    node: Node, control: ControlRepository, tmp_path: Path
-) -> None:
+def test_a_branch_differs_from_main(node: Node, control: ControlRepository, tmp_path: Path) -> None:
     files = tmp_path / "preview.md", tmp_path / "preview.html"
     done = preview(
         node,
@@ -132,7 +127,6 @@ def test_a_branch_is_compared_with_main(
 
 @pytest.fixture
 def releases(node: Node, control: ControlRepository) -> str:
-    """Stage main as r1 and the branch as r2; return both for a preview."""
     lock = {"manifest.lock": "version: 1\nmodules: {}\nsources: {}\n"}
     for tag, branch in (("r1", "main"), ("r2", "exporter")):
         control.git("checkout", "-q", branch)
@@ -169,9 +163,7 @@ def test_staged_releases_are_compared_for_named_nodes_without_a_clone(
     assert "'localpuppet stage site/tags/r9'" in unknown.err
 
 
-def test_uncommitted_changes_are_compared_with_the_last_commit(
-    node: Node, control: ControlRepository
-) -> None:
+def test_uncommitted_changes_are_previewed(node: Node, control: ControlRepository) -> None:
     control.git("checkout", "-q", "main")
     unchanged = preview(node, control, "--exit-code", code=0)
     assert unchanged.out.startswith("3 nodes: 3 unaffected\nHEAD (")
@@ -242,9 +234,7 @@ def test_code_that_no_release_uses_is_named(node: Node, control: ControlReposito
     assert "work tree: manifests/site.pp" not in named
 
 
-def test_data_in_a_locked_module_is_that_of_a_release(
-    node: Node, control: ControlRepository, tmp_path: Path
-) -> None:
+def test_a_locked_module_has_data(node: Node, control: ControlRepository, tmp_path: Path) -> None:
     node.settings(allow_file_urls=True)
     data = Forge(tmp_path).repo("hieradata")
     for tag, port in (("d1", 80), ("d2", 8081)):
@@ -279,21 +269,21 @@ def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepositor
     assert statistics(preview(node, control, "exporter..exporter", "--json")) == (0, 6)
 
 
+def lock_extra(control: ControlRepository, node: Node, top: Path, **files: str) -> None:
+    """Write a manifest with the module `extra`, and its lock, beside more files."""
+    node.settings(allow_file_urls=True)
+    module = Forge(top).repo("extra")
+    module.commit({"manifests/init.pp": "class extra { }\n"}, "v1")
+    pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.url}', tag: v1}}\n"
+    control.write({"manifest.yaml": pin, **files})
+    node.run("release", "lock", str(control.path), code=0)
+
+
 def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
     node: Node, control: ControlRepository, tmp_path: Path
 ) -> None:
-    node.settings(allow_file_urls=True)
-    module = tmp_path / "extra"
-    (module / "manifests").mkdir(parents=True)
-    (module / "manifests/init.pp").write_text("class extra { }\n")
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "v1"], ["tag", "v1"]):
-        subprocess.run(["git", *who, *words], cwd=module, check=True)
-    pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
-    control.write({"manifest.yaml": pin})
-    node.run("release", "lock", str(control.path), code=0)
-    control.git("add", "-A")
-    control.git("commit", "-q", "-m", "a module")
+    lock_extra(control, node, tmp_path)
+    control.commit({}, "a module")
     places = ["--dir", str(control.path), "--captures", str(control.nodes), "--shard"]
     jobs = [node.start("preview", "HEAD..HEAD", *places, f"{number}/2") for number in (1, 2)]
     done = [node.finish(job) for job in jobs]
@@ -302,19 +292,11 @@ def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
 
 def with_module_of_the_job(control: ControlRepository, node: Node, top: Path) -> None:
     """Write a lock whose module is a directory of the job, and code that shows a file of it."""
-    node.settings(allow_file_urls=True)
-    module, job = top / "module", top / "job"
-    for directory in (module / "manifests", job / "files"):
-        directory.mkdir(parents=True)
-    (module / "manifests/init.pp").write_text("class extra { }\n")
+    job = top / "job"
+    (job / "files").mkdir(parents=True)
     (job / "files/token").write_text("SECRET-OF-THE-JOB")
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "v1"], ["tag", "v1"]):
-        subprocess.run(["git", *who, *words], cwd=module, check=True)
-    pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
     shows = "class role::web { file { '/x': content => file('extra/token') } }\n"
-    control.write({"manifest.yaml": pin, "modules/role/manifests/web.pp": shows})
-    node.run("release", "lock", str(control.path), code=0)
+    lock_extra(control, node, top, **{"modules/role/manifests/web.pp": shows})
     lock = control.path / "manifest.lock"
     lock.write_text(f'{lock.read_text()}paths:\n  extra: "{job}"\n')
 
@@ -329,8 +311,7 @@ def test_a_commit_or_an_untrusted_work_tree_names_no_directory_of_the_job(
     done = preview(node, control, "main", "--trusted", "--json")  # the user's own
     assert (done.code, "SECRET-OF-THE-JOB" in done.out) == (0, True), done.err
     control.git("checkout", "-qb", "hostile")
-    control.git("add", "-A")
-    control.git("commit", "-qm", "hostile")
+    control.commit({}, "hostile")
     for trusted in ([], ["--trusted"]):
         done = preview(node, control, "main..hostile", *trusted)
         assert (done.code, "SECRET-OF-THE-JOB" in done.out) == (2, False)
@@ -363,9 +344,7 @@ def compilers(scratch: Path) -> list[str]:
 @pytest.mark.parametrize(
     "number", with_sample(["INT", "TERM", "HUP", "QUIT", "KILL"], "TERM", "KILL")
 )
-def test_a_preview_that_a_signal_ends_leaves_nothing(
-    node: Node, control: ControlRepository, number: str
-) -> None:
+def test_an_end_leaves_no_process(node: Node, control: ControlRepository, number: str) -> None:
     """What a killed one leaves is removed by the next."""
     control.git("checkout", "-q", "-b", "hangs")  # the last preview must not wait for it
     hangs = "Puppet::Functions.create_function(:hangs) { def hangs; sleep 600; end }\n"
@@ -421,9 +400,7 @@ def test_an_invalid_command_line_gets_a_message_of_one_line(
     assert done.err.count("\n") == 1
 
 
-def test_an_error_names_files_of_the_revision_and_none_of_its_copy(
-    node: Node, control: ControlRepository
-) -> None:
+def test_an_error_names_files_of_the_revision(node: Node, control: ControlRepository) -> None:
     modules = "modules: {ntp: {forge: acme/ntp, version: 1.0.0}}\n"
     control.commit({"manifest.yaml": MAIN["manifest.yaml"] + modules}, "a module")
     problem = "there is no manifest.lock, and the manifest has modules"
@@ -448,9 +425,7 @@ def test_failures_as_before_can_be_forgiven(node: Node, control: ControlReposito
         assert "1 node fails to compile as before:" in done.out
 
 
-def test_the_output_in_the_how_to_is_the_output_of_the_command(
-    node: Node, control: ControlRepository
-) -> None:
+def test_the_how_to_shows_the_output_of_the_command(node: Node, control: ControlRepository) -> None:
     shutil.rmtree(node.state / "preview")
     for _, command, printed in session("how-to/preview-changes.md", ["$ "]):
         output = typed(node, command, root=node.root, directory=control.path)

@@ -75,9 +75,7 @@ def locked(
     return pins
 
 
-def test_a_private_module_in_mirror_and_store_stays_closed(
-    node: Node, control: ControlRepository, forge: Forge
-) -> None:
+def test_a_private_module_is_closed(node: Node, control: ControlRepository, forge: Forge) -> None:
     node.settings(allow_file_urls=True)
     known, private = forge.repo("known"), forge.repo("private")
     known.commit(CLASS, "v1")
